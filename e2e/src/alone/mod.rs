@@ -144,7 +144,12 @@ fn with_global(config: &str, lines: &[&str]) -> String {
 
 /// The Node of an instance as an in-tree kubelet registers it: Ready, and known to the cloud.
 pub fn node_of(instance: &Instance) -> NodeSpec {
-    NodeSpec::in_tree(&kubelets::Instance {
+    NodeSpec::in_tree(&kubelet_instance(instance))
+}
+
+/// The instance as its kubelet knows it.
+pub fn kubelet_instance(instance: &Instance) -> kubelets::Instance {
+    kubelets::Instance {
         id: instance.id.clone(),
         zone: instance.zone.clone(),
         region: REGION.to_owned(),
@@ -152,7 +157,7 @@ pub fn node_of(instance: &Instance) -> NodeSpec {
         private_ip: instance.private_ip.clone(),
         private_dns_name: instance.private_dns_name.clone(),
         public: None,
-    })
+    }
 }
 
 #[cfg(test)]

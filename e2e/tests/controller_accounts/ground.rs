@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Service, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_aws_sim::{Caller, Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_aws_sim::{Caller, Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_e2e::alone::kubelet_instance;
 use outrigger_stage::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -265,14 +266,5 @@ async fn rights(tools: &Tools, run: &RunFolder) -> Vec<Value> {
 
 /// As a kubelet of an external cloud registers it.
 fn new_node(instance: &Instance) -> NodeSpec {
-    NodeSpec::external(&kubelets::Instance {
-        id: instance.id.clone(),
-        zone: instance.zone.clone(),
-        region: REGION.to_owned(),
-        instance_type: instance.instance_type.clone(),
-        private_ip: instance.private_ip.clone(),
-        private_dns_name: instance.private_dns_name.clone(),
-        public: None,
-    })
-    .uninitialized()
+    NodeSpec::external(&kubelet_instance(instance)).uninitialized()
 }

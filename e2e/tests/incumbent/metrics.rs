@@ -11,10 +11,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use outrigger_aws_sim::{Fault, FaultHandle, Instance, REGION};
-use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
+use outrigger_aws_sim::{Fault, FaultHandle};
+use outrigger_cluster_harness::kubelets::{Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::free_port;
-use outrigger_e2e::alone::{Alone, Manager, Options, node_of};
+use outrigger_e2e::alone::{Alone, Manager, Options, kubelet_instance, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -214,20 +214,8 @@ async fn silent_node(alone: &Alone) -> Kubelet {
 
 async fn join(alone: &Alone, number: usize) -> Kubelet {
     let instance = &alone.world.instances[number];
-    let node = NodeSpec::external(&known(instance)).uninitialized();
+    let node = NodeSpec::external(&kubelet_instance(instance)).uninitialized();
     Kubelet::start(&alone.cluster, node).await.expect("it joins")
-}
-
-fn known(instance: &Instance) -> kubelets::Instance {
-    kubelets::Instance {
-        id: instance.id.clone(),
-        zone: instance.zone.clone(),
-        region: REGION.to_owned(),
-        instance_type: instance.instance_type.clone(),
-        private_ip: instance.private_ip.clone(),
-        private_dns_name: instance.private_dns_name.clone(),
-        public: None,
-    }
 }
 
 async fn until_initialized(alone: &Alone, manager: &Manager) {
