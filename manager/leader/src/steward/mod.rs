@@ -135,12 +135,7 @@ fn observe(
 
     let migration = sources.migration.borrow_and_update();
     let migration_holder = migration.live_holder(now).map(str::to_owned);
-    let idle = migration.synced
-        && !migration.failing
-        && migration
-            .observation
-            .as_ref()
-            .is_none_or(|seen| seen.was_idle_for(config.lease_duration, now));
+    let idle = migration.was_idle_for(config.lease_duration, now);
 
     Inputs {
         spec,

@@ -42,13 +42,10 @@ fn managers(leader_migration: bool) -> Reading<Vec<ControllerManager>> {
 
 impl StatusInputs {
     fn new(phase: Phase, latch: Option<Latch>) -> Self {
-        let synced = || View {
-            synced: true,
-            ..View::default()
-        };
         let (spec, wish_rx) = watch::channel(spec(phase));
         let (managers, managers_rx) = watch::channel(managers(true));
-        let ((main, main_rx), (migration, migration_rx)) = (watch::channel(synced()), watch::channel(synced()));
+        let ((main, main_rx), (migration, migration_rx)) =
+            (watch::channel(View::default()), watch::channel(View::default()));
         let (holding, holding_rx) = watch::channel(false);
         let (notes_tx, annotation_changes) = mpsc::channel(4);
         let (gate_tx, gate) = watch::channel(false);
