@@ -94,7 +94,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             controllers: placement.main.clone(),
         }),
         start_migrated: assembly.start(Set {
-            controllers: running(options, &placement.migrated),
+            controllers: placement.migrated.clone(),
         }),
         slow_path: slow_path(metrics.clone()),
         observer: observer(metrics, &health),
@@ -255,7 +255,7 @@ fn mode(
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
             nodes,
-            controllers: running(options, &placement.migrated),
+            controllers: with_work(options, &placement.migrated),
         })));
     }
     if options.leader_migration_effective() {
@@ -271,7 +271,7 @@ fn mode(
 }
 
 /// The controllers that have work: the route controller needs a flag besides.
-fn running(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
+fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
     let has_work =
         |controller: &&Controller| **controller != Controller::Route || options.routes.configure_cloud_routes;
     controllers.iter().filter(has_work).copied().collect()
