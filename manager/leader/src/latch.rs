@@ -41,6 +41,9 @@ pub struct Latch {
     /// the lease to the old manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
+    /// The object was created again: without a readable object this latch binds nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
     /// Fields of newer programs with the same format.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
@@ -116,6 +119,7 @@ mod tests {
             phase: Phase::Migrate,
             basis: Basis::LeaderMigration,
             held_by: Some("host_1".into()),
+            superseded: false,
             other: BTreeMap::new(),
         }
     }

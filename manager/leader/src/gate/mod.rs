@@ -136,6 +136,10 @@ pub fn decide(inputs: &Inputs) -> Decision {
     warnings.extend(outdated(inputs));
 
     let (latch, action) = rule(inputs, phase, bound.as_ref());
+    let latch = match latch {
+        LatchChange::Keep => supersede(inputs),
+        latch => latch,
+    };
 
     Decision {
         latch,
@@ -199,7 +203,7 @@ fn binding_latch(inputs: &Inputs) -> Option<Latch> {
         return None;
     };
     let Reading::Known(spec) = &inputs.spec else {
-        return Some(latch.clone());
+        return (!latch.superseded).then(|| latch.clone());
     };
     if spec.uid != latch.uid {
         return inputs.holding.then(|| Latch {
@@ -210,6 +214,22 @@ fn binding_latch(inputs: &Inputs) -> Option<Latch> {
     }
 
     is_current(inputs, spec, latch).then(|| latch.clone())
+}
+
+/// Marks the latch of an object that was created again, so that nobody follows it when the new object cannot be read. It
+/// is not removed: it may belong to another object, and this manager's `--migration` may be the wrong one.
+fn supersede(inputs: &Inputs) -> LatchChange {
+    match (&inputs.latch, &inputs.spec) {
+        (Stored::Latch(latch), Reading::Known(spec))
+            if spec.uid != latch.uid && !inputs.holding && !latch.superseded =>
+        {
+            LatchChange::Store(Latch {
+                superseded: true,
+                ..latch.clone()
+            })
+        }
+        _ => LatchChange::Keep,
+    }
 }
 
 /// Whether the latch says what the object's history was. While no manager ran, the phase may have passed InTree, and the
@@ -236,7 +256,7 @@ fn outdated(inputs: &Inputs) -> Option<String> {
 
 /// The effective phase: that of the object, unless it cannot be read or skips a phase.
 ///
-/// Skipping a phase forward is ignored. Skipping one backward is followed: a manager that was down while the operator
+/// Skipping a phase forward is ignored, unless every old manager is external already. Skipping one backward is followed: a manager that was down while the operator
 /// went back step by step sees it that way. If it stayed in Migrate, it would own controllers beside an old manager that
 /// has its original flags again.
 fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<String>) {
@@ -252,7 +272,8 @@ fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Strin
     let Some(last) = bound.map(|latch| latch.phase) else {
         return (Some(spec.phase), Vec::new());
     };
-    if spec.phase > last && !last.may_become(spec.phase) {
+    let is_safe = inputs.facts.controller_managers.are_all_external();
+    if spec.phase > last && !last.may_become(spec.phase) && !is_safe {
         let warning = format!(
             "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
             spec.phase
@@ -447,6 +468,7 @@ fn observed(latch: &Latch, spec: &MigrationSpec, phase: Phase, held_by: Option<S
         generation: spec.generation,
         phase,
         held_by,
+        superseded: false,
         ..latch.clone()
     }
 }
@@ -459,6 +481,7 @@ fn new_latch(spec: &MigrationSpec, phase: Phase, basis: Basis, held_by: Option<S
         phase,
         basis,
         held_by,
+        superseded: false,
         other: BTreeMap::new(),
     }
 }

@@ -124,9 +124,38 @@ fn migrate_with_a_latch_competes_whatever_the_leases_say_now() {
 }
 
 #[test]
+fn a_latch_of_another_object_is_marked_and_binds_nobody_without_a_readable_object() {
+    let foreign = Latch {
+        uid: "other".into(),
+        ..latch(Phase::Migrate, true)
+    };
+    let mut inputs = inputs(Phase::InTree, Some(foreign.clone()));
+    free(&mut inputs);
+    let decision = decide(&inputs);
+    let marked = Latch {
+        superseded: true,
+        ..foreign
+    };
+    assert_eq!(*stored(&decision), marked);
+
+    inputs.latch = Stored::Latch(marked);
+    inputs.spec = Reading::Unreadable("forbidden".into());
+    assert!(stands_by(&decide(&inputs)));
+    inputs.spec = Reading::Known(MigrationSpec {
+        uid: "other".into(),
+        ..spec(Phase::Migrate)
+    });
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete, "the object that it belongs to");
+    assert!(!stored(&decision).superseded);
+}
+
+#[test]
 fn a_latch_of_another_object_does_not_bind_and_is_not_erased() {
     let foreign = Latch {
         uid: "other".into(),
+        superseded: true,
         ..latch(Phase::Migrate, true)
     };
     for phase in [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete] {
@@ -262,11 +291,16 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
 }
 
 #[test]
-fn a_jump_of_two_phases_is_ignored() {
+fn a_jump_of_two_phases_is_ignored_while_an_old_manager_is_in_tree() {
     let decision = decide(&inputs(Phase::Complete, Some(latch(Phase::Prepare, false))));
     assert_eq!(decision.phase, Some(Phase::Prepare));
     assert!(stands_by(&decision));
     assert!(decision.warnings[0].contains("more than one step"));
+
+    let mut external = inputs(Phase::Complete, Some(latch(Phase::Prepare, false)));
+    free(&mut external);
+    external.facts.controller_managers = all(&[&EXTERNAL]);
+    assert!(competes(&external), "no old manager owns anything");
 }
 
 #[test]

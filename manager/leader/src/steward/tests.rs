@@ -139,6 +139,7 @@ fn latch(phase: Phase) -> Latch {
         phase,
         basis: Basis::LeaderMigration,
         held_by: Some("us".into()),
+        superseded: false,
         other: std::collections::BTreeMap::new(),
     }
 }
