@@ -22,8 +22,6 @@ const YIELD: u8 = 2;
 const OPERATIONS: u8 = 3;
 /// Faults after a start.
 const FAULTS: u8 = 2;
-/// Both together.
-const EVENTS: u8 = 4;
 
 /// The form of a kube-controller-manager's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,9 +98,11 @@ pub struct State {
     faults: u8,
 }
 
-/// Rules to leave out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+/// Rules to leave out, and the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rules {
+    /// Events of the operator and faults together.
+    pub events: u8,
     pub exact_names: bool,
     pub deleted_is_free: bool,
     pub phase_is_evidence: bool,
@@ -110,6 +110,21 @@ pub struct Rules {
     pub no_alarm: bool,
     pub evidence_only: bool,
     pub in_tree_at_once: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            events: 4,
+            exact_names: false,
+            deleted_is_free: false,
+            phase_is_evidence: false,
+            stale_latch: false,
+            no_alarm: false,
+            evidence_only: false,
+            in_tree_at_once: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -542,9 +557,9 @@ impl State {
             Event::SetPhase(phase) => {
                 (next.phase != phase && next.phase.may_become(phase)).then_some(())?;
                 next.phase = phase;
-                next.object_changed()?;
+                next.object_changed(rules.events)?;
             }
-            Event::Roll(index, form) => next.roll(index, form)?,
+            Event::Roll(index, form) => next.roll(index, form, rules.events)?,
             Event::Recreated(phase) => {
                 // An operator with command lines that nobody can read creates it at the phase that they are for.
                 next.phase = phase;
@@ -552,12 +567,12 @@ impl State {
                 if let Some(latch) = &mut next.latch {
                     latch.of_object = false;
                 }
-                next.object_changed()?;
+                next.object_changed(rules.events)?;
             }
             Event::Crash => {
                 next.leader?;
                 (next.leader, next.holding) = (None, false);
-                next.fault()?;
+                next.fault(rules.events)?;
             }
             Event::StopOld(index) | Event::StartOld(index) => {
                 let life = match event {
@@ -567,55 +582,55 @@ impl State {
                 let old = &mut next.old[usize::from(index)];
                 (old.life != life).then_some(())?;
                 (old.life, old.believes) = (life, None);
-                next.fault()?;
+                next.fault(rules.events)?;
             }
             Event::DeleteLease => {
                 let Record::Held(process) = next.record else {
                     return None;
                 };
                 next.record = Record::Deleted(process);
-                next.fault()?;
+                next.fault(rules.events)?;
             }
             Event::DeleteLatch => {
                 next.latch.take()?;
-                next.fault()?;
+                next.fault(rules.events)?;
             }
             Event::HideObject(hide) => {
                 (next.readable == hide).then_some(())?;
                 next.readable = !hide;
-                next.fault()?;
+                next.fault(rules.events)?;
             }
             Event::HideCommandLines(hide) => {
                 // What is not the form of the phase is not hidden: nobody would attest it.
                 (next.visible == hide && (!hide || next.all_have_the_form())).then_some(())?;
                 next.visible = !hide;
-                next.fault()?;
+                next.fault(rules.events)?;
             }
         }
 
         Some(next)
     }
 
-    fn operation(&mut self) -> Option<()> {
+    fn operation(&mut self, events: u8) -> Option<()> {
         self.operations += 1;
-        (self.operations <= OPERATIONS && self.operations + self.faults <= EVENTS).then_some(())
+        (self.operations <= OPERATIONS && self.operations + self.faults <= events).then_some(())
     }
 
-    fn fault(&mut self) -> Option<()> {
+    fn fault(&mut self, events: u8) -> Option<()> {
         self.faults += 1;
-        (self.faults <= FAULTS && self.operations + self.faults <= EVENTS).then_some(())
+        (self.faults <= FAULTS && self.operations + self.faults <= events).then_some(())
     }
 
-    fn object_changed(&mut self) -> Option<()> {
+    fn object_changed(&mut self, events: u8) -> Option<()> {
         if let Some(latch) = &mut self.latch {
             latch.behind = (latch.behind + 1).min(2);
         }
-        self.operation()
+        self.operation(events)
     }
 
     /// The operator replaces a command line and restarts the process. Where nobody can read it, and outside of what the
     /// phase is for, only a careful operator is safe: Migrate's form while Prepared, the original one in InTree.
-    fn roll(&mut self, index: u8, form: Form) -> Option<()> {
+    fn roll(&mut self, index: u8, form: Form, events: u8) -> Option<()> {
         let old = &mut self.old[usize::from(index)];
         (old.form != form).then_some(())?;
         let is_phases = match form {
@@ -628,7 +643,7 @@ impl State {
         if self.main == Some(index) {
             (self.main, self.main_age) = (None, 0);
         }
-        self.operation()
+        self.operation(events)
     }
 
     fn tick(&mut self) {
