@@ -26,6 +26,7 @@ BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
 JUNIT := $(RUN)/nextest/default/junit.xml
+LEFT_OUT := $(RUN)/left-out
 
 MINUTES ?= 4
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/cargo-fuzz/fuzz_targets/*.rs)))
@@ -45,9 +46,9 @@ demo-incumbent: check-languages tools-test binaries ## perform it twice with aws
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
-	@rm -f $(JUNIT)
-	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env $(NEXTEST) run --locked --workspace || status=$$?; \
-		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; exit $$status
+	@rm -f $(JUNIT) $(LEFT_OUT)
+	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
+		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status
 
 # `make test` runs a fixed part of each.
 test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases; TESTS=crash selects one; two hours

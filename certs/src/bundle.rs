@@ -1,8 +1,8 @@
 //! The CA bundle that clients trust while an old and a new authority are both in use.
 //!
-//! A client that trusts only the new authority refuses replicas that still serve the old certificate, and the other way
-//! round. So the bundle comes first and holds both; the serving certificate changes when every client has the bundle;
-//! the old authority leaves when no certificate of it is in use.
+//! A client that trusts only the new authority rejects replicas that still serve the old certificate, and the other way
+//! round. So first the bundle gets both authorities; then, when every client has the bundle, the serving certificate
+//! changes; the old authority is removed when none of its certificates is in use.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -163,7 +163,7 @@ impl Clients {
             return Ok(());
         }
 
-        // The alert that goes with it says "access denied", which tells the caller more than a bad certificate would.
+        // This error sends the alert "access denied", which is more specific than "bad certificate".
         Err(Error::InvalidCertificate(
             CertificateError::ApplicationVerificationFailure,
         ))

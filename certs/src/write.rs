@@ -51,8 +51,8 @@ pub fn write(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> 
 }
 
 fn fill(directory: &Path, issued: &Issued, authority_pem: Option<&str>) -> Result<PathBuf, WriteError> {
-    // Two dots in front, as the kubelet does it: readers that list the directory pass over it. It goes away by
-    // itself unless it is complete.
+    // The prefix of two dots is the kubelet's: readers that list the directory skip it. It is deleted on drop unless it
+    // is complete.
     let fresh = tempfile::Builder::new()
         .prefix("..issue-")
         .tempdir_in(directory)

@@ -1,4 +1,4 @@
-//! Who may call: the three levels, over TLS 1.2 and 1.3.
+//! The three levels of client authentication, over TLS 1.2 and 1.3.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -94,11 +94,18 @@ fn writing_again_replaces_all_files_and_leaves_nothing_behind() {
 #[test]
 fn plain_files_of_a_pair_are_replaced_by_links() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join(CERTIFICATE_FILE), "old").unwrap();
+    for file in [CERTIFICATE_FILE, KEY_FILE] {
+        fs::write(directory.path().join(file), "old").unwrap();
+    }
     let issued = authority("first")
         .issue(&[NAME], Validity::starting(now(), HOUR))
         .unwrap();
     write(directory.path(), &issued, None).unwrap();
+    for (file, text) in [(CERTIFICATE_FILE, &issued.certificate_pem), (KEY_FILE, &issued.key_pem)] {
+        let path = directory.path().join(file);
+        assert_eq!(fs::read_link(&path).unwrap(), Path::new("..data").join(file));
+        assert_eq!(fs::read_to_string(&path).unwrap(), *text);
+    }
     load(&source(directory.path()), &tls::provider(), now()).unwrap();
 }
 
@@ -254,7 +261,7 @@ fn a_bundle_refuses_garbage_and_serving_certificates() {
     assert!(bundle::merge(&authority.certificate_pem()[..200], authority.certificate_pem(), now()).is_err());
 }
 
-/// What a client does: chain and name, at the fixed time of these tests.
+/// Verifies chain and name as a client does, at the fixed time of these tests.
 fn verify(leaf: &str, roots: &str) -> Result<(), rustls::Error> {
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;

@@ -1,13 +1,14 @@
-//! `make bench`, small: the load generator on the real webhook measures right answers, and both managers get to the end of
-//! every scenario with numbers that can be.
+//! A small `make bench`: every answer of the real webhook under load is right, and both managers finish every scenario
+//! with plausible numbers.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
+    reason = "a test fails by panicking and prints its measurements"
 )]
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +18,7 @@ use outrigger_bench::environment::Environment;
 use outrigger_bench::load::{Tally, Workload, pace, saturate};
 use outrigger_bench::manager;
 use outrigger_bench::manager::candidate::{Candidate as Manager, Programs};
-use outrigger_bench::manager::result::{Results, Who, Work};
+use outrigger_bench::manager::result::{Results, Subject, Work};
 use outrigger_bench::manager::scenarios::{Bench, Extent};
 use outrigger_bench::review::{Object, Reviews, Stream, uid};
 use outrigger_bench::server::{Candidate, Server};
@@ -82,7 +83,7 @@ fn all_is_well(tally: &Tally) -> Result<()> {
     Ok(())
 }
 
-/// The references are what the server says itself, so what it says is looked at once with other eyes.
+/// The references are answers of the server itself, so this compares them with the expected ones.
 async fn changes_are_the_expected_ones(connections: &Connections, reviews: &Reviews) -> Result<()> {
     let outcome = async |object| -> Result<Value> {
         let (_, body) = client::post(&mut connections.sender(0)?, reviews.of(object).body(&uid(1))).await?;
@@ -122,7 +123,6 @@ async fn both_managers_get_to_the_end_and_the_numbers_can_be() {
     }
 }
 
-/// What both benches of managers need.
 async fn components() -> Result<Tools> {
     let wanted = [
         Tool::Etcd,
@@ -133,23 +133,23 @@ async fn components() -> Result<Tools> {
     Ok(Tools::load(&wanted).await?)
 }
 
-fn programs(tools: &Tools) -> Result<Programs> {
-    Ok(Programs {
-        ours: Binaries::one("outrigger-manager")?,
-        incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+fn bench<'a>(tools: &'a Tools, folder: &'a Path, range: &'a str) -> Result<Bench<'a>> {
+    Ok(Bench {
+        tools,
+        folder,
+        range,
+        programs: Programs {
+            ours: Binaries::one("outrigger-manager")?,
+            incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
+        },
+        progress: &|text| println!("{text}"),
     })
 }
 
 async fn compete() -> Result<Results> {
     let run = tempfile::tempdir()?;
     let tools = components().await?;
-    let bench = Bench {
-        tools: &tools,
-        folder: run.path(),
-        range: "127.96.0.0/16",
-        programs: programs(&tools)?,
-        progress: |text: &str| println!("{text}"),
-    };
+    let bench = bench(&tools, run.path(), "127.96.0.0/16")?;
     let options = manager::steady::Options {
         quiet: Duration::from_secs(2),
         window: Duration::from_secs(2),
@@ -168,7 +168,7 @@ async fn compete() -> Result<Results> {
         candidates: vec![Manager::Outrigger],
         ..cold.clone()
     };
-    let (mut results, rest) = tokio::try_join!(bench.run(&cold), bench.run(&steady))?;
+    let (mut results, rest) = tokio::try_join!(bench.manager(&cold), bench.manager(&steady))?;
     results.steady = rest.steady;
     results.leaving = rest.leaving;
     results.failures.extend(rest.failures);
@@ -178,13 +178,13 @@ async fn compete() -> Result<Results> {
 /// Checks the results; the table of them.
 fn sane(results: &Results) -> Result<String> {
     ensure!(results.failures.is_empty(), "{:?}", results.failures);
-    let of = |who| {
+    let of = |by| {
         results
-            .cold(who, NODES, false)
-            .with_context(|| format!("no row of {who:?}"))
+            .cold(by, NODES, false)
+            .with_context(|| format!("no row of {by:?}"))
     };
-    let (baseline, ours) = (of(Who::Baseline)?, of(Who::Manager(Manager::Outrigger))?);
-    let incumbent = of(Who::Manager(Manager::Incumbent))?;
+    let (baseline, ours) = (of(Subject::Baseline)?, of(Subject::Manager(Manager::Outrigger))?);
+    let incumbent = of(Subject::Manager(Manager::Incumbent))?;
     for work in [baseline, ours, incumbent] {
         ensure!(work.done == NODES && work.first <= work.last, "{work:?}");
         let patches = work.requests.of("PATCH nodes") + work.requests.of("PATCH nodes/status");
@@ -208,7 +208,7 @@ fn sane(results: &Results) -> Result<String> {
         steady.aws.of("DescribeInstances") == 0 && steady.start.total() >= 1,
         "{steady:?}"
     );
-    let left: &Work = results.leaving.first().context("nobody left")?;
+    let left: &Work = results.leaving.first().context("no Nodes left")?;
     ensure!(
         left.done == LEAVING && left.requests.of("DELETE nodes") == LEAVING as u64,
         "{left:?}"
@@ -216,7 +216,7 @@ fn sane(results: &Results) -> Result<String> {
     Ok(manager::report::manager(results, "A test."))
 }
 
-/// Services that have a load balancer at a start, by its kind, and new ones.
+/// Services with load balancers at a start, and new ones.
 const CLASSIC: usize = 3;
 const NETWORK: usize = 1;
 const NEW: usize = 3;
@@ -229,17 +229,11 @@ async fn both_service_controllers_get_to_the_end_and_ours_writes_nothing_at_a_st
     }
 }
 
-/// Looks without effect are left out: after each of them nothing happens for seconds.
-async fn serve() -> Result<services::result::Results> {
+/// Without unchanged load balancers: each reconciliation is followed by seconds without a call.
+async fn serve() -> Result<services::measure::Results> {
     let run = tempfile::tempdir()?;
     let tools = components().await?;
-    let bench = services::scenarios::Bench {
-        tools: &tools,
-        folder: run.path(),
-        range: "127.95.0.0/16",
-        programs: programs(&tools)?,
-        progress: |text: &str| println!("{text}"),
-    };
+    let bench = bench(&tools, run.path(), "127.95.0.0/16")?;
     let extent = services::scenarios::Extent {
         unchanged: false,
         classic: CLASSIC,
@@ -248,32 +242,34 @@ async fn serve() -> Result<services::result::Results> {
         kinds: vec![Kind::Classic, Kind::Network],
         candidates: vec![Manager::Outrigger, Manager::Incumbent],
     };
-    Ok(bench.run(&extent).await)
+    Ok(bench.services(&extent).await)
 }
 
 /// Checks the results; the table of them.
-fn calm(results: &services::result::Results) -> Result<String> {
+fn calm(results: &services::measure::Results) -> Result<String> {
     ensure!(results.failures.is_empty(), "{:?}", results.failures);
-    let start = |who| {
-        let row = results.restarts.iter().find(|row| row.candidate == who);
-        row.with_context(|| format!("no start of {who:?}"))
+    let start = |candidate| {
+        let row = results.restarts.iter().find(|row| row.candidate == candidate);
+        row.with_context(|| format!("no start of {candidate:?}"))
     };
     let (ours, incumbent) = (start(Manager::Outrigger)?, start(Manager::Incumbent)?);
     for row in [ours, incumbent] {
         ensure!(
-            row.asked.reads >= CLASSIC + NETWORK && row.usage.peak > 1024 && !row.last.is_zero(),
+            row.calls.reads() >= CLASSIC + NETWORK && row.usage.peak > 1024 && !row.last.is_zero(),
             "{row:?}"
         );
     }
-    ensure!(ours.asked.writes == 0, "{ours:?}");
+    ensure!(ours.calls.writes() == 0, "{ours:?}");
     ensure!(
-        incumbent.asked.writes >= CLASSIC && ours.asked.reads < incumbent.asked.reads,
+        incumbent.calls.writes() >= CLASSIC && ours.calls.reads() < incumbent.calls.reads(),
         "{ours:?} {incumbent:?}"
     );
     ensure!(results.bursts.len() == 2, "{:?}", results.bursts);
     for row in &results.bursts {
-        let made = row.asked.by_action.get("CreateLoadBalancer");
-        ensure!(made == Some(&NEW) && row.asked.throttled == 0, "{row:?}");
+        ensure!(
+            row.calls.of("CreateLoadBalancer") == NEW && row.calls.throttled == 0,
+            "{row:?}"
+        );
     }
     Ok(services::report::services(results, "A test."))
 }

@@ -1,4 +1,5 @@
-//! Our manager on the recorded cases of Services, beside what aws-cloud-controller-manager v1.37.0 made of them.
+//! The results of our manager for the recorded cases of Services, compared with those of aws-cloud-controller-manager
+//! v1.37.0.
 //!
 //! `OUTRIGGER_PARITY_SERVICES=FOLDER` takes the cases of another folder, recorded by `make parity-record CASES=FOLDER`.
 
@@ -13,22 +14,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_parity::Subject;
-use outrigger_parity::compare::topics as topics_of;
-use outrigger_parity::services::{Case, Ran, case, compare, run};
+use outrigger_parity::services::{Ran, case, compare, run};
+use outrigger_parity::{Subject, page};
 
 /// The environment variable that names another folder of cases.
 const CASES: &str = "OUTRIGGER_PARITY_SERVICES";
-/// The recorded cases of the project are at least so many.
-const LEAST: usize = 60;
 
 fn own_cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/services")
-}
-
-fn topics() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
-    topics_of(&std::fs::read_to_string(path).expect("the page of parity"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,33 +29,30 @@ async fn every_recorded_service_ends_as_under_v1_37_0_or_differs_as_the_page_of_
     let folder = std::env::var_os(CASES).map_or_else(own_cases, PathBuf::from);
     let cases = case::load(&folder).expect("cases");
     let run_folder = RunFolder::new("outrigger-parity-").expect("folder");
-    let topics = topics();
-    let bad = differing(&cases, run_folder.path(), &topics).await;
+    let ran = run(Subject::Ours, &cases, run_folder.path()).await;
+    let outcomes = ran.and_then(Ran::all).unwrap_or_else(|error| panic!("{error:#}"));
+    let topics = page::topics().expect("the page of differences");
+    let mut bad = BTreeSet::new();
+    for case in &cases {
+        for problem in compare::problems(case, &outcomes[&case.name], &topics) {
+            println!("{} ({}): {problem}", case.name, case.about);
+            bad.insert(&case.name);
+        }
+    }
     assert!(bad.is_empty(), "{bad:?} differ");
 }
 
-/// Runs our manager and names the cases that are not as they have to be.
-async fn differing(cases: &[Case], folder: &Path, topics: &BTreeSet<String>) -> BTreeSet<String> {
-    let outcomes = match run(Subject::Ours, cases, folder).await.and_then(Ran::all) {
-        Ok(outcomes) => outcomes,
-        Err(error) => panic!("{error:#}"),
-    };
-    let mut bad = BTreeSet::new();
-    for case in cases {
-        for problem in compare::problems(case, &outcomes[&case.name], topics) {
-            println!("{} ({}): {problem}", case.name, case.about);
-            bad.insert(case.name.clone());
-        }
-    }
-    bad
-}
-
 #[test]
-fn the_cases_are_many_and_each_is_recorded() {
+fn the_cases_are_as_many_as_the_page_says_and_each_is_recorded() {
     let cases = case::load(&own_cases()).expect("cases");
-    assert!(cases.len() >= LEAST, "{} cases", cases.len());
+    let page = page::read().expect("the page of differences");
+    assert_eq!(
+        Some(cases.len()),
+        page::number_before(&page, " Services."),
+        "docs/parity.md"
+    );
     let unrecorded = cases.iter().filter(|case| case.recorded.is_none());
-    let missing: Vec<&str> = unrecorded.map(|case: &Case| case.name.as_str()).collect();
+    let missing: Vec<&String> = unrecorded.map(|case| &case.name).collect();
     assert!(
         missing.is_empty(),
         "not recorded: {missing:?}; run `make parity-record`"
@@ -71,16 +61,13 @@ fn the_cases_are_many_and_each_is_recorded() {
 
 #[test]
 fn every_difference_has_its_row_and_its_reason() {
-    let topics = topics();
+    let topics = page::topics().expect("the page of differences");
     for case in case::load(&own_cases()).expect("cases") {
         for difference in &case.differs {
             let (field, topic) = (&difference.field, &difference.parity);
             assert!(topics.contains(topic), "{}: no row {topic:?}", case.name);
-            assert!(
-                !difference.why.is_empty(),
-                "{}: {field} differs without a reason",
-                case.name
-            );
+            let why = &difference.why;
+            assert!(!why.is_empty(), "{}: {field} differs without a reason", case.name);
         }
     }
     for topic in compare::GENERAL {

@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 /// Much longer than anything takes.
 const LIMIT: Duration = Duration::from_secs(240);
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Annotations of both kinds.
 const KINDS: [(&str, &[(&str, &str)]); 2] = [("classic", &[]), ("network", &[("type", "nlb")])];

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::published;
+
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -26,21 +28,23 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Real objects of provisioners, from the folder `corpus` in `OUTRIGGER_SHARED` or in `shared` beside the repository.
-/// None if there is no such folder.
+/// Published objects of provisioners. None if their folder is absent.
 pub(crate) fn real_objects() -> Vec<Value> {
-    let beside = repository().join("../shared");
-    let root = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);
-    let texts = files_below(&root.join("corpus"))
+    let Some(root) = published::find("corpus") else {
+        return Vec::new();
+    };
+    let texts = files_below(&root)
         .into_iter()
         .filter(|file| file.extension().is_some_and(|end| end == "yaml" || end == "json"))
         .filter_map(|file| fs::read_to_string(file).ok());
 
-    texts
+    let objects: Vec<Value> = texts
         .filter(|text| text.len() <= 64 * 1024)
         .filter_map(|text| serde_saphyr::from_multiple::<Value>(&text).ok())
         .flatten()
-        .collect()
+        .collect();
+    assert!(objects.len() >= 200, "only {} published objects", objects.len());
+    objects
 }
 
 /// The input as text, for parsers that take only text.

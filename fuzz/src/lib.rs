@@ -15,6 +15,8 @@
 
 mod files;
 pub mod mutate;
+#[path = "../../shared/tests/published/mod.rs"]
+mod published;
 pub mod quick;
 mod table;
 pub mod targets;

@@ -15,9 +15,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How often a write that waits for budget asks whether it may still be sent.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Sends a write, if `permit` allows it, for no longer than the permit lasts when it is sent. Before that it may wait for
-/// AWS's budget as long as the permit is renewed. The SDK may repeat a call, so the permit is looked at before each
-/// repetition, too. A write that is cut off or unanswered may have taken effect; the next look tells.
+/// Sends a write while `permit` is valid. The deadline is the permit's end at the time of sending. Before that, the
+/// write may wait for a token of AWS's rate limit as long as the permit is renewed. The SDK may retry a call, so the
+/// permit is checked before each retry, too. A write without a response may have taken effect; the next describe shows
+/// it.
 ///
 /// # Errors
 /// [`NotLeader`] when the write was not sent, or was cut off because the permit ended.

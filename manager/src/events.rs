@@ -38,8 +38,8 @@ pub fn about_cluster() -> About {
     }
 }
 
-/// Most Events of one controller that wait to be written. A cold start of thousands of Nodes is told Node by Node;
-/// what is more than this is a flood in which nobody reads each one.
+/// Maximum number of queued Events of one controller: enough for one Event per Node at a cold start of thousands of
+/// Nodes. Further Events are dropped.
 const WAITING: usize = 8192;
 
 /// Pause after each Event: a flood of them must not take the API server from the writes that matter.

@@ -11,8 +11,9 @@ use outrigger_shared::migration::CloudProviderMigration;
 /// How long the start waits for the object.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads the migration object and compares with the name of this manager's own migration lease. Where it cannot be read now,
-/// the start goes on with a warning: an API server that is away must not keep a manager from what is latched.
+/// Compares the lease name in the migration object with this manager's migration lease. If the object cannot be read,
+/// the start continues with a warning: an unavailable API server must not stop a manager from running latched
+/// controllers.
 ///
 /// # Errors
 /// When the names differ.
@@ -36,7 +37,7 @@ pub async fn check(management: Client, migration: &str, own: &str) -> Result<()>
     Ok(())
 }
 
-/// What differs, with what to do. An object without the field means Kubernetes' own default.
+/// The difference, and how to fix it. If the object lacks the field, Kubernetes' default applies.
 fn disagreement(object: &CloudProviderMigration, own: &str) -> Option<String> {
     let default = LeaderMigrationConfiguration::default();
     let theirs = object.spec.leader_migration.as_ref().unwrap_or(&default);

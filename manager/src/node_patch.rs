@@ -38,7 +38,7 @@ pub fn remove_taints(node: &NodeView, key: &str) -> Vec<Value> {
 pub fn add_taint(node: &NodeView, key: &str, effect: &str) -> Vec<Value> {
     let taint = json!({"key": key, "effect": effect});
     if node.spec.taints.is_empty() {
-        // No taints read as an absent list: adding the list must not overwrite one that came meanwhile.
+        // An empty list reads as an absent list: the patch must not overwrite a list that was added since the read.
         let version = node.metadata.resource_version.as_str();
         vec![
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),

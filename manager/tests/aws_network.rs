@@ -84,7 +84,7 @@ impl World {
         command
     }
 
-    /// What the manager says until it ends.
+    /// The output of the manager until it ends.
     async fn run(&self, variables: &[(&str, String)]) -> String {
         let ended = tokio::time::timeout(PATIENCE, self.manager(variables).output()).await;
         let output = ended.unwrap().unwrap();

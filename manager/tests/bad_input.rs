@@ -1,5 +1,5 @@
-//! The program itself with input that is wrong: it ends with a status that says so and a message that names what is
-//! wrong and what to do, on one screen. What each fault is called in detail is tested where it is found.
+//! The program with invalid input: it ends with an error status and a message that names the problem and its fix, on
+//! one screen. The tests of each module check its exact messages.
 
 #![allow(
     clippy::panic,
@@ -93,7 +93,7 @@ impl Files {
     }
 }
 
-/// What the program said. A log line shows a message with quotes and line ends escaped.
+/// The output of the program. Log lines escape quotes and line ends of messages.
 fn said(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap();
     let text = String::from_utf8(bytes).unwrap();

@@ -127,7 +127,7 @@ fn every_path_is_there() {
 fn every_annotation_of_services_is_documented_and_read() {
     let read_by = [
         r#"(?:annotations|self)\s*\.(?:get|filled|flag|integer|present_integer|list|pairs)\(\s*"([a-z0-9-]+)""#,
-        r#"(?:untrimmed\(annotations, |text\(|number\(|annotation: )"([a-z0-9-]+)""#,
+        r#"(?:(?:untrimmed|number)\(annotations, |text\(|number\()"([a-z0-9-]+)""#,
         r#"const TARGET_GROUPS: &str = "([a-z-]+)""#,
     ];
     let code = code("manager/src/controllers/service");
@@ -139,7 +139,7 @@ fn every_annotation_of_services_is_documented_and_read() {
 #[test]
 fn every_event_of_services_is_documented_and_told() {
     let code = code("manager/src/controllers/service");
-    let mut told = all(r#"EventType::[A-Z][a-z]+,\s*"([A-Za-z]+)""#, &code);
+    let mut told = all(r#"(?:emit|warn)\(\s*context,\s*service,\s*"([A-Za-z]+)""#, &code);
     told.extend(all(r#""([A-Z][A-Za-z]+Failed)""#, &code));
     assert_eq!(rows("docs/services.md", "events"), told);
 }

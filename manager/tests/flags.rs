@@ -160,6 +160,8 @@ fn lists_append_and_the_first_occurrence_replaces_the_default() {
 #[test]
 fn the_last_of_a_repeated_single_value_wins() {
     assert_eq!(run("--cluster-name=a --cluster-name=b").general.cluster_name, "b");
+    let ranges = run("--cluster-cidr=10.0.0.0/16,fd00::/56 --cluster-cidr=10.1.0.0/16").routes;
+    assert_eq!(ranges.cluster_cidr, ["10.1.0.0/16"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a scraper reads, read by a parser of our own; and the document that lists it.
+//! The output for scrapers, checked by a parser of our own, and the document that lists the metrics.
 
 #![allow(
     clippy::panic,

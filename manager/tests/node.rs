@@ -267,20 +267,24 @@ async fn a_later_node_of_the_same_name_is_never_written_by_an_old_plan() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_cloud_keeps_the_taint_and_is_asked_again() {
-    let aws = aws(vec![instance("i-1", "i-1", "10.0.0.1")]);
-    for _ in 0..2 {
-        aws.fail_next(
-            "DescribeInstances",
-            AwsError::answered("DescribeInstances", "RequestLimitExceeded", "slow down"),
-        );
+    for (action, code) in [
+        ("DescribeInstances", "RequestLimitExceeded"),
+        ("DescribeAvailabilityZones", "InternalError"),
+    ] {
+        let aws = aws(vec![instance("i-1", "i-1", "10.0.0.1")]);
+        aws.fail_always(action, AwsError::answered(action, code, "x"));
+        let running = start(Api::with(vec![new_node("i-1")]), aws);
+        pause(60).await;
+        assert!(tainted(&running.api.node("i-1").unwrap()), "{action}");
+
+        let calls = running.aws.calls();
+        let asked = calls.iter().filter(|call| call.action == action).count();
+        assert!(asked > 1, "{action}: {asked} calls");
+
+        running.aws.allow(action);
+        initialized(&running, "i-1").await;
+        running.end().await;
     }
-    aws.fail_next(
-        "DescribeAvailabilityZones",
-        AwsError::answered("DescribeAvailabilityZones", "InternalError", "x"),
-    );
-    let running = start(Api::with(vec![new_node("i-1")]), aws);
-    initialized(&running, "i-1").await;
-    running.end().await;
 }
 
 #[tokio::test(start_paused = true)]

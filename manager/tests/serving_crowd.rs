@@ -21,7 +21,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-/// What a connection of the crowd does before it waits.
+/// The action of a connection before it waits.
 #[derive(Debug, Clone, Copy)]
 enum Does {
     /// Nothing: not even a TLS handshake.

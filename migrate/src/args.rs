@@ -1,12 +1,11 @@
 //! The commands and their flags.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use outrigger_shared::migration::Phase;
+use outrigger_shared::migration::{Labels, Phase};
 
-/// Moves a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
+/// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
 /// Exit codes: 0 success, 1 invalid input or command line, 2 an object or a policy is refused.
 #[derive(Debug, Parser)]
@@ -20,54 +19,55 @@ pub struct Args {
 pub enum Command {
     /// Show what the webhook would do to objects in files. Needs no cluster
     ///
-    /// Every object is decided by the webhook's own rules. The exit code is 2 when the webhook would refuse to change
-    /// an object that a migration selects.
+    /// The command applies the webhook's own rules to each object. The exit code is 2 if the webhook would refuse to
+    /// change an object that a migration selects.
     Mutate(MutateArgs),
-    /// Replace parts of the webhook
+    /// Generate replacements for parts of the webhook
     Webhook(WebhookArgs),
 }
 
 /// `outrigger mutate`.
 #[derive(Debug, clap::Args)]
 pub struct MutateArgs {
-    /// YAML or JSON with the objects; `-` is stdin. May be repeated. Namespaces in them give the labels of namespaces
+    /// YAML or JSON file with the objects; `-` is stdin. May be repeated. Namespaces in it give the labels of
+    /// namespaces
     #[arg(short, long, value_name = "FILE", required = true)]
     pub filename: Vec<String>,
-    /// A file with CloudProviderMigrations, or the name of one that a file holds. May be repeated. Without it, those in
-    /// the documents of --filename
+    /// A file with CloudProviderMigrations, or the name of one in a file. May be repeated. Without it, all
+    /// CloudProviderMigrations in the files of --filename apply
     #[arg(long, value_name = "FILE|NAME")]
     pub migration: Vec<String>,
-    /// Operation on the objects [default: create, or update with --old]
+    /// Operation of the admission request [default: create, or update with --old]
     #[arg(long, value_enum)]
     pub operation: Option<Operation>,
     /// The objects as they are stored now, for --operation=update
     #[arg(long, value_name = "FILE")]
     pub old: Option<String>,
-    /// Decide as if the migrations were in this phase
+    /// Phase of the migrations [default: from their spec]
     #[arg(long, value_parser = phase)]
     pub phase: Option<Phase>,
-    /// Decide as if the condition Prepared were true, or false [default: the migration's status]
+    /// Value of the condition Prepared [default: from the migration's status]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub prepared: Option<bool>,
-    /// Labels of the namespaces that are not in the documents; their names are added as labels
+    /// Labels of namespaces that are not in the files; the label with the name is added
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = labels)]
     pub namespace_labels: Option<Labels>,
     /// Namespace of objects that have none
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
-    /// Decide as at the webhook's path /mutate/NAME: the objects come from the migrated cluster's own API server
+    /// Path /mutate/NAME of the webhook: the objects come from the migrated cluster's own API server
     #[arg(long, value_name = "NAME")]
     pub path: Option<String>,
-    /// Decide as if a cloud-controller-manager were running in the cluster of the Nodes, or not [default: unknown]
+    /// Whether a cloud-controller-manager runs in the cluster of the Nodes [default: unknown]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub manager_ready: Option<bool>,
-    /// The webhook's own namespace, in which it never changes anything
+    /// The webhook's own namespace, in which it changes nothing
     #[arg(long, value_name = "NAMESPACE", default_value = "outrigger-system")]
     pub own_namespace: String,
-    /// Output format: text to read, json with all details, yaml with the objects as they would be stored
+    /// Output format: text, json with all details, or yaml with the objects as they would be stored
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Also write the objects as they would be stored to this file, as YAML
+    /// File for the objects as they would be stored, as YAML, in addition to the output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -81,11 +81,11 @@ pub struct WebhookArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
-    /// Print admission policies that do the simple part of the webhook's work in the API server
+    /// Print admission policies that replace the simple part of the webhook in the API server
     ///
-    /// The uninitialized taint of new Nodes and ownership tags, as MutatingAdmissionPolicies with their bindings. They
-    /// read the CloudProviderMigration in the cluster each time, so they follow its phase and targets; render them
-    /// again only for another migration, or another version of this command.
+    /// The output is MutatingAdmissionPolicies with their bindings. They add the uninitialized taint to new Nodes, and
+    /// ownership tags. They read the CloudProviderMigration in the cluster at each request, so they follow its phase
+    /// and targets. Render them again only for another migration, or with another version of this command.
     RenderPolicies(RenderArgs),
 }
 
@@ -95,10 +95,10 @@ pub struct RenderArgs {
     /// A file with CloudProviderMigrations; `-` is stdin. May be repeated
     #[arg(long, value_name = "FILE", required = true)]
     pub migration: Vec<String>,
-    /// Version of the policy API: v1 from Kubernetes 1.36 on, v1beta1 from 1.34 on where it is switched on
+    /// Version of the policy API: v1 since Kubernetes 1.36, v1beta1 since 1.34 where it is enabled
     #[arg(long, value_enum, default_value_t = PolicyVersion::V1)]
     pub api_version: PolicyVersion,
-    /// The webhook's own namespace, which is never changed
+    /// The webhook's own namespace, in which nothing is changed
     #[arg(long, value_name = "NAMESPACE", default_value = "outrigger-system")]
     pub own_namespace: String,
 }
@@ -113,9 +113,9 @@ pub enum Operation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Text for people
+    /// Human-readable text
     Text,
-    /// All details, with a version
+    /// All details, in a versioned format
     Json,
     /// Only the objects
     Yaml,
@@ -131,7 +131,7 @@ pub enum PolicyVersion {
 }
 
 impl PolicyVersion {
-    /// As in `apiVersion`.
+    /// The version part of `apiVersion`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -140,9 +140,6 @@ impl PolicyVersion {
         }
     }
 }
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(pub BTreeMap<String, String>);
 
 fn phase(text: &str) -> Result<Phase, String> {
     let names = || Phase::ALL.map(Phase::as_str).join(", ");
@@ -153,7 +150,7 @@ fn phase(text: &str) -> Result<Phase, String> {
 }
 
 fn labels(text: &str) -> Result<Labels, String> {
-    let mut labels = BTreeMap::new();
+    let mut labels = Labels::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair
             .split_once('=')
@@ -164,7 +161,7 @@ fn labels(text: &str) -> Result<Labels, String> {
         }
     }
 
-    Ok(Labels(labels))
+    Ok(labels)
 }
 
 #[cfg(test)]
@@ -180,8 +177,8 @@ mod tests {
 
     #[test]
     fn labels_are_pairs_each_key_once() {
-        assert_eq!(labels("a=b,c=").map(|labels| labels.0.len()), Ok(2));
-        assert_eq!(labels(""), Ok(Labels::default()));
+        assert_eq!(labels("a=b,c=").map(|labels| labels.len()), Ok(2));
+        assert_eq!(labels(""), Ok(Labels::new()));
         for wrong in ["a", "=b", "a=1,a=2"] {
             assert!(labels(wrong).is_err(), "{wrong}");
         }

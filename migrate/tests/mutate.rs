@@ -182,7 +182,7 @@ fn an_update_acts_only_on_what_it_changes() {
     );
 }
 
-/// What is between the lines `spec:` and the end, without what follows.
+/// The text after the line `spec:`.
 fn spec(yaml: &str) -> &str {
     yaml.split_once("\nspec:\n").map_or("", |(_, spec)| spec)
 }

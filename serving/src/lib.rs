@@ -27,32 +27,32 @@ use tokio::net::{TcpListener, TcpSocket};
 pub use connection::Aborted;
 pub use server::{Drained, Server};
 
-/// Connections that the kernel keeps until they are accepted. Past it callers wait a second before they retry, while an
-/// accepted connection is served or refused at once.
+/// Connections that the kernel keeps until they are accepted. Beyond it, clients wait a second before they retry, while
+/// an accepted connection is served or refused immediately.
 const BACKLOG: u32 = 4096;
 
 /// The limits of one server. Requests have limits of their own.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Connections served at once.
+    /// Maximum number of open connections.
     pub connections: usize,
     /// How many of `connections` only callers on this machine can use: the kubelet's probe of a Pod in the host's
     /// network must not depend on other callers.
     pub reserved: usize,
-    /// Connections served at once from one address, except addresses of this machine.
+    /// Maximum number of open connections from one address, except addresses of this machine.
     pub per_source: usize,
     /// The policy for a connection without a slot.
     pub when_full: WhenFull,
-    /// Requests that one HTTP/2 connection may have open at once.
+    /// Maximum number of concurrent requests per HTTP/2 connection.
     pub streams: u32,
     /// Time for the TLS handshake.
     pub handshake: Duration,
     /// Time for the headers of a request, and for a connection's first request to begin.
     pub header: Duration,
-    /// A connection without a request for this long is ended.
+    /// Time after which a connection without requests is closed.
     pub idle: Duration,
-    /// A connection of this age, or up to a fifth less, is ended once its requests are answered. API servers keep
-    /// connections for as long as they can, so without it a replica that joins gets no work.
+    /// Age at which a connection is closed after its requests are answered, or up to a fifth earlier. API servers keep
+    /// connections as long as possible, so without this limit a new replica gets no requests.
     pub age: Duration,
     /// Time that open requests get when the server, or a connection, shuts down.
     pub drain: Duration,

@@ -26,7 +26,7 @@ use crate::{ConnectionLimits, Observer, PeerCertificates, Refused};
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// Interval of HTTP/2 pings to an idle peer, and the timeout of an answer.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// The pause after an accept that failed for want of file descriptors or memory: the next one fails at once, too.
+/// Backoff after accept failed for lack of file descriptors or memory: the next accept would fail immediately, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a server ended.
@@ -206,8 +206,8 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Four fifths to the whole of `age`, by turns: connections that begin together, at the start of an API server, do not
-/// end together.
+/// Between four fifths of `age` and `age`, in turns, so that connections that an API server opens together are not
+/// closed together.
 fn spread(age: Duration, number: u64) -> Duration {
     const TURNS: u32 = 8;
     let turn = u32::try_from(number % u64::from(TURNS)).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Which connections are served when there are more than the server serves at once.
+//! Selects the connections to serve when their number exceeds the limit.
 //!
-//! An idle connection costs its caller nothing, so a limit alone would let anyone who reaches the port keep all others
-//! out. A connection without a free slot therefore gets the slot of an idle one where [`WhenFull`] allows it.
+//! An idle connection costs its client nothing, so with a limit alone any client could block all others. A connection
+//! without a free slot therefore gets the slot of an idle one where [`WhenFull`] allows it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

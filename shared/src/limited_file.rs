@@ -10,8 +10,8 @@ pub const MAX_BYTES: u64 = 1024 * 1024;
 /// Reads a whole file.
 ///
 /// # Errors
-/// What the system says, and [`ErrorKind::FileTooLarge`] beyond [`MAX_BYTES`], of which no more is read: a wrong path
-/// may lead to a device that never ends.
+/// The error of the system, or [`ErrorKind::FileTooLarge`] above [`MAX_BYTES`]. Reading stops there: a wrong path may
+/// name a device without an end.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     limited(File::open(path)?)
 }

@@ -1,9 +1,8 @@
-//! How much of other crates' events a log may show, whatever asks for more: `RUST_LOG`, `--v`, `--log`, a running
-//! change.
+//! The maximum log levels of other crates. `RUST_LOG`, `--v`, `--log` and changes at runtime cannot raise them.
 //!
-//! At trace, the AWS SDK logs signed requests (`aws_sigv4`) and the answers that carry credentials, and the Kubernetes
-//! client logs bodies of answers. So other crates log at debug at most, and the crates below, which see what is sent on
-//! a connection, at info.
+//! At trace, the AWS SDK logs signed requests (`aws_sigv4`) and responses with credentials, and the Kubernetes client
+//! logs response bodies. So other crates log at debug at most, and the crates below, which handle the data of
+//! connections, at info at most.
 
 /// The prefix of the targets of this project's own crates: without a limit.
 pub const OWN: &str = "outrigger";

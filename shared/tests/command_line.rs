@@ -412,7 +412,7 @@ fn container() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a migration does to a command line; false where the line is refused.
+/// Changes a command line as a migration does; false if it is rejected.
 fn change(line: &mut CommandLine) -> bool {
     line.set(PROVIDER, "external").is_ok() && line.remove(CONFIG).is_ok() && line.set(MIGRATION, "true").is_ok()
 }

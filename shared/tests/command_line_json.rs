@@ -5,6 +5,7 @@ use outrigger_shared::command_line::{CommandLine, Flag, List, Unreadable};
 use serde_json::{Value, json};
 
 mod corpus_support;
+mod published;
 
 const PROVIDER: Flag = Flag::text("cloud-provider");
 const CONFIG: Flag = Flag::text("cloud-config");
@@ -151,7 +152,9 @@ fn undoing_follows_the_owner_inside_the_json_and_never_leaves_it() {
 
 #[test]
 fn every_wrapped_command_of_real_objects_is_changed_and_restored() {
-    let Some(folder) = corpus_support::folder() else { return };
+    let Some(folder) = published::find("corpus") else {
+        return;
+    };
     let mut seen = 0;
     for (file, pod) in corpus_support::pods(&folder) {
         let containers = pod.pointer("/spec/containers").and_then(Value::as_array).unwrap();
@@ -185,7 +188,7 @@ fn every_wrapped_command_of_real_objects_is_changed_and_restored() {
     assert_eq!(seen, 16, "wrapped commands in the corpus");
 }
 
-/// What the change should give, done by hand on the words.
+/// The expected result, by direct edits of the words.
 fn expected_args(json: &mut Value) {
     let words: Vec<&str> = json["args"]
         .as_array()

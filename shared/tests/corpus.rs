@@ -1,5 +1,5 @@
-//! What is read from real objects of other projects: one row for each container that runs, or seems to run, a
-//! component. A row is a fact about the object, found by reading it, so that a new misreading is seen.
+//! Reads real objects of other projects: one row for each container that runs, or seems to run, a component. The rows
+//! were written by hand from the objects, so that a new misreading fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use outrigger_shared::{
 };
 
 mod corpus_support;
+mod published;
 
 /// Component, certainty, shape, value of `--cloud-provider` (`-` for none), version (`-` for none).
 fn row(finding: &Finding<'_>) -> String {
@@ -48,7 +49,9 @@ fn shape(line: &CommandLine) -> &'static str {
 
 #[test]
 fn every_component_of_real_objects_is_read_as_it_is() {
-    let Some(folder) = corpus_support::folder() else { return };
+    let Some(folder) = published::find("corpus") else {
+        return;
+    };
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (file, pod) in corpus_support::pods(&folder) {
         let findings = find(&pod["spec"], pod.pointer("/metadata/labels"));

@@ -170,7 +170,7 @@ fn prepare_names_the_file_of_a_configuration_of_the_migrations_own() {
             Err(Refusal::OwnConfiguration)
         );
     }
-    // What refuses leader migration, or needs none, comes first.
+    // A refusal of leader migration, or no need of it, takes precedence.
     assert_eq!(
         prepare("--cloud-provider=aws", 21, OwnConfiguration::Brought),
         Err(Refusal::NeedsGateAndFile)
@@ -272,7 +272,7 @@ fn what_never_had_the_in_tree_provider_is_given_nothing() {
             }
         }
     }
-    // What an external one has of leader migration goes all the same, and what still reads its volumes stays.
+    // An external manager's leader migration flags are removed, too; the flags for its volumes stay.
     let run = |flags: &str, minor| after(KubeControllerManager, flags, &at(Migrate, minor)).unwrap();
     assert_eq!(
         run("--cloud-provider=external --enable-leader-migration", 22),
@@ -707,7 +707,7 @@ fn the_rows_apply_to_provisioners_lists_of_flags() {
     assert_eq!(list_after(KubeApiserver, pairs), ["cloud-provider=external"]);
 }
 
-/// What the owner of a script is told.
+/// The warnings or the refusal for the owner of a script.
 fn script(component: Component, script: &str, circumstances: &Circumstances) -> Result<Vec<String>, String> {
     let line = CommandLine::of_container(&json!({ "command": ["sh", "-c", script] })).unwrap();
     let changes = changes(component, &line, circumstances).map_err(|refusal| refusal.to_string())?;

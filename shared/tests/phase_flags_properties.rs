@@ -1,4 +1,4 @@
-//! What holds for every command line, shape, component, version and way through the phases.
+//! Properties of every command line, form of storage, component, version and sequence of phases.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
 use outrigger_shared::{
@@ -106,7 +106,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     proptest::sample::select(vec![InTree, Prepare, Migrate, Complete])
 }
 
-/// What an object stores: a container, or a list.
+/// The part of an object that stores the command line: a container, or a list.
 #[derive(Clone, Debug, PartialEq)]
 struct Stored {
     shape: Shape,

@@ -16,7 +16,7 @@ const MIB: usize = 1024 * 1024;
 
 /// The mutating admission webhook of Outrigger.
 ///
-/// It changes only objects that a CloudProviderMigration names, and nothing without one.
+/// It changes only objects that a CloudProviderMigration selects. Without a CloudProviderMigration it changes nothing.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "outrigger-webhook", version)]
 pub struct Args {
@@ -26,29 +26,29 @@ pub struct Args {
     /// Address and port of /healthz, /readyz and /metrics (HTTP)
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8081")]
     pub health_bind_address: SocketAddr,
-    /// Directory with tls.crt and tls.key, as a Secret of type kubernetes.io/tls is mounted
+    /// Directory with tls.crt and tls.key, such as a mounted Secret of type kubernetes.io/tls
     #[arg(long, value_name = "DIR")]
     pub cert_dir: PathBuf,
-    /// How often the certificate's files are read again
+    /// Interval at which the certificate files are read again
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub cert_reload_interval: Duration,
-    /// DNS name or IP address that API servers call this server by; the certificate must cover it. May be repeated
+    /// DNS name or IP address at which API servers call this server; the certificate must cover it. May be repeated
     #[arg(long = "server-name", value_name = "NAME")]
     pub server_names: Vec<String>,
-    /// PEM file of the authorities whose clients may call, read again like the certificate; without it every client that
-    /// reaches the port may call
+    /// CA bundle for client certificates, in PEM, read again like the certificate; without it, clients need no
+    /// certificate
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Common name or alternative name (DNS, IP, URI) that a client's certificate must carry; without it any of the
-    /// authorities' certificates will do. May be repeated
+    /// Common name or alternative name (DNS, IP, URI) that a client certificate must have; without it, every
+    /// certificate signed by the CA is accepted. May be repeated
     #[arg(long = "client-name", value_name = "NAME", requires = "client_ca_file", value_parser = NonEmptyStringValueParser::new())]
     pub client_names: Vec<String>,
     /// Kubeconfig of the cluster that holds the CloudProviderMigrations; without it, the Pod's service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig for reading the cloud-controller-manager's lease in the cluster whose Nodes are reviewed at
-    /// /mutate/NAME; exec and auth-provider are refused in it, as they start programs, and files outside its folder. May be
-    /// repeated
+    /// /mutate/NAME. It must not use exec or auth-provider, which start programs, or files outside its directory. May
+    /// be repeated
     #[arg(long = "cluster-kubeconfig", value_name = "NAME=FILE", value_parser = named_file)]
     pub cluster_kubeconfigs: Vec<(String, PathBuf)>,
     /// Namespace of the cloud-controller-manager's lease
@@ -57,10 +57,10 @@ pub struct Args {
     /// Name of the cloud-controller-manager's lease
     #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
     pub leader_elect_resource_name: String,
-    /// How often stored objects are compared with the form of their migration's phase; 0 turns the check off
+    /// Interval at which stored objects are compared with their form in the migration's phase; 0 disables the check
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     pub check_interval: Duration,
-    /// The webhook's own namespace, which it never changes anything in
+    /// The webhook's own namespace, in which it changes nothing
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -68,69 +68,67 @@ pub struct Args {
         default_value = "outrigger-system"
     )]
     pub own_namespace: String,
-    /// Which events are logged, as tracing directives (`info`, `outrigger_webhook=debug`)
+    /// Log filter, as tracing directives (`info`, `outrigger_webhook=debug`)
     #[arg(
         long,
         value_name = "FILTER",
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
     pub log: String,
-    /// Limits
     #[command(flatten)]
     pub limits: Limits,
 }
 
-/// How much the server takes on.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Connections served at once, half of them at most from one address; an eighth of them is for callers on this
-    /// machine. One more is closed at once
+    /// Maximum number of open connections, at most half of them from one address; an eighth is reserved for clients on
+    /// this machine. Further connections are closed immediately
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub max_connections: usize,
-    /// Requests that one HTTP/2 connection may have open at once
+    /// Maximum number of concurrent requests per HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_streams_per_connection: u32,
-    /// Requests decided at once; one more is answered 503 at once
+    /// Maximum number of concurrent requests; further requests get status 503
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_concurrent_requests: usize,
-    /// Bytes of one request's body; a longer one is answered 413
+    /// Maximum size of a request body; a larger one gets status 413
     #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = bytes)]
     pub max_body_bytes: usize,
-    /// Bytes of all bodies held at once; past it requests are answered 503
+    /// Maximum size of all request bodies in memory; further requests get status 503
     #[arg(long, value_name = "BYTES", default_value_t = 32 * MIB, value_parser = positive)]
     pub max_total_body_bytes: usize,
-    /// Bytes that the objects read from all bodies may take in memory, half of it for one request; past it requests are
-    /// answered 503, and an object that needs more than half passes unchanged with a warning
+    /// Maximum size of all decoded objects in memory, at most half of it for one request. Further requests get status
+    /// 503; an object that needs more than half is admitted unchanged, with a warning
     #[arg(long, value_name = "BYTES", default_value_t = 128 * MIB, value_parser = bytes)]
     pub max_total_object_bytes: usize,
-    /// Time for a TLS handshake
+    /// Timeout of a TLS handshake
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub handshake_timeout: Duration,
-    /// Time for the headers of a request; also ends an HTTP/1.1 connection that waits for its next request
+    /// Timeout for the headers of a request; also for an idle HTTP/1.1 connection
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub header_timeout: Duration,
-    /// Time for one request, where the API server's timeout parameter does not say less; of that a tenth, at most 200ms,
-    /// is left for the way back
+    /// Timeout of a request, if the API server's timeout parameter is not shorter; a tenth of it, at most 200ms, is
+    /// reserved for sending the response
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub request_timeout: Duration,
-    /// A connection without a request for this long is ended
+    /// Time after which a connection without requests is closed
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     pub idle_timeout: Duration,
-    /// A connection of this age, or up to a fifth less, is ended when its requests are answered, so that new replicas
-    /// get work
+    /// Age at which a connection is closed after its requests are answered, so that new replicas get connections; up to
+    /// a fifth earlier, so that connections of the same age are not closed together
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub max_connection_age: Duration,
-    /// Time between SIGTERM and the end of accepting, so that endpoints can follow; /readyz fails meanwhile
+    /// Time after SIGTERM in which connections are still accepted while /readyz fails, so that endpoints are updated
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub shutdown_delay: Duration,
-    /// Time for open requests after that
+    /// Timeout for open requests after the shutdown delay
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
     pub drain_timeout: Duration,
 }
 
 impl Args {
-    /// Where the serving pair lies and what it must cover.
+    /// The directory of the certificate and key, and the names that the certificate must cover.
     #[must_use]
     pub fn source(&self) -> Source {
         Source {
@@ -141,7 +139,6 @@ impl Args {
 }
 
 impl Limits {
-    /// The limits of connections.
     #[must_use]
     pub const fn connections(&self) -> ConnectionLimits {
         ConnectionLimits {
@@ -158,7 +155,6 @@ impl Limits {
         }
     }
 
-    /// The limits of requests.
     #[must_use]
     pub const fn requests(&self) -> RequestLimits {
         RequestLimits {
@@ -182,13 +178,13 @@ fn named_file(text: &str) -> Result<(String, PathBuf), String> {
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
-        // A semaphore counts the permits, and it has an upper bound.
+        // The limit is the number of a semaphore's permits.
         Ok(number) if (1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&number) => Ok(number),
         _ => Err(format!("{text:?} is no whole number of 1 or more")),
     }
 }
 
-/// The bytes of one request are counted in 32 bits.
+/// A number of bytes. The size of one request is counted in 32 bits.
 fn bytes(text: &str) -> Result<usize, String> {
     let most = u32::MAX as usize;
     positive(text).and_then(|number| {

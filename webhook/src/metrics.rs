@@ -161,18 +161,18 @@ impl Metrics {
         );
         registry.register(
             "review_duration_seconds",
-            "Time from headers to answer",
+            "Time from the request headers to the response",
             self.duration.clone(),
         );
-        registry.register("connections", "Connections open now", self.connections.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_ended",
-            "Connections that were served, by what ended them",
+            "Served connections, by the reason for their end",
             self.connections_ended.clone(),
         );
         registry.register(
             "connections_refused",
-            "Connections not served, by reason",
+            "Refused connections, by reason",
             self.connections_refused.clone(),
         );
         registry.register(
@@ -182,7 +182,7 @@ impl Metrics {
         );
         registry.register(
             "certificate_reload_failures",
-            "Looks at the certificate's files that failed since the start",
+            "Failed reads of the certificate files",
             self.certificate_reload_failures.clone(),
         );
         registry.register(
@@ -192,7 +192,7 @@ impl Metrics {
         );
         registry.register(
             "migrations_unreadable",
-            "CloudProviderMigrations that this version cannot read and leaves out",
+            "CloudProviderMigrations that this version cannot read and ignores",
             self.migrations_unreadable.clone(),
         );
         registry.register(

@@ -39,7 +39,7 @@ async fn answer(server: &Server, path: &str, object: &Value, dry_run: bool) -> V
     review["response"].clone()
 }
 
-/// What the API server makes of an answer.
+/// Applies a response as the API server does.
 fn apply(object: &Value, answer: &Value) -> Value {
     let mut object = object.clone();
     if let Some(patch) = answer["patch"].as_str() {

@@ -1,7 +1,6 @@
 //! Real objects of Rancher and Kubermatic, through every phase and back, and the real schemas of what is written.
 //!
-//! They stand beside the repository, in `../shared` or where `OUTRIGGER_SHARED` says. Without them these tests check
-//! nothing and say so. Most of the objects name no cloud provider, so each goes through once as it is and once in-tree.
+//! Most of the objects name no cloud provider, so each goes through once as it is and once in-tree.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
@@ -14,8 +13,8 @@ use outrigger_webhook::decide::{Decision, Input, Migration, Outcome, decide};
 use serde_json::{Value, json};
 use shared_data::{WAY, patched, read};
 
-/// Every object of a folder whose file name begins so, by file name.
-fn objects(folder_name: &str, prefix: &str) -> Vec<(String, Value)> {
+/// Every object of a folder whose file name begins so, by file name. At least so many.
+fn objects(folder_name: &str, prefix: &str, least: usize) -> Vec<(String, Value)> {
     let Some(folder) = shared_data::path(&format!("corpus/{folder_name}")) else {
         return Vec::new();
     };
@@ -23,8 +22,9 @@ fn objects(folder_name: &str, prefix: &str) -> Vec<(String, Value)> {
     let mut paths = shared_data::list(&folder);
     paths.retain(|path| name(path).starts_with(prefix));
     assert!(
-        !paths.is_empty(),
-        "nothing begins with {prefix:?} in corpus/{folder_name}"
+        paths.len() >= least,
+        "{prefix:?} begins {} names in corpus/{folder_name}, not {least}",
+        paths.len()
     );
     paths.iter().map(|path| (name(path), read(path))).collect()
 }
@@ -149,7 +149,7 @@ fn in_tree(name: &str, object: &Value) -> Value {
 
 #[test]
 fn clusters_that_name_no_in_tree_provider_are_left_as_they_are() {
-    for (name, object) in objects("rancher", "cluster-") {
+    for (name, object) in objects("rancher", "cluster-", 11) {
         let mut object = stored(object, "provisioning.cattle.io/v1", Some("fleet-default"));
         object["spec"]["kubernetesVersion"] = json!(version(&name, &object));
         let (migrated, outcome) = there_and_back(&name, Profile::RancherRKE2, &object);
@@ -169,7 +169,7 @@ fn clusters_that_name_no_in_tree_provider_are_left_as_they_are() {
 fn in_tree_clusters_of_rke2_and_k3s_go_and_come_back() {
     const GLOBAL: &str = "/spec/rkeConfig/machineGlobalConfig";
     let external = || json!(["cloud-provider=external"]);
-    for (name, object) in objects("rancher", "cluster-") {
+    for (name, object) in objects("rancher", "cluster-", 11) {
         let object = in_tree(
             &name,
             &stored(object, "provisioning.cattle.io/v1", Some("fleet-default")),
@@ -230,7 +230,7 @@ fn camel_key(key: &str) -> String {
 #[test]
 fn clusters_of_rke1_go_and_come_back_and_those_of_eks_stay() {
     const CONFIG: &str = "/spec/rancherKubernetesEngineConfig";
-    for (name, object) in objects("rancher-rke1", "") {
+    for (name, object) in objects("rancher-rke1", "", 3) {
         let is_form = object.get("rancher_kubernetes_engine_config").is_some();
         let object = if is_form {
             json!({"spec": camel(&object)})
@@ -260,7 +260,7 @@ fn clusters_of_rke1_go_and_come_back_and_those_of_eks_stay() {
 
 #[test]
 fn kubermatic_turns_on_what_it_can_and_nothing_comes_back() {
-    for (name, object) in objects("kubermatic", "cluster-") {
+    for (name, object) in objects("kubermatic", "cluster-", 8) {
         let mut object = stored(object, "kubermatic.k8c.io/v1", None);
         let features = object["spec"]["features"].as_object_mut();
         let was_on = features.is_some_and(|features| features.remove("externalCloudProvider").is_some());

@@ -1,7 +1,4 @@
 //! Real objects that carry YAML as text, through every phase and back, and the real schemas of what is written.
-//!
-//! They stand beside the repository, in `../shared` or where `OUTRIGGER_SHARED` says. Without them these tests check
-//! nothing and say so.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 

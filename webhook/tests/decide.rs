@@ -272,7 +272,7 @@ fn malformed_objects_are_decided_without_a_panic() {
 }
 
 #[test]
-fn an_endless_command_line_is_refused_at_once() {
+fn a_command_line_of_100001_arguments_is_refused() {
     let flags = vec!["--cloud-config=/c"; 100_000];
     let decision = review(&spec(Phase::Migrate), &controller_manager(&flags));
     assert_eq!(decision.outcome, Outcome::Refused);

@@ -63,7 +63,7 @@ fn after(step: &Step, object: &Value) -> Value {
     patched
 }
 
-/// What may stand in a place before: nothing, and what is like nothing, too.
+/// The previous value of a field: absent, or one that counts as absent, or one of `values`.
 fn place(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     proptest::option::of(proptest::sample::select(values))
 }

@@ -223,8 +223,8 @@ fn pod_entries() -> [String; 2] {
     ]
 }
 
-/// What recognises a component must also be sent: a Pod of an old kube-controller-manager that no entry selects would start with the
-/// in-tree provider while the webhook is away.
+/// The API server must send each Pod that the webhook recognises: a Pod of an old kube-controller-manager that no entry
+/// selects would start with the in-tree provider while the webhook is unavailable.
 #[test]
 fn pods_are_registered_by_every_label_that_recognises_a_component() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,4 +1,4 @@
-//! What reaches the admission port that should not, and how the server takes it.
+//! Invalid requests to the admission port, and the server's responses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -21,23 +21,30 @@ use tokio::time::Instant;
 
 const KIB: u64 = 1024;
 
-/// Raises this process's limit of open files as far as it goes, for the webhook too, and returns it.
-fn open_files() -> usize {
+/// Connections of the test that proves the first row of docs/threat-model.md.
+const CONNECTIONS: usize = 10_000;
+/// For everything else of this process.
+const OTHER_FILES: usize = 500;
+
+/// Raises this process's limit of open files to its hard limit, for the webhook too.
+fn allow_open_files(wanted: usize) {
     let me = std::process::id().to_string();
-    let read = || {
+    let limits = || -> Vec<usize> {
         let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let numbers = line.split_whitespace().skip(3).take(2);
-        numbers
-            .map(|number| number.parse().unwrap_or(usize::MAX))
-            .collect::<Vec<_>>()
+        numbers.map(|number| number.parse().unwrap_or(usize::MAX)).collect()
     };
-    let hard = read()[1];
-    // Where the tool is missing, what there is has to do.
-    let _ = Command::new("prlimit")
+    let hard = limits()[1];
+    let raised = Command::new("prlimit")
         .args(["--pid", &me, &format!("--nofile={hard}:{hard}")])
         .status();
-    read()[0]
+    let files = limits()[0];
+    assert!(
+        files >= wanted,
+        "{files} open files are allowed, {wanted} are needed: raise the hard limit (`ulimit -Hn`, now {hard}); \
+         prlimit: {raised:?}"
+    );
 }
 
 /// Opens `number` connections that say nothing, and returns those that are still open a moment later.
@@ -58,10 +65,8 @@ async fn open(address: SocketAddr, number: usize) -> Vec<TcpStream> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_connections_are_held_or_refused_and_leave_nothing_behind() {
-    let files = open_files();
-    let number = 10_000.min(files.saturating_sub(500));
-    let cap = number * 9 / 10;
-    println!("{number} connections, {files} open files");
+    allow_open_files(CONNECTIONS + OTHER_FILES);
+    let cap = CONNECTIONS * 9 / 10;
     let webhook = Webhook::ready(&[&format!("--max-connections={cap}"), "--handshake-timeout=60s"]).await;
     let mut served = h2(webhook.connect(H2).await.unwrap()).await;
     let mut ask = async || {
@@ -72,10 +77,10 @@ async fn ten_thousand_connections_are_held_or_refused_and_leave_nothing_behind()
     let before = webhook.kib("VmRSS");
 
     let begin = Instant::now();
-    let mut silent = open(webhook.admission, number).await;
+    let mut silent = open(webhook.admission, CONNECTIONS).await;
     println!("opened after {:?}", begin.elapsed());
     let refused = r#"outrigger_webhook_connections_refused_total{port="admission",reason="too_many_connections"}"#;
-    let wanted = (number - cap + 1) as f64;
+    let wanted = (CONNECTIONS - cap + 1) as f64;
     while webhook.metric(refused).await < wanted {
         let seen = webhook.metric(refused).await;
         assert!(

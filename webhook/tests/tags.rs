@@ -295,7 +295,7 @@ fn every_place_exists_in_the_definitions() {
     assert!(looked_at >= 50, "only {looked_at} rows have a definition");
 }
 
-/// What the table makes of the real files: how many tags they hold, and whether ours joins them.
+/// The results of the table for real files: the number of tags, and whether the cluster's tag is added.
 const CORPUS: &[(&str, bool)] = &[
     ("ack/elbv2-loadbalancer.yaml", false),
     ("ack/instance.yaml", true),

@@ -1,4 +1,4 @@
-//! What the validating path refuses: `golden-validation/<what>/<case>/input.yaml` holds a review and the migrations,
+//! The refusals of the validating path: `golden-validation/<what>/<case>/input.yaml` holds a review and the migrations,
 //! `expected.yaml` the validation. `UPDATE_GOLDEN=1 cargo test -p outrigger-webhook --test validation` writes the
 //! expectations anew; read the difference before committing it.
 

@@ -1,4 +1,4 @@
-//! Whether an answer is right. Speed of wrong answers is worth nothing.
+//! Checks of answers: the speed of wrong answers has no meaning.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::review::{Object, Reviews};
 
-/// How closely answers are looked at while load runs.
+/// The check of an answer under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The UID, and the length: cheap enough not to be what is measured.
+    /// The UID and the length, because a costlier check would be measured too.
     Quick,
-    /// The UID, and the object that comes out of the patch.
+    /// The UID, and the object after the patch.
     Whole,
 }
 
-/// What one server answered to one review, before the load, when it was looked at closely.
+/// The answer of one server to one review before the load, with the whole object checked.
 #[derive(Debug, Clone)]
 pub struct Reference {
     /// The object with the patch applied.
@@ -28,8 +28,8 @@ pub struct Reference {
 impl Reference {
     /// Reads the answer to the request `uid` about `object`.
     ///
-    /// # Errors
-    /// When it is no answer to that request, or the patch does not fit, or changes what it should not, or nothing.
+    /// # Errors When it is no answer to that request, or the patch does not fit, or changes an object that must not
+    /// change, or leaves one unchanged that must change.
     pub fn new(reviews: &Reviews, object: Object, uid: &str, body: &[u8]) -> Result<Self> {
         let outcome = outcome(&reviews.of(object).object, uid, body)?;
         ensure!(
@@ -54,14 +54,13 @@ impl Reference {
     }
 }
 
-/// The references of one server.
+/// The references of one server, one for each object.
 #[derive(Debug, Clone)]
 pub struct References {
     references: Vec<(Object, Reference)>,
 }
 
 impl References {
-    /// Of each object, one.
     #[must_use]
     pub const fn new(references: Vec<(Object, Reference)>) -> Self {
         Self { references }
@@ -75,7 +74,7 @@ impl References {
     /// Checks an answer under load.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Says how it is wrong.
     pub fn check(&self, depth: Depth, reviews: &Reviews, object: Object, uid: &str, body: &[u8]) -> Result<()> {
         let reference = self.of(object)?;
         let carried = body.get(reference.uid_at..).unwrap_or_default();
@@ -83,7 +82,7 @@ impl References {
             carried.starts_with(uid.as_bytes()),
             "{object:?}: the answer does not carry the UID {uid}"
         );
-        // The order of a diff's operations may change from answer to answer, their length not.
+        // The order of operations in Go's patch may differ between answers, but not their length.
         ensure!(
             body.len() == reference.length,
             "{object:?}: the answer has {} bytes, not {}",
@@ -102,10 +101,10 @@ impl References {
         Ok(())
     }
 
-    /// Checks that another server makes the same objects.
+    /// Checks that the patches of another server lead to the same objects.
     ///
     /// # Errors
-    /// Names the first object that differs, and what both made of it.
+    /// Names the first object that differs, with both results.
     pub fn same_as(&self, other: &Self) -> Result<()> {
         for (object, reference) in &self.references {
             let (ours, theirs) = (&reference.outcome, &other.of(*object)?.outcome);
@@ -118,7 +117,7 @@ impl References {
     }
 }
 
-/// The object that the answer to the request `uid` makes of `object`.
+/// The object after the patch of the answer to the request `uid`.
 ///
 /// # Errors
 /// When it is no such answer, does not allow the object, or the patch does not fit.
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_changes_exactly_what_is_to_be_changed() {
+    fn a_reference_changes_exactly_the_objects_that_must_change() {
         let reviews = Reviews::default();
         let new = |object, patch: &Value| Reference::new(&reviews, object, "u1", &answer("u1", patch));
         assert!(new(Object::Node, &json!([])).is_err());
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_make_other_objects_are_told_apart() {
+    fn servers_with_different_objects_are_found() {
         assert!(references("x").same_as(&references("x")).is_ok());
         let message = references("x")
             .same_as(&references("y"))

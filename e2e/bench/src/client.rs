@@ -1,4 +1,4 @@
-//! Connections as an API server keeps them: HTTP/2 over TLS, open for as long as there are requests.
+//! Connections like those of an API server: HTTP/2 over TLS, persistent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Requests that one connection carries at once: what our server allows, and less than Go's.
+/// Requests at once on one connection: the webhook's limit, below that of Go.
 const STREAMS: usize = 100;
 
 /// Open connections to one server.
@@ -24,7 +24,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Opens as many as `in_flight` requests at once need. `authority` is the PEM of who issued the certificate.
+    /// Opens the connections for `in_flight` requests at once. `authority` is the PEM of the certificate's issuer.
     ///
     /// # Errors
     /// When a connection, a handshake, or the agreement on HTTP/2 fails.

@@ -1,4 +1,4 @@
-//! A latency histogram as a server shows it at /metrics: what it measured itself, without client and network.
+//! A latency histogram of a server's /metrics, without the time of client and network.
 
 use anyhow::{Context, Result, ensure};
 
@@ -45,7 +45,7 @@ impl Histogram {
         })
     }
 
-    /// What was observed after `earlier`, which the same server showed.
+    /// The observations after `earlier` of the same server.
     ///
     /// # Errors
     /// When the bounds differ.
@@ -62,10 +62,10 @@ impl Histogram {
         })
     }
 
-    /// How many observations there are; none when the server shows no whole number.
+    /// The number of observations; none when the server does not show a whole number.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
-        // Written without a fraction and parsed again, since no conversion refuses one.
+        // No conversion of numbers refuses a fraction, but the parser does.
         self.count.to_string().parse().ok()
     }
 
@@ -75,8 +75,7 @@ impl Histogram {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// A quantile in seconds, with observations taken as spread evenly in their bucket. Past the last bound, that bound:
-    /// it is at least so much. None without observations.
+    /// A quantile in seconds, interpolated in its bucket. Beyond the last bound, that bound. None without observations.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let rank = share * self.count;

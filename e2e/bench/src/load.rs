@@ -17,22 +17,17 @@ use super::client::{self, Connections};
 use super::percentile::Latencies;
 use super::review::{Reviews, Stream, uid};
 
-/// What is sent, and how the answers are judged.
+/// The requests, and the check of their answers.
 #[derive(Debug)]
 pub struct Workload {
-    /// What to send.
-    pub reviews: Reviews,
-    /// In which order.
-    pub stream: Stream,
-    /// What the answers must be like.
-    pub references: References,
-    /// How closely to look.
-    pub depth: Depth,
+    reviews: Reviews,
+    stream: Stream,
+    references: References,
+    depth: Depth,
     number: AtomicU64,
 }
 
 impl Workload {
-    /// A workload at its beginning.
     #[must_use]
     pub const fn new(reviews: Reviews, stream: Stream, references: References, depth: Depth) -> Self {
         Self {
@@ -45,48 +40,46 @@ impl Workload {
     }
 }
 
-/// What came of one request.
-enum Fate {
+/// The outcome of one request.
+enum Outcome {
     Answered(Duration),
     Shed,
     Failed(String),
 }
 
-/// What came of all.
+/// The outcomes of all requests.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// How long the load ran.
     pub time: Duration,
     /// Right answers.
     pub answered: usize,
     /// Their latencies, from the moment of sending to the last byte of the answer.
     pub latencies: Latencies,
-    /// Requests that the server refused to take on: 429 and 503.
+    /// Requests that the server refused: 429 and 503.
     pub shed: usize,
     /// Requests without an answer, or with a wrong one.
     pub failed: usize,
-    /// Why, of the first.
+    /// The reason of the first.
     pub failure: Option<String>,
 }
 
 impl Tally {
-    /// All requests, whatever became of them.
     #[must_use]
     pub const fn sent(&self) -> usize {
         self.answered + self.shed + self.failed
     }
 
-    fn of(time: Duration, fates: Vec<Fate>) -> Self {
+    fn of(time: Duration, outcomes: Vec<Outcome>) -> Self {
         let mut tally = Self {
             time,
             ..Self::default()
         };
-        let mut latencies = Vec::with_capacity(fates.len());
-        for fate in fates {
-            match fate {
-                Fate::Answered(latency) => latencies.push(latency),
-                Fate::Shed => tally.shed += 1,
-                Fate::Failed(reason) => {
+        let mut latencies = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Answered(latency) => latencies.push(latency),
+                Outcome::Shed => tally.shed += 1,
+                Outcome::Failed(reason) => {
                     tally.failed += 1;
                     tally.failure.get_or_insert(reason);
                 }
@@ -119,26 +112,26 @@ pub async fn saturate(
         let mut sender = connections.sender(number)?;
         let workload = Arc::clone(&workload);
         loops.spawn(async move {
-            let mut fates = Vec::new();
+            let mut outcomes = Vec::new();
             while Instant::now() < end {
-                let fate = one(&mut sender, &workload).await;
-                let lost = matches!(fate, Fate::Failed(_));
-                fates.push(fate);
+                let outcome = one(&mut sender, &workload).await;
+                let lost = matches!(outcome, Outcome::Failed(_));
+                outcomes.push(outcome);
                 if lost {
                     break;
                 }
             }
 
-            fates
+            outcomes
         });
     }
 
-    let mut fates = Vec::new();
+    let mut outcomes = Vec::new();
     while let Some(done) = loops.join_next().await {
-        fates.extend(done?);
+        outcomes.extend(done?);
     }
 
-    Ok(Tally::of(begin.elapsed(), fates))
+    Ok(Tally::of(begin.elapsed(), outcomes))
 }
 
 /// Sends `rate` requests a second for `time`, whether or not the ones before are answered, over one connection.
@@ -149,7 +142,7 @@ pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time
     let workload = Arc::new(workload);
     let sender = connections.sender(0)?;
     let mut ticks = interval(Duration::from_secs(1) / rate);
-    // A tick that comes late is made up for, so that a pause of this program does not lighten the load.
+    // Late ticks follow each other at once, so that a delay of this program does not reduce the load.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
 
     let begin = Instant::now();
@@ -167,15 +160,15 @@ pub async fn pace(connections: &Connections, workload: Workload, rate: u32, time
     }
 
     let time = begin.elapsed();
-    let mut fates = Vec::new();
-    while let Some(fate) = open.join_next().await {
-        fates.push(fate?);
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = open.join_next().await {
+        outcomes.push(outcome?);
     }
 
-    Ok(Tally::of(time, fates))
+    Ok(Tally::of(time, outcomes))
 }
 
-async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Fate {
+async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Outcome {
     let number = workload.number.fetch_add(1, Ordering::Relaxed);
     let (object, uid) = (workload.stream.object(number), uid(number));
     let body = workload.reviews.of(object).body(&uid);
@@ -184,17 +177,17 @@ async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Fate
     let latency = begin.elapsed();
 
     match answer {
-        Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Fate::Shed,
+        Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Outcome::Shed,
         Ok((StatusCode::OK, body)) => {
             match workload
                 .references
                 .check(workload.depth, &workload.reviews, object, &uid, &body)
             {
-                Ok(()) => Fate::Answered(latency),
-                Err(error) => Fate::Failed(format!("{error:#}")),
+                Ok(()) => Outcome::Answered(latency),
+                Err(error) => Outcome::Failed(format!("{error:#}")),
             }
         }
-        Ok((status, body)) => Fate::Failed(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
-        Err(error) => Fate::Failed(format!("{error:#}")),
+        Ok((status, body)) => Outcome::Failed(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }

@@ -1,21 +1,21 @@
-//! The benched objects, as complete as an API server sends them: a server with typed objects writes every field that has
-//! a value, and would otherwise add some.
+//! The objects of the reviews, with all defaults of the API server: a webhook with typed objects would otherwise add
+//! some to its patch.
 
 use serde_json::{Value, json};
 
 /// The namespace of the hosted control plane.
 pub(super) const CONTROL_PLANE: &str = "control-plane-prod";
-/// The label by which the migration knows the control plane's workloads.
+/// The label in the migration's selector of the control plane's workloads.
 const CLUSTER_LABEL: &str = "example.com/cluster";
-/// How large the big object is at least, in bytes.
+/// The least size of the big object, in bytes.
 const BIG: usize = 100 * 1024;
 
-/// The migrations that both servers know: one for a hosted control plane, one for the Nodes of the own cluster.
+/// The migrations: one of a hosted control plane, one of the Nodes of the own cluster.
 pub(super) fn migrations() -> Vec<Value> {
     let migration = |name: &str, targets: Value| {
         json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration", "metadata": {"name": name},
-            // With downtime nothing waits for a manager's evidence, and with Always nothing for its lease.
+            // With downtime no decision waits for a manager's evidence, and with Always none for its lease.
             "spec": {"clusterID": name, "phase": "Migrate", "downtime": true, "nodeTaint": "Always", "targets": targets},
         })
     };
@@ -71,7 +71,7 @@ pub(super) fn node() -> Value {
     })
 }
 
-/// A Pod of an ordinary workload; `environment` is the number of its variables.
+/// `environment` is the number of its variables.
 fn pod(environment: usize) -> Value {
     let variables: Vec<Value> = (0..environment)
         .map(|number| json!({"name": format!("SETTING_{number:04}"), "value": format!("the value of the setting {number} of this program")}))
@@ -112,7 +112,7 @@ fn pod(environment: usize) -> Value {
     })
 }
 
-/// A Pod that is nobody's business.
+/// A Pod that no migration selects.
 pub(super) fn small_pod() -> Value {
     pod(8)
 }

@@ -1,8 +1,8 @@
-//! Quantiles of latencies that were all kept.
+//! Quantiles and medians.
 
 use std::time::Duration;
 
-/// Latencies, ready for questions.
+/// Every latency of a load.
 #[derive(Debug, Clone, Default)]
 pub struct Latencies {
     ascending: Vec<Duration>,
@@ -16,8 +16,7 @@ impl From<Vec<Duration>> for Latencies {
 }
 
 impl Latencies {
-    /// The least latency that at least so many in a thousand do not exceed (nearest rank, so it is one that occurred);
-    /// none without latencies.
+    /// By nearest rank, so it is a latency that occurred; none without latencies.
     #[must_use]
     pub fn quantile(&self, per_thousand: usize) -> Option<Duration> {
         let rank = (self.ascending.len() * per_thousand).div_ceil(1000).max(1);

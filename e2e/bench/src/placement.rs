@@ -1,10 +1,10 @@
-//! Which processors run what: the server has one for itself, everything else shares the others.
+//! Processor affinity: the server has one processor for itself, everything else shares the others.
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// This thread, to the scheduler.
+/// The calling thread.
 const SELF: Pid = Pid::from_raw(0);
 
 /// A split of the processors that this process may use.
@@ -12,18 +12,17 @@ const SELF: Pid = Pid::from_raw(0);
 pub struct Placement {
     server: CpuSet,
     rest: CpuSet,
-    /// How many the server does not have.
+    /// Processors for everything else; 0 on a machine with one, which all share.
     pub others: usize,
 }
 
 impl Placement {
-    /// Gives the last processor to servers and moves this thread, and so what it starts from now on, to the others. On a
-    /// machine with one processor all share it, which [`Placement::others`] then tells.
+    /// Reserves the last processor for servers, and moves this thread and all that it starts to the others.
     ///
     /// # Errors
     /// When the operating system refuses.
     pub fn split() -> Result<Self> {
-        let all = sched_getaffinity(SELF).context("which processors there are")?;
+        let all = sched_getaffinity(SELF).context("reading the affinity")?;
         let numbers: Vec<usize> = (0..CpuSet::count())
             .filter(|number| all.is_set(*number) == Ok(true))
             .collect();
@@ -36,7 +35,7 @@ impl Placement {
             rest.unset(last)?;
         }
 
-        sched_setaffinity(SELF, &rest).context("leaving the server's processor")?;
+        sched_setaffinity(SELF, &rest).context("setting the affinity")?;
 
         Ok(Self {
             server,
@@ -45,15 +44,15 @@ impl Placement {
         })
     }
 
-    /// Calls `start` on the server's processor: a process that it starts stays there, with all its threads, and sizes its
-    /// thread pool for one processor.
+    /// Calls `start` on the server's processor. A process that it starts stays there with all its threads, and sizes
+    /// its thread pool for one processor.
     ///
     /// # Errors
     /// When the operating system refuses.
     pub fn on_servers_processor<T>(&self, start: impl FnOnce() -> T) -> Result<T> {
-        sched_setaffinity(SELF, &self.server).context("going to the server's processor")?;
+        sched_setaffinity(SELF, &self.server).context("setting the affinity")?;
         let started = start();
-        sched_setaffinity(SELF, &self.rest).context("leaving the server's processor")?;
+        sched_setaffinity(SELF, &self.rest).context("setting the affinity")?;
         Ok(started)
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured: for each candidate and measure one value a round.
+//! The measured values: for each candidate and measure one a round.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::load::Tally;
 use super::percentile::median;
 use super::review::Stream;
 use super::server::Candidate;
+use super::table::count;
 
 /// The quantiles that are reported, in thousandths.
 pub const QUANTILES: [usize; 4] = [500, 900, 990, 999];
 
-/// How a server was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Load {
     /// A steady number of requests a second, of the mixed stream.
@@ -19,7 +19,7 @@ pub enum Load {
     InFlight(Stream, usize),
 }
 
-/// What was measured, in which unit.
+/// A measured quantity with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// From start to ready, in ms.
@@ -34,15 +34,15 @@ pub enum Measure {
     PeakSaturated,
     /// Right answers a second.
     Rate(Load),
-    /// A quantile (in thousandths) of what the client sees, in ms.
+    /// A quantile (in thousandths) of the latencies at the client, in ms.
     Client(Load, usize),
-    /// The mean of what the server measures itself, in ms.
+    /// The mean of the server's own measurement, in ms.
     ServerMean(Load),
     /// A quantile (in thousandths) of it, in ms.
     Server(Load, usize),
-    /// Processor time of the server for one right answer, in µs; what it spends on refusing others is in it.
+    /// Processor time of the server for one right answer, in µs. It includes the time for refusals.
     Processor(Load),
-    /// Requests that the server did not take on, in per cent.
+    /// Refused requests, in per cent.
     Shed(Load),
 }
 
@@ -73,19 +73,18 @@ impl Samples {
         Some(self.median(Candidate::Outrigger, measure)? / theirs)
     }
 
-    /// Adds what the client saw of one load.
-    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds are far below 2^52")]
+    /// Adds the outcomes of one load.
     pub fn client(&mut self, candidate: Candidate, load: Load, tally: &Tally) {
         let all = tally.sent();
         self.add(
             candidate,
             Measure::Rate(load),
-            tally.answered as f64 / tally.time.as_secs_f64(),
+            count(tally.answered) / tally.time.as_secs_f64(),
         );
         self.add(
             candidate,
             Measure::Shed(load),
-            100.0 * tally.shed as f64 / all.max(1) as f64,
+            100.0 * count(tally.shed) / count(all.max(1)),
         );
 
         for quantile in QUANTILES {
@@ -103,13 +102,12 @@ impl Samples {
     }
 
     /// Adds the processor time that a server spent on so many right answers; without any there is no such value.
-    #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub fn processor(&mut self, candidate: Candidate, load: Load, time: std::time::Duration, answers: usize) {
         if answers > 0 {
             self.add(
                 candidate,
                 Measure::Processor(load),
-                time.as_secs_f64() * 1e6 / answers as f64,
+                time.as_secs_f64() * 1e6 / count(answers),
             );
         }
     }

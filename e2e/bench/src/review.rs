@@ -1,23 +1,23 @@
-//! What is sent: one review for each kind of object, and streams of them.
+//! Reviews of each kind of object, and streams of them.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::objects;
 
-/// Stands in the text of a review where the UID goes.
+/// The placeholder of the UID in the text of a review.
 const UID: &str = "00000000-0000-4000-8000-000000000000";
 
-/// The benched objects.
+/// The objects of the reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// A Node at its creation, which gets the taint.
+    /// A Node at its creation, to which the webhook adds the taint.
     Node,
-    /// An ordinary Pod, which stays as it is.
+    /// An unchanged Pod.
     Pod,
-    /// The Deployment of a kube-controller-manager, which gets other flags.
+    /// The Deployment of a kube-controller-manager, whose flags the webhook changes.
     ControllerManager,
-    /// An ordinary Pod of 100 KiB, which stays as it is.
+    /// An unchanged Pod of 100 KiB.
     Big,
 }
 
@@ -40,7 +40,7 @@ impl Object {
     }
 }
 
-/// Which objects follow each other.
+/// The order of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     /// Always the same one.
@@ -50,7 +50,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// What is measured, in the order of the table.
+    /// In the order of the table.
     pub const ALL: [Self; 5] = [
         Self::Only(Object::Node),
         Self::Only(Object::Pod),
@@ -76,15 +76,15 @@ impl Stream {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Only(Object::Node) => "Node, changed",
-            Self::Only(Object::Pod) => "Pod, not ours",
+            Self::Only(Object::Pod) => "Pod, unchanged",
             Self::Only(Object::ControllerManager) => "Deployment, changed",
-            Self::Only(Object::Big) => "Pod of 100 KiB, not ours",
+            Self::Only(Object::Big) => "Pod of 100 KiB, unchanged",
             Self::Mixed => "mixed",
         }
     }
 }
 
-/// One review, with a gap for the UID.
+/// One review, without its UID.
 #[derive(Debug, Clone)]
 pub struct Review {
     /// The object inside.
@@ -125,7 +125,7 @@ impl Review {
     }
 }
 
-/// The UID of the request with this number: as long as any, and of no other.
+/// The UID of the request with this number. All have the same length.
 #[must_use]
 pub fn uid(number: u64) -> String {
     format!("0e2e0000-0000-4000-8000-{number:012x}")
@@ -147,7 +147,6 @@ impl Default for Reviews {
 }
 
 impl Reviews {
-    /// The review of an object.
     #[must_use]
     pub const fn of(&self, object: Object) -> &Review {
         let Self(reviews) = self;
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mixed_stream_is_what_its_description_says() {
+    fn the_mixed_stream_has_the_documented_shares() {
         let count = |wanted| (0..20).filter(|number| Stream::Mixed.object(*number) == wanted).count();
         assert_eq!(Object::ALL.map(count), [2, 15, 2, 1]);
     }

@@ -1,4 +1,4 @@
-//! The servers that are compared.
+//! The compared servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,12 +20,10 @@ use super::usage::Usage;
 use outrigger_cluster_harness::loopback::LoopbackClient;
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 
-/// How often a server that starts is asked whether it is ready: the resolution of its start-up time.
-const ASK: Duration = Duration::from_millis(1);
-/// How long it may take.
+/// Between two requests for `/readyz`: the resolution of the start-up time. That of [`Process::ready`] is coarser.
+const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 const READY: Duration = Duration::from_secs(60);
 
-/// The candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Candidate {
     /// Our webhook.
@@ -35,7 +33,7 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// Both, in the order in which they take turns.
+    /// In the order of each round.
     pub const ALL: [Self; 2] = [Self::Outrigger, Self::Go];
 
     const fn name(self) -> &'static str {
@@ -55,7 +53,7 @@ impl Candidate {
     fn arguments(self, environment: &Environment) -> Vec<String> {
         let certificates = format!("--cert-dir={}", environment.certificates.display());
         let knowledge = match self {
-            Self::Outrigger => format!("--kubeconfig={}", environment.kubeconfig.display()),
+            Self::Outrigger => format!("--kubeconfig={}", environment.cluster.kubeconfig.display()),
             Self::Go => format!("--migrations={}", environment.migrations.display()),
         };
         vec![certificates, knowledge]
@@ -67,10 +65,10 @@ impl Candidate {
 pub struct Server {
     candidate: Candidate,
     process: Process,
-    /// Where reviews go.
+    /// For reviews.
     pub address: SocketAddr,
     health: SocketAddr,
-    /// From its start to its first word that it is ready.
+    /// From its start to the first 200 of `/readyz`.
     pub ready_after: Duration,
 }
 
@@ -94,7 +92,7 @@ impl Server {
             ])
             .arguments(candidate.arguments(environment));
         let begin = Instant::now();
-        let start = || Process::start(&launch, &environment.run);
+        let start = || Process::start(&launch, &environment.cluster.folder);
         let process = match placement {
             Some(placement) => placement.on_servers_processor(start)?,
             None => start(),
@@ -117,13 +115,8 @@ impl Server {
                 Err(error) => reason = format!("{error:#}"),
             }
 
-            ensure!(
-                server.process.exit().is_none(),
-                "{} has ended:\n{}",
-                candidate.name(),
-                server.process.log_tail()
-            );
-            sleep(ASK).await;
+            server.process.ensure_running()?;
+            sleep(PROBE_INTERVAL).await;
         }
 
         bail!(
@@ -142,24 +135,19 @@ impl Server {
         Ok(body)
     }
 
-    /// The latencies that it has measured itself.
-    ///
-    /// # Errors
-    /// When it does not show them.
+    /// The latencies that the server has measured.
     pub async fn histogram(&self) -> Result<Histogram> {
         Histogram::parse(&self.ask("metrics").await?, self.candidate.histogram())
     }
 
-    /// What it has used.
-    ///
     /// # Errors
     /// When it has ended.
     pub fn usage(&self) -> Result<Usage> {
+        self.process.ensure_running()?;
         Usage::of(self.process.pid())
-            .with_context(|| format!("{} has ended:\n{}", self.candidate.name(), self.process.log_tail()))
     }
 
-    /// Asks it about each object once and looks closely at what it says.
+    /// Requests one review of each object and checks the whole answer.
     ///
     /// # Errors
     /// When an answer is wrong.
@@ -183,10 +171,7 @@ impl Server {
         Ok(References::new(references))
     }
 
-    /// Kills it: its drain is for API servers, not for this.
-    ///
-    /// # Errors
-    /// When it cannot be signalled.
+    /// Kills it, without its drain for API servers.
     pub async fn stop(self) -> Result<()> {
         self.process.kill_now().await?;
         Ok(())

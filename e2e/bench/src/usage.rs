@@ -1,10 +1,10 @@
-//! What a process has used, as Linux counts it.
+//! Linux's counts of a process's memory and processor time.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The kernel counts processor time for programs in hundredths of a second, on every architecture.
+/// The unit of processor times in /proc (<https://man7.org/linux/man-pages/man7/time.7.html>, USER_HZ).
 const TICK: Duration = Duration::from_millis(10);
 
 /// Memory and processor time of one process.
@@ -12,10 +12,9 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Usage {
     /// Resident memory now, in KiB.
     pub resident: u64,
-    /// The most resident memory that it ever had, in KiB.
+    /// The maximum of resident memory since its start, in KiB.
     pub peak: u64,
-    /// What of [`Usage::resident`] are pages of files, its program first of all: the kernel can take those back, and
-    /// several processes share them.
+    /// The part of [`Usage::resident`] that are pages of files, mostly of the program. The kernel can reclaim them.
     pub file: u64,
     /// Processor time since its start, user and system.
     pub processor: Duration,

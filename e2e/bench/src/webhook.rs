@@ -1,4 +1,4 @@
-//! The webhook beside its Go counterpart: both in one run, taking turns.
+//! The webhook beside its Go counterpart: both in one run, alternating.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::placement::Placement;
 use super::results::{Load, Measure, Samples};
 use super::review::{Reviews, Stream};
 use super::server::{Candidate, Server};
+use super::table::mebibytes;
 
 /// Requests in flight of the loads that saturate.
 pub const IN_FLIGHT: [usize; 3] = [1, 100, 1000];
@@ -20,12 +21,11 @@ pub const IN_FLIGHT: [usize; 3] = [1, 100, 1000];
 pub const RATE: u32 = 1000;
 /// Load before each measurement, not counted.
 const WARM_UP: Duration = Duration::from_millis(500);
-const KIB_IN_MIB: f64 = 1024.0;
 
-/// How much is measured.
+/// The amount of load.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
-    /// How often each server is started and measured.
+    /// In each round each server is started and measured.
     pub rounds: usize,
     /// Time of each load that saturates.
     pub saturated: Duration,
@@ -33,34 +33,28 @@ pub struct Extent {
     pub paced: Duration,
 }
 
-/// The candidates, and where they run.
-pub struct Match {
-    /// The programs.
+pub struct Comparison {
     pub programs: [(Candidate, PathBuf); 2],
-    /// The management cluster.
     pub environment: Environment,
-    /// Who runs where.
     pub placement: Placement,
-    /// What is sent.
     pub reviews: Reviews,
 }
 
-impl Match {
-    /// Checks that both servers make the same objects, and measures them in turns.
+impl Comparison {
+    /// Checks that the patches of both servers lead to the same objects, and measures the servers alternately.
     ///
     /// # Errors
     /// When a server fails, or the two disagree on an object. Failed requests are no error here, see
     /// [`Samples::failures`].
     pub async fn run(&self, extent: Extent, progress: impl Fn(&str)) -> Result<Samples> {
         let mut samples = Samples::default();
-        progress("both servers must make the same objects");
+        progress("comparing the patches of both servers");
         self.agree().await?;
         for (candidate, program) in &self.programs {
             let size = std::fs::metadata(program)
                 .with_context(|| program.display().to_string())?
                 .len();
-            #[expect(clippy::cast_precision_loss, reason = "a program's size is far below 2^52")]
-            samples.add(*candidate, Measure::Program, size as f64 / KIB_IN_MIB / KIB_IN_MIB);
+            samples.add(*candidate, Measure::Program, mebibytes(size / 1024));
         }
 
         for round in 1..=extent.rounds {
@@ -169,9 +163,4 @@ impl Match {
         samples.add(candidate, Measure::PeakSaturated, mebibytes(server.usage()?.peak));
         server.stop().await
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a process has less than 2^52 KiB")]
-fn mebibytes(kibibytes: u64) -> f64 {
-    kibibytes as f64 / KIB_IN_MIB
 }

@@ -1,15 +1,16 @@
-//! A recorded case: a Node, the part of AWS that concerns it, and what the incumbent made of the Node.
+//! A recorded case: a Node, the AWS resources that concern it, and the result of the incumbent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::aws::{Account, Fault};
 
-/// The line from which on a case file is written by the recorder.
+/// The first line of the record. The lines before it are written by hand.
 const RECORDED: &str = "recorded:";
 
 /// One file of the folder.
@@ -19,20 +20,17 @@ pub struct Case {
     /// The file's name without its ending.
     #[serde(skip)]
     pub name: String,
-    /// What it is about, in a sentence.
+    /// A sentence.
     pub about: String,
-    /// Keys of the cloud config that are not the harness's own.
     #[serde(default)]
     pub config: Config,
-    /// What AWS has and how it answers.
     #[serde(default)]
     pub aws: Account,
-    /// The Node as its kubelet registered it.
     pub node: NodeInput,
-    /// Where we differ from the record, each with its row in `docs/parity.md`.
+    /// The differences from the record, each with its row in `docs/parity.md`.
     #[serde(default)]
     pub differs: Vec<Difference>,
-    /// What the incumbent made of it.
+    /// The result of the incumbent.
     pub recorded: Option<Outcome>,
 }
 
@@ -40,14 +38,14 @@ pub struct Case {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Config {
-    /// Address families in order; none: the key is left out.
+    /// Address families in order; without any the key is left out.
     #[serde(default, rename = "NodeIPFamilies")]
     pub node_ip_families: Vec<String>,
     /// A regular expression for instance types with a topology.
     pub supported_topology_instance_type_pattern: Option<String>,
 }
 
-/// The Node before any cloud controller has seen it.
+/// The Node as its kubelet registered it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeInput {
@@ -55,13 +53,10 @@ pub struct NodeInput {
     pub name: String,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// `spec.providerID`.
     #[serde(default, rename = "providerID")]
     pub provider_id: Option<String>,
-    /// `spec.taints`.
     #[serde(default)]
     pub taints: Vec<Taint>,
     /// Status of the condition Ready; `null`: no condition at all.
@@ -87,18 +82,16 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// An address of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
     /// For example `InternalIP`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The address.
     pub address: String,
 }
 
-/// An Event about the Node. The same Event said twice counts once.
+/// An Event about the Node, without its count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
@@ -106,68 +99,63 @@ pub struct Event {
     #[serde(rename = "type")]
     pub kind: String,
     pub reason: String,
-    /// The component that reports it.
     pub component: String,
-    /// Message. Left out in a [`Difference`]: any.
+    /// Without a message a [`Difference`] accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What is stored about the Node in the end.
+/// The Node and its Events in the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Outcome {
-    /// Whether the Node is gone; all but the Events is empty then.
+    /// Of a deleted Node all but the Events is empty.
     pub deleted: bool,
-    /// `spec.providerID`.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Taints, sorted.
+    /// In alphabetical order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Addresses in order.
+    /// In their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
-    /// Events, sorted.
+    /// In alphabetical order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
 }
 
-/// A field in which we differ from the record, and mean it.
+/// An intended difference from the record.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
     /// The field of [`Outcome`], as it is spelled in the file.
     pub field: String,
-    /// What our manager gives in this field.
+    /// The value of our manager.
     pub ours: Value,
     pub why: String,
-    /// The topic of the row in `docs/parity.md` that says so.
+    /// The topic of the row in `docs/parity.md`.
     pub parity: String,
 }
 
-/// Cases that one controller manager can be given together: those with the same cloud config and the same faults.
+/// Cases for one run of a controller manager: those with the same cloud config and the same faults.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// What distinguishes its cloud config.
     pub config: Config,
-    /// How AWS fails.
     pub faults: Vec<Fault>,
     pub cases: Vec<Case>,
 }
 
 impl Group {
-    /// Whether the node lifecycle controller has something to look at, which takes its time.
+    /// Whether the node lifecycle controller checks a Node, which takes a minute.
     pub fn is_slow(&self) -> bool {
         self.cases.iter().any(|case| case.node.ready.as_deref() != Some("True"))
     }
 
-    /// Everything that AWS has for these cases.
+    /// The AWS resources of all cases.
     pub fn account(&self) -> Account {
         let mut account = Account {
             faults: self.faults.clone(),
@@ -181,37 +169,42 @@ impl Group {
     }
 }
 
-/// Reads every `*.yaml` of the folder, in the order of their names.
+/// Reads every case of a folder, in the order of their names.
 ///
 /// # Errors
 /// A file that is no case, an empty folder, and two cases with the same Node or instance: all share one cluster.
 pub fn load(folder: &Path) -> Result<Vec<Case>> {
-    let mut cases = Vec::new();
     let mut names = BTreeSet::new();
-    for path in files(folder)? {
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let mut case: Case = serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
-        case.name = path
-            .file_stem()
-            .map(|stem| stem.to_string_lossy().into_owned())
-            .unwrap_or_default();
-
+    read(folder, |name, case: &mut Case| {
+        name.clone_into(&mut case.name);
         let ids = case.aws.instances.iter().map(|instance| &instance.instance_id);
         let ids = ids.map(|id| format!("instance {id}"));
         for name in ids.chain([format!("node {}", case.node.name)]) {
             if !names.insert(name.clone()) {
-                bail!(
-                    "{}: {name} is in another case too; all cases share one cluster, so give it a name of its own",
-                    path.display()
-                );
+                bail!("{name} is in another case too; all cases share one cluster, so rename it");
             }
         }
+        Ok(())
+    })
+}
 
+/// Reads every file `*.yaml` of a folder. `complete` gets the file's name without its ending.
+pub(super) fn read<C: DeserializeOwned>(
+    folder: &Path,
+    mut complete: impl FnMut(&str, &mut C) -> Result<()>,
+) -> Result<Vec<C>> {
+    let mut cases = Vec::new();
+    for path in files(folder)? {
+        let context = || path.display().to_string();
+        let text = std::fs::read_to_string(&path).with_context(context)?;
+        let mut case = serde_saphyr::from_str(&text).with_context(context)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        complete(&name, &mut case).with_context(context)?;
         cases.push(case);
     }
 
     if cases.is_empty() {
-        bail!("{}: no case in here; a case is a file *.yaml", folder.display());
+        bail!("{}: no case in this folder; a case is a file *.yaml", folder.display());
     }
 
     Ok(cases)
@@ -219,21 +212,16 @@ pub fn load(folder: &Path) -> Result<Vec<Case>> {
 
 /// The case files of a folder, sorted.
 pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.with_context(|| folder.display().to_string())?.path();
-        if path.extension().is_some_and(|ending| ending == "yaml") {
-            files.push(path);
-        }
-    }
-
+    let context = || folder.display().to_string();
+    let entries = std::fs::read_dir(folder).with_context(context)?;
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let mut files = paths.collect::<std::io::Result<Vec<PathBuf>>>().with_context(context)?;
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
     files.sort();
 
     Ok(files)
 }
 
-/// Puts cases together that one controller manager can be given at once.
 pub fn groups(cases: &[Case]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for case in cases {
@@ -251,57 +239,29 @@ pub fn groups(cases: &[Case]) -> Vec<Group> {
     groups
 }
 
-/// Writes what was recorded into a case's file; what stands before it stays as it is.
+/// Replaces the record in a case's file.
 ///
 /// # Errors
 /// When the file cannot be read or written.
-pub fn record(folder: &Path, case: &str, outcome: &Outcome) -> Result<()> {
+pub fn record(folder: &Path, case: &str, outcome: &impl Serialize) -> Result<()> {
     let path = folder.join(format!("{case}.yaml"));
     let context = || path.display().to_string();
-    let text = std::fs::read_to_string(&path).with_context(context)?;
-    std::fs::write(&path, recorded(&text, outcome)?).with_context(context)
-}
-
-/// What of a case file was written by hand.
-pub(super) fn input_of(text: &str) -> String {
-    let by_hand = text.lines().take_while(|line| !line.starts_with(RECORDED));
-    by_hand.flat_map(|line| [line, "\n"]).collect()
-}
-
-fn recorded(text: &str, outcome: &Outcome) -> Result<String> {
-    let mut file = input_of(text);
+    let mut file = input_of(&std::fs::read_to_string(&path).with_context(context)?);
     file.push_str(&serde_saphyr::to_string(&BTreeMap::from([("recorded", outcome)]))?);
-    Ok(file)
+    std::fs::write(&path, file).with_context(context)
+}
+
+/// The part of a case file before the record.
+pub(super) fn input_of(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.starts_with(RECORDED));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Case, Event, Outcome, groups, load, recorded};
+    use super::{Case, groups, load};
 
     const INPUT: &str = "about: A Node. # its comment stays\nnode: {name: n, ready: \"False\"}\n";
-
-    #[test]
-    fn what_is_recorded_is_read_again_and_the_input_stays_letter_by_letter() {
-        let outcome = Outcome {
-            deleted: true,
-            events: vec![Event {
-                kind: "Normal".into(),
-                reason: "DeletingNode".into(),
-                component: "c".into(),
-                message: Some("it's: \"gone\"".into()),
-            }],
-            ..Outcome::default()
-        };
-        let once = recorded(INPUT, &outcome).expect("written");
-        assert!(once.starts_with(INPUT), "{once}");
-        assert_eq!(
-            recorded(&once, &outcome).expect("written"),
-            once,
-            "recording again changes nothing"
-        );
-        let case: Case = serde_saphyr::from_str(&once).expect("a case");
-        assert_eq!(case.recorded, Some(outcome));
-    }
 
     #[test]
     fn cases_of_one_cloud_config_and_one_kind_of_fault_go_together() {
@@ -325,7 +285,7 @@ mod tests {
     fn two_cases_must_not_share_a_node_or_an_instance_and_a_misspelt_key_is_an_error() {
         let folder = tempfile::tempdir().expect("folder");
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
-        let error = || load(folder.path()).expect_err("refused").to_string();
+        let error = || format!("{:#}", load(folder.path()).expect_err("refused"));
         assert!(error().contains("no case"), "{}", error());
         write("a.yaml", INPUT);
         write("b.yaml", "about: b\nnode: {name: n}\n");

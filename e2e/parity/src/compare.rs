@@ -1,4 +1,4 @@
-//! What our manager gives beside what the incumbent gave. Pure.
+//! The comparison of our manager with the record. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,50 +6,80 @@ use serde_json::{Map, Value};
 
 use super::case::{Case, Outcome};
 
-/// Events that only we have, in any case, with the topic of their row in `docs/parity.md`.
+/// Events that only our manager emits, in any case, with the topic of their row in `docs/parity.md`.
 pub const OWN_EVENTS: [(&str, &str); 2] = [
     ("NotInitialized", "why a node waits"),
     ("AddressesContested", "someone else writes the addresses too"),
 ];
 
-/// What is wrong with a case; empty when ours is equal to the record, or differs as the case and the page of parity
-/// say.
+pub(super) const NOT_RECORDED: &str = "nothing is recorded: run `make parity-record`";
+pub(super) const UNKNOWN_FIELD: &str = "the case says that it differs, and neither side has it";
+
+/// The problems of a case. Without any, ours is equal to the record, or differs as the case and `docs/parity.md` say.
 pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<String> {
-    let mut problems = undocumented(case, topics);
+    let named = case.differs.iter().map(|difference| difference.parity.as_str());
+    let mut problems = undocumented(named.chain(OWN_EVENTS.map(|(_, topic)| topic)), topics);
     let Some(recorded) = &case.recorded else {
-        problems.push("nothing is recorded: run `make parity-record`".to_owned());
+        problems.push(NOT_RECORDED.to_owned());
         return problems;
     };
 
     let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
     let names: BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
-    for name in names {
-        let empty = Value::Null;
-        let there = recorded.get(name).unwrap_or(&empty);
-        let here = ours.get(name).unwrap_or(&empty);
-        let allowed = case.differs.iter().find(|difference| difference.field == *name);
-        let problem = match allowed {
-            None if there == here => None,
-            None => Some(format!("v1.37.0: {there}\n      ours:    {here}")),
-            Some(_) if there == here => {
-                Some("is equal to the record; take the row out of `differs`, and out of docs/parity.md".to_owned())
-            }
-            Some(allowed) if says(&allowed.ours, here) => None,
-            Some(allowed) => Some(format!(
-                "differs otherwise than the case says\n      v1.37.0: {there}\n      differs: {}\n      ours:    {here}",
-                allowed.ours
-            )),
-        };
-
+    for name in &names {
+        let there = recorded.get(*name).unwrap_or(&Value::Null);
+        let here = ours.get(*name).unwrap_or(&Value::Null);
+        let allowed = case.differs.iter().find(|difference| difference.field == **name);
+        let problem = judge(there == here, allowed.map(|allowed| &allowed.ours), there, here);
         problems.extend(problem.map(|problem| format!("{name}: {problem}")));
     }
 
-    problems.extend(unknown_fields(case, &recorded, &ours));
+    let unknown = case
+        .differs
+        .iter()
+        .filter(|difference| !names.contains(&difference.field));
+    problems.extend(unknown.map(|difference| format!("{}: {UNKNOWN_FIELD}", difference.field)));
 
     problems
 }
 
-/// Whether nothing is left to wait for: ours is as recorded in all fields that are to be equal.
+/// The problem of a field, if any. `allowed` is our value in the case.
+pub(super) fn judge(equal: bool, allowed: Option<&Value>, there: &Value, here: &Value) -> Option<String> {
+    let values = || format!("v1.37.0: {}\n      ours:    {}", lines(there), lines(here));
+    match allowed {
+        None if equal => None,
+        None => Some(values()),
+        Some(_) if equal => Some("is equal to the record: remove the row from `differs`".to_owned()),
+        Some(allowed) if says(allowed, here) => None,
+        Some(allowed) => Some(format!(
+            "differs otherwise than the case says\n      differs: {}\n      {}",
+            lines(allowed),
+            values()
+        )),
+    }
+}
+
+fn lines(value: &Value) -> String {
+    let Value::Array(items) = value else {
+        return value.to_string();
+    };
+    let line = |item: &Value| {
+        format!(
+            "\n        {}",
+            item.as_str().map_or_else(|| item.to_string(), str::to_owned)
+        )
+    };
+    format!("[{}]", items.iter().map(line).collect::<String>())
+}
+
+/// One problem for each topic without a row in `docs/parity.md`.
+pub(super) fn undocumented<'a>(named: impl Iterator<Item = &'a str>, topics: &BTreeSet<String>) -> Vec<String> {
+    let missing: BTreeSet<&str> = named.filter(|topic| !topics.contains(*topic)).collect();
+    let problem = |topic| format!("docs/parity.md has no row {topic:?}");
+    missing.into_iter().map(problem).collect()
+}
+
+/// Whether ours is equal to the record in all fields without an intended difference.
 pub fn settled(case: &Case, ours: &Outcome) -> bool {
     case.recorded.as_ref().is_none_or(|recorded| {
         let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
@@ -60,29 +90,6 @@ pub fn settled(case: &Case, ours: &Outcome) -> bool {
             .filter(|name| case.differs.iter().all(|difference| difference.field != **name))
             .all(|name| recorded.get(name) == ours.get(name))
     })
-}
-
-fn undocumented(case: &Case, topics: &BTreeSet<String>) -> Vec<String> {
-    let named = case.differs.iter().map(|difference| difference.parity.as_str());
-    let own = OWN_EVENTS.iter().map(|(_, topic)| *topic);
-    let missing: BTreeSet<&str> = named.chain(own).filter(|topic| !topics.contains(*topic)).collect();
-    missing
-        .into_iter()
-        .map(|topic| format!("docs/parity.md has no row {topic:?}"))
-        .collect()
-}
-
-fn unknown_fields(case: &Case, recorded: &Map<String, Value>, ours: &Map<String, Value>) -> Vec<String> {
-    let known = |field: &String| recorded.contains_key(field) || ours.contains_key(field);
-    let unknown = case.differs.iter().filter(|difference| !known(&difference.field));
-    unknown
-        .map(|difference| {
-            format!(
-                "{}: the case says that it differs, and neither side has it",
-                difference.field
-            )
-        })
-        .collect()
 }
 
 fn fields(outcome: &Outcome) -> Map<String, Value> {
@@ -100,8 +107,8 @@ fn without_own_events(recorded: &Outcome, ours: &Outcome) -> Outcome {
     ours
 }
 
-/// Whether a value is what a case says of it: in objects of a list, what the case leaves out may be anything.
-pub(super) fn says(wanted: &Value, here: &Value) -> bool {
+/// Whether a value is that of a case. In objects of a list, a key that the case omits may have any value.
+fn says(wanted: &Value, here: &Value) -> bool {
     match (wanted, here) {
         (Value::Array(wanted), Value::Array(here)) => {
             wanted.len() == here.len() && wanted.iter().zip(here).all(|(wanted, here)| contains(wanted, here))
@@ -117,20 +124,13 @@ fn contains(wanted: &Value, here: &Value) -> bool {
     }
 }
 
-/// The topics of all rows of the page of parity: the first cells of its tables.
-pub fn topics(page: &str) -> BTreeSet<String> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
-    rows.filter_map(|row| row.split(" | ").next())
-        .map(|topic| topic.trim().to_owned())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::super::case::{Case, Event, Outcome};
-    use super::{problems, topics};
+    use super::super::page::topics_of;
+    use super::problems;
 
     const PAGE: &str = "| topic | v1.37.0 |\n|---|---|\n| why a node waits | log only |\n\
                         | someone else writes the addresses too | x |\n| grace | none |\n";
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn found(differs: &str, ours: &Outcome) -> Vec<String> {
-        problems(&case(differs), ours, &topics(PAGE))
+        problems(&case(differs), ours, &topics_of(PAGE))
     }
 
     #[test]
@@ -175,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_is_meant_is_pinned_and_has_a_row_in_the_page() {
+    fn an_intended_difference_is_exact_and_has_a_row_in_the_page() {
         let row = |parity: &str| format!("differs: [{{field: deleted, ours: false, why: w, parity: {parity}}}]\n");
         assert!(found(&row("grace"), &outcome(false, &["DeletingNode"])).is_empty());
         let stale = found(&row("grace"), &outcome(true, &["DeletingNode"]));
-        assert!(stale.len() == 1 && stale[0].contains("take the row out"), "{stale:?}");
+        assert!(stale.len() == 1 && stale[0].contains("remove the row"), "{stale:?}");
         let undocumented = found(&row("elsewhere"), &outcome(false, &["DeletingNode"]));
         assert_eq!(undocumented, ["docs/parity.md has no row \"elsewhere\""]);
     }
 
     #[test]
-    fn the_message_of_an_event_may_be_left_open_and_nothing_else() {
+    fn only_the_message_of_an_event_may_be_omitted() {
         let row = |reason: &str| {
             format!(
                 "differs: [{{field: events, ours: [{{type: Normal, component: c, reason: {reason}}}], why: w, parity: grace}}]\n"
@@ -200,7 +200,7 @@ mod tests {
     fn a_case_without_a_record_is_a_problem() {
         let mut case = case("");
         case.recorded = None;
-        assert_eq!(problems(&case, &outcome(true, &[]), &topics(PAGE)).len(), 1);
+        assert_eq!(problems(&case, &outcome(true, &[]), &topics_of(PAGE)).len(), 1);
         assert_eq!(problems(&case, &outcome(true, &[]), &BTreeSet::new()).len(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Runs cases: API servers, one controller manager at a time on each, and what it leaves behind.
+//! Runs cases of Nodes: API servers, one controller manager at a time on each, and the resulting Nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,21 +27,24 @@ use outrigger_aws_sim::iam::roles::Role;
 
 /// Requests under way at the same time.
 const AT_ONCE: usize = 10;
-/// Pause between two looks at what is there.
-const LOOK: Duration = Duration::from_secs(1);
-/// Where Events about Nodes are.
+/// Between two comparisons.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Namespace of Events about Nodes.
 const EVENTS: &str = "default";
 
-/// Runs all cases and returns what became of each, by the case's name. Groups that are slow have an API server each,
-/// the others share one, one after the other.
+/// API servers for the groups that are not slow. With two, these groups take as long as one slow group.
+const QUICK_WORKERS: usize = 2;
+
+/// Runs all cases and returns the outcomes by the case's name. Each slow group has its own API server. On the others,
+/// one group runs after the other.
 ///
 /// # Errors
-/// When something of the harness does not come about, or a call came that the scripted EC2 does not know.
+/// When a part of the harness fails, or a manager makes a call that the scripted EC2 does not know.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<BTreeMap<String, Outcome>> {
     run_as(subject, None, cases, folder).await
 }
 
-/// As [`run`], with a manager that may do only what a role allows.
+/// As [`run`], with the permissions of a role.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,9 +59,8 @@ pub async fn run_as(
     let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
     let mut workers: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
 
-    if !quick.is_empty() {
-        workers.push(quick);
-    }
+    let share = quick.len().div_ceil(QUICK_WORKERS).max(1);
+    workers.extend(quick.chunks(share).map(<[Group]>::to_vec));
 
     let workers = workers.iter().enumerate().map(|(number, groups)| {
         let (tools, etcd) = (&tools, &etcd);
@@ -133,7 +135,7 @@ impl<'a> Worker<'a> {
 
         let unknown = ec2.unknown();
         if !unknown.is_empty() {
-            bail!("the scripted EC2 does not know {unknown:?}: teach it, and record again");
+            bail!("the scripted EC2 does not know {unknown:?}: add them, and record again");
         }
 
         self.clear().await?;
@@ -141,16 +143,13 @@ impl<'a> Worker<'a> {
         Ok(outcomes)
     }
 
-    /// Waits as long as the subject needs, and reads.
+    /// Waits as long as the subject needs, and returns the results.
     async fn settle(&self, group: &Group, manager: &Process) -> Result<BTreeMap<String, Outcome>> {
         let patience = self.subject.patience(group);
         let start = Instant::now();
         tokio::time::sleep(patience.least).await;
         loop {
-            if manager.exit().is_some() {
-                bail!("the manager ended by itself:\n{}", manager.log_tail());
-            }
-
+            manager.ensure_running()?;
             let outcomes = self.outcomes(group).await?;
             let settled = group.cases.iter().all(|case| {
                 outcomes
@@ -161,7 +160,7 @@ impl<'a> Worker<'a> {
                 return Ok(outcomes);
             }
 
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(INTERVAL).await;
         }
     }
 
@@ -180,7 +179,7 @@ impl<'a> Worker<'a> {
         Ok(group.cases.iter().map(outcome).collect())
     }
 
-    /// Makes room for the next group.
+    /// Deletes everything before the next group.
     async fn clear(&self) -> Result<()> {
         let (delete, all) = (DeleteParams::default(), ListParams::default());
         self.nodes.delete_collection(&delete, &all).await?;
@@ -189,8 +188,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Nodes in good order, so many that those which are to go are less than a tenth of all: else our manager takes it
-/// for a fault at AWS and keeps them.
+/// Further Nodes. Our manager deletes no Nodes if a tenth of all or more would be deleted at once, because a failure of
+/// AWS may look like that.
 fn bystanders(group: &Group) -> Vec<(Node, Instance)> {
     let gone = |case: &&Case| case.recorded.as_ref().is_some_and(|recorded| recorded.deleted);
     let count = match group.cases.iter().filter(gone).count() {
@@ -240,7 +239,8 @@ fn object(case: &Case) -> Result<Node> {
     serde_json::from_value(object).with_context(|| format!("the Node of {}", case.name))
 }
 
-fn ready(status: &str) -> Value {
+/// The condition Ready.
+pub(super) fn ready(status: &str) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
         "type": "Ready", "status": status, "reason": "Harness", "message": "",

@@ -1,17 +1,18 @@
-//! Parity of Nodes, and of Services ([`services`]): the same Node in the same AWS, given to the incumbent and to our manager.
+//! Parity of Nodes, and of Services ([`services`]): the incumbent and our manager get the same Node and the same AWS.
 //!
 //! ```text
-//! case file ─▶ API server: the Node ─▶ controller manager ─▶ what is stored in the end ─▶ record, or compare
+//! case file ─▶ API server: the Node ─▶ controller manager ─▶ the Node in the end ─▶ record, or compare
 //!          └─▶ scripted EC2 ─────────────────▲
 //! ```
 //!
-//! Each file of `e2e/parity/nodes` is a case: written by us down to `recorded:`, from there by `make parity-record`,
-//! which runs the incumbent. `e2e/tests/parity.rs` runs our manager on the same cases and compares.
+//! Each file of `e2e/parity/nodes` is a case. `make parity-record` runs the incumbent and writes `recorded:`.
+//! `e2e/tests/parity.rs` runs our manager on the same cases and compares.
 
 pub mod aws;
 pub mod case;
 pub mod compare;
 mod harness;
+pub mod page;
 pub mod services;
 mod subject;
 
@@ -23,7 +24,7 @@ pub use case::{Case, Outcome};
 pub use harness::{run, run_as};
 pub use subject::Subject;
 
-/// What the cases of a folder are about.
+/// The objects of the cases of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Nodes,
@@ -50,7 +51,7 @@ impl Kind {
         kinds.dedup();
         match kinds.as_slice() {
             [kind] => Ok(*kind),
-            [] => bail!("{}: no case in here; a case is a file *.yaml", folder.display()),
+            [] => bail!("{}: no case in this folder; a case is a file *.yaml", folder.display()),
             _ => bail!(
                 "{}: Nodes and Services; give each kind a folder of its own",
                 folder.display()

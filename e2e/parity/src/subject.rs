@@ -1,4 +1,4 @@
-//! The two controller managers: how each is started, and how long it may take.
+//! The two controller managers: their start, and the time until the comparison.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use outrigger_stage::{Binaries, manager_flags};
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};
 
-/// Who is looked at.
+/// The compared controller manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// aws-cloud-controller-manager v1.37.0.
@@ -21,18 +21,21 @@ pub enum Subject {
     Ours,
 }
 
-/// From the start of the manager to the look at what it made.
+/// `--node-status-update-frequency` of both managers, in seconds.
+const ADDRESS_REFRESH: u64 = 10;
+
+/// From the start of the manager to the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Not before: what is to stay as it is must have had the time to change.
     pub least: Duration,
-    /// Not after, even where something is missing.
+    /// The comparison does not wait longer, even if the result is not equal.
     pub most: Duration,
 }
 
 impl Subject {
-    /// Our manager deletes no Node within 60 s of its creation, and needs two sightings 10 s apart; the incumbent
-    /// deletes at once.
+    /// Our manager deletes no Node within 60 s of its creation, and needs two observations 10 s apart; the incumbent
+    /// deletes at once. The least time includes one refresh of addresses and 4 s for the start and the writes: before
+    /// the refresh a Node can be equal to the record and become different with it.
     pub fn patience(self, group: &Group) -> Patience {
         let seconds = |least, most| Patience {
             least: Duration::from_secs(least),
@@ -42,11 +45,10 @@ impl Subject {
             (Self::Incumbent, true) => seconds(30, 30),
             (Self::Incumbent, false) => seconds(12, 12),
             (Self::Ours, true) => seconds(78, 95),
-            (Self::Ours, false) => seconds(5, 25),
+            (Self::Ours, false) => seconds(ADDRESS_REFRESH + 4, 30),
         }
     }
 
-    /// What has to be built.
     pub fn tools(self) -> Vec<Tool> {
         let mut tools = vec![Tool::Etcd, Tool::ApiServer136];
         if self == Self::Incumbent {
@@ -62,7 +64,7 @@ impl Subject {
         })
     }
 
-    /// Its start with the flags that every comparison gives both, and with this cloud config.
+    /// With the flags that both get in every comparison.
     pub(super) fn launch(self, tools: &Tools, folder: &Path, kubeconfig: &Path, cloud_config: &str) -> Result<Launch> {
         let file = folder.join("cloud.conf");
         std::fs::write(&file, cloud_config)?;
@@ -76,7 +78,7 @@ impl Subject {
         ]))
     }
 
-    /// Starts it, with the node controllers only. The flags and the cloud config are the same for both.
+    /// Starts it with the node controllers only. Flags and cloud config are the same for both.
     pub fn start(
         self,
         tools: &Tools,
@@ -91,7 +93,7 @@ impl Subject {
             "--concurrent-node-syncs=10",
             "--concurrent-node-lifecycle-syncs=10",
             "--node-monitor-period=2s",
-            "--node-status-update-frequency=10s",
+            &format!("--node-status-update-frequency={ADDRESS_REFRESH}s"),
         ]);
 
         for (name, value) in Caller::new("manager").environment(endpoint) {
@@ -102,7 +104,7 @@ impl Subject {
     }
 }
 
-/// A cloud config that asks neither the instance metadata service nor EC2 about the manager's own machine.
+/// A cloud config with which a manager calls neither the instance metadata service nor EC2 about its own machine.
 fn render(config: &Config) -> String {
     let mut text = format!(
         "[Global]\nRegion = {REGION}\nVPC = {VPC_ID}\nSubnetID = {SUBNET_ID}\nKubernetesClusterID = {CLUSTER_ID}\n"

@@ -13,8 +13,10 @@ use tokio::time::{Instant, sleep};
 use super::{Alone, Manager};
 use outrigger_aws_sim::Call;
 
-/// How often the harness looks.
+/// Pause between two reads of the recorded calls.
 const LOOK: Duration = Duration::from_millis(50);
+/// Pause between two lists of all Services, each of which costs a test and its API server milliseconds of CPU time.
+const LIST: Duration = Duration::from_millis(200);
 
 /// An Event on a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +100,7 @@ impl Alone {
                 "{done} of {count} Services have an address after {within:?}:\n{}",
                 manager.log_tail()
             );
-            sleep(LOOK).await;
+            sleep(LIST).await;
         }
     }
 

@@ -2,7 +2,7 @@
 //! phase and back. What is stored is what the decision says, so that no schema drops or refuses what the webhook writes;
 //! a second look changes nothing; and what comes out in the end is what went in.
 //!
-//! The objects and definitions are no part of the project. Without them beside it the step says so and is left out.
+//! The objects and definitions are not part of the repository. Without them the step is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, MIGRATIONS};
 use crate::objects::{APPLY, CLUSTER_LABEL, UNDO};
+use crate::published;
 
 const NAME: &str = "corpus";
 /// Objects that must have gone through, of all that the folder holds; fewer means that the step has lost its way.
@@ -52,18 +53,17 @@ struct NotTaken {
 }
 
 pub async fn every_real_object_goes_through_every_phase(bench: &Bench) -> Result<()> {
-    let Some(folder) = folder() else {
-        println!("SKIPPED: real objects of other systems are not beside the project (shared/corpus, shared/crds)");
+    let (Some(corpus), Some(crds)) = (published::find("corpus"), published::find("crds")) else {
         return Ok(());
     };
     // With this label every Pod is looked at, whatever its own labels are.
     bench.namespace(NAME, &json!({CONTROL_PLANE_LABEL: "true"})).await?;
-    let served = install_definitions(bench, &folder.join("crds")).await?;
+    let served = install_definitions(bench, &crds).await?;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     bench.migration(NAME, targets()).await?;
     bench.set_prepared(NAME, "True").await?;
     let (mut taken, mut not_taken) = (Vec::new(), Vec::new());
-    for real in read(&folder.join("corpus"))? {
+    for real in read(&corpus)? {
         let built_in = matches!(real.kind.group, "" | "apps" | "storage.k8s.io");
         let api_version = real.object["apiVersion"].as_str().unwrap_or_default();
         if !built_in && !served.contains(&(api_version.to_owned(), real.kind.plural.to_owned())) {
@@ -109,12 +109,6 @@ pub async fn every_real_object_goes_through_every_phase(bench: &Bench) -> Result
         back_to_the_original(real, before, &after).with_context(|| format!("{} at the end", real.file))?;
     }
     Ok(())
-}
-
-fn folder() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
-    let folder = std::env::var_os("OUTRIGGER_SHARED").map_or(beside, PathBuf::from);
-    (folder.join("corpus").is_dir() && folder.join("crds").is_dir()).then_some(folder)
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

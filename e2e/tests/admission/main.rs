@@ -34,6 +34,8 @@ mod own_configuration;
 mod phases;
 mod pods;
 mod provisioned;
+#[path = "../../../shared/tests/published/mod.rs"]
+mod published;
 mod untouched;
 
 use std::time::Instant;

@@ -5,7 +5,9 @@
 //! The fake in the manager's own tests does this for the decisions; here it is the whole process, with its caches and
 //! the AWS SDK. There is no leader election, so that the next manager starts at once; what leases do is shown elsewhere.
 //!
-//! `OUTRIGGER_CRASH=all` tries every moment of every write, the late ones included. It takes a quarter of an hour.
+//! Without more, the manager is killed at every write of the creation and the deletion, and at every third of the updates.
+//! `OUTRIGGER_CRASH=all` (`make test-long`) tries every moment of every write, the late ones included. It takes a quarter of
+//! an hour.
 
 #![allow(
     clippy::expect_used,
@@ -21,7 +23,7 @@ mod stage;
 use std::time::Instant;
 
 use change::{Change, Kind};
-use round::{Depth, Tally, cut_off_and_deleted, there_and_back};
+use round::{Depth, OUT_OF, Tally, cut_off_and_deleted, there_and_back};
 use stage::Stage;
 
 /// Tries everything when it is `all`.
@@ -38,10 +40,8 @@ async fn a_manager_killed_at_any_write_of_a_network_load_balancer_leaves_no_trac
 }
 
 async fn killed_everywhere(kind: Kind, service_range: &'static str) {
-    let depth = match std::env::var(DEPTH).as_deref() {
-        Ok("all") => Depth::EveryMoment,
-        _ => Depth::EachState,
-    };
+    let all = std::env::var(DEPTH).is_ok_and(|value| value == "all");
+    let depth = if all { Depth::EveryMoment } else { Depth::EachState };
     let start = Instant::now();
     let mut stage = Stage::start(kind.service(), service_range).await;
     let untouched = stage.state().await;
@@ -49,6 +49,8 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
     let everything = kind.everything();
     total += there_and_back(&mut stage, &everything, depth).await;
     total += cut_off_and_deleted(&mut stage, &everything).await;
+    assert!(total.writes > 0 && total.kills > total.writes, "{total}");
+
     let plain = Change {
         name: "a plain Service",
         there: kind.plain(),
@@ -57,10 +59,16 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
     let mark = stage.mark();
     stage.edit(&plain.there).await;
     stage.quiet(mark).await;
-    for update in kind.updates(&stage.given_group.clone()) {
+    for (number, update) in kind.updates(&stage.given_group.clone()).into_iter().enumerate() {
         let (update_start, before) = (Instant::now(), total);
+        let depth = if all {
+            Depth::EveryMoment
+        } else {
+            Depth::SomeStates(number % OUT_OF)
+        };
         total += there_and_back(&mut stage, &update, depth).await;
         let kills = total.kills - before.kills;
+        assert!(kills > 0, "{}", update.name);
         println!(
             "{kind:?}: {}: {kills} kills in {:.1?}",
             update.name,
@@ -71,5 +79,4 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
     stage.edit(&plain.back).await;
     stage.reach(&untouched, mark, "deleted at the end").await;
     println!("{kind:?}: {total} in {:.1?}", start.elapsed());
-    assert!(total.writes > 0 && total.kills > total.writes, "{total}");
 }

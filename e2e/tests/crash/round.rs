@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::change::{Change, Edit};
 use crate::stage::{LIMIT, Stage};
 
+/// Of so many states [`Depth::SomeStates`] takes one.
+pub const OUT_OF: usize = 3;
+
 /// What becomes of the write at which the manager dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -25,24 +28,33 @@ pub enum Moment {
 pub enum Depth {
     /// Each state that a kill can leave at AWS once: what the write before did, is what this one finds undone.
     EachState,
+    /// One of [`OUT_OF`] of these states, from the state of this number on. Where there are fewer, the last one.
+    SomeStates(usize),
     /// Every moment of every write.
     EveryMoment,
 }
 
 impl Depth {
-    fn kills(self, leg: &Leg) -> Vec<Kill> {
+    fn kills(self, writes: usize) -> Vec<Kill> {
         let all = |nth| [Moment::NeverSent, Moment::AnswerLost, Moment::Late].map(|moment| Kill { nth, moment });
-        let kills = (1..=leg.writes.len()).flat_map(all);
-        let wanted = |kill: &Kill| match self {
-            Self::EveryMoment => true,
-            Self::EachState => kill.moment == Moment::AnswerLost || (kill.nth == 1 && kill.moment == Moment::NeverSent),
-        };
-        kills.filter(wanted).collect()
+        let kills = (1..=writes).flat_map(all);
+        let leaves_a_state =
+            |kill: &Kill| kill.moment == Moment::AnswerLost || (kill.nth == 1 && kill.moment == Moment::NeverSent);
+
+        match self {
+            Self::EveryMoment => kills.collect(),
+            Self::EachState => kills.filter(leaves_a_state).collect(),
+            Self::SomeStates(from) => {
+                let states: Vec<Kill> = kills.filter(leaves_a_state).collect();
+                let from = from.min(states.len().saturating_sub(1));
+                states.into_iter().skip(from).step_by(OUT_OF).collect()
+            }
+        }
     }
 }
 
 /// A kill at a write, counted from 1.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kill {
     nth: usize,
     moment: Moment,
@@ -89,7 +101,7 @@ pub async fn there_and_back(stage: &mut Stage, change: &Change, depth: Depth) ->
     back.end = stage.state().await;
     let lines = differences(&before, &back.end).join("\n");
     assert!(lines.is_empty(), "{}: something is left or lost: {lines}", back.what);
-    let (kills_there, kills_back) = (depth.kills(&there), depth.kills(&back));
+    let (kills_there, kills_back) = (depth.kills(there.writes.len()), depth.kills(back.writes.len()));
     for turn in 0..kills_there.len().max(kills_back.len()) {
         go(stage, &there, kills_there.get(turn)).await;
         go(stage, &back, kills_back.get(turn)).await;
@@ -240,4 +252,20 @@ async fn late(stage: &mut Stage, action: &str, held: &FaultHandle) {
     };
     assert!(stage.wait_for("late write", arrived).await, "{action} reached AWS");
     next.release();
+}
+
+#[test]
+fn the_parts_together_are_each_state() {
+    let each = Depth::EachState.kills(7);
+    assert_eq!(each.len(), 8);
+
+    let parts: Vec<Vec<Kill>> = (0..OUT_OF).map(|from| Depth::SomeStates(from).kills(7)).collect();
+    assert!(
+        each.iter()
+            .all(|kill| parts.iter().flatten().any(|other| other == kill))
+    );
+    assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), each.len());
+
+    // A single write has two states, and one of them is always taken.
+    assert!((0..OUT_OF).all(|from| Depth::SomeStates(from).kills(1).len() == 1));
 }

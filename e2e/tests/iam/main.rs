@@ -22,9 +22,8 @@ use futures::future::join_all;
 use listed::Listed;
 use outrigger_aws_sim::iam::roles::{self, Role};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_parity::Subject;
-use outrigger_parity::compare::topics as topics_of;
 use outrigger_parity::services::{self, Ran};
+use outrigger_parity::{Subject, page};
 
 /// Which cases are run when not all are: one of so many.
 const SERVICES_OUT_OF: usize = 12;
@@ -48,11 +47,6 @@ fn roles() -> Vec<Role> {
 
 fn cases(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("parity").join(of)
-}
-
-fn topics() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/parity.md");
-    topics_of(&std::fs::read_to_string(path).expect("the page of parity"))
 }
 
 /// Compares what differs with the table, for the cases that were run.
@@ -86,7 +80,7 @@ async fn services_end_under_each_role_as_without_limits_or_are_listed() {
     if !all() {
         cases = cases.into_iter().step_by(SERVICES_OUT_OF).collect();
     }
-    let topics = topics();
+    let topics = page::topics().expect("the page of differences");
     let mut by_role = Vec::new();
     for role in roles() {
         let folder = RunFolder::new("outrigger-iam-").expect("folder");
@@ -117,7 +111,7 @@ async fn nodes_end_under_each_role_as_without_limits_or_are_listed() {
         cases.retain(|case| case.node.ready.as_deref() == Some("True")); // others take their time
         cases = cases.into_iter().step_by(NODES_OUT_OF).collect();
     }
-    let topics = topics();
+    let topics = page::topics().expect("the page of differences");
     let run = async |role: Role| {
         let folder = RunFolder::new("outrigger-iam-").expect("folder");
         let outcomes = outrigger_parity::run_as(Subject::Ours, Some(&role), &cases, folder.path()).await;

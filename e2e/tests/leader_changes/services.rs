@@ -21,6 +21,9 @@ const ALL: [(&str, &str, u16); 4] = [
 ];
 const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 
+/// Between two looks at everything that AWS has, which costs the simulated AWS two dozen requests.
+const PAUSE: Duration = Duration::from_millis(400);
+
 /// The Services of the test.
 pub struct Services {
     api: Api<Service>,
@@ -159,6 +162,6 @@ async fn eventually(pair: &Pair, within: Duration, mut look: impl AsyncFnMut() -
             "after {within:?}: {open:#?}\nthe leader says:\n{}",
             log()
         );
-        sleep(Duration::from_millis(100)).await;
+        sleep(PAUSE).await;
     }
 }

@@ -1,13 +1,13 @@
-//! Asking for many things by their names.
+//! Describes many resources by their names.
 
 use std::collections::BTreeSet;
 
 use crate::{Error, Kind};
 
-/// Asks for the things of these names, at most `most` in one call, and returns those that AWS knows.
+/// Describes the resources with these names, at most `most` per call, and returns those that exist.
 ///
-/// Where one name of a call is unknown, AWS answers with an error and tells nothing about the others. Such a call is
-/// split into halves, so that the others are found and a name counts as unknown only when AWS says so of it alone.
+/// If one name of a call is unknown, AWS returns an error and no result for the others. Such a call is split into
+/// halves, so that the others are found, and a name counts as unknown only after a call with this name alone.
 pub(crate) async fn known<T, A, F>(names: &[String], most: usize, ask: A) -> Result<Vec<T>, Error>
 where
     A: Fn(Vec<String>) -> F,

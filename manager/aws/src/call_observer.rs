@@ -28,31 +28,27 @@ pub struct Call<'a> {
     pub ending: Ending<'a>,
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending<'a> {
-    /// With success.
     Success,
-    /// With an answer of AWS that says no.
+    /// With an error response.
     Refused {
         /// The HTTP status, 400 or more.
         status: u16,
-        /// AWS's code, where the answer has one.
+        /// AWS's code, if the response has one.
         code: Option<&'a str>,
-        /// What the code means.
         kind: Kind,
     },
-    /// Without an answer, or with one that could not be read.
+    /// Without a response, or with one that could not be read.
     Unanswered,
 }
 
-/// Told of every call that has ended. It must answer at once.
+/// Receives the result of each call. It must not block.
 pub trait CallObserver: fmt::Debug + Send + Sync {
-    /// A call has ended.
     fn ended(&self, call: &Call<'_>);
 }
 
-/// For where nobody counts.
+/// Ignores all calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unobserved;
 

@@ -35,8 +35,8 @@ pub struct Clients {
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
-/// `AWS_MAX_ATTEMPTS` changes that number. The SDK does not retry a throttled call: [`crate::limit`] does. `observer` is told
-/// of every call that has ended, STS's included.
+/// `AWS_MAX_ATTEMPTS` changes that number. The SDK does not retry a throttled call: [`crate::limit`] does. `observer`
+/// is called at the end of each call, including calls of STS.
 ///
 /// # Errors
 /// When a setting cannot be used.

@@ -17,8 +17,8 @@ impl ResolveEndpoint for Fixed {
     }
 }
 
-/// The resolver of a `ServiceOverride` section: its URL, signed for its `SigningRegion` and `SigningName`, which may differ
-/// from the region and the service that are called. What is empty is the client's own.
+/// The endpoint resolver of a `ServiceOverride` section. Its `SigningRegion` and `SigningName` may differ from the
+/// region and the service that are called; if they are empty, those of the client apply.
 pub(crate) fn resolver(section: &EndpointOverride) -> Result<SharedEndpointResolver, SettingsError> {
     let url = section.url.trim();
     if !url.starts_with("http://") && !url.starts_with("https://") {

@@ -1,4 +1,4 @@
-//! What a failed call of AWS means: one table for all services.
+//! Classification of failed AWS calls: one table for all services.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Classes of failure that callers tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// AWS asks to slow down.
+    /// AWS's rate limit was exceeded.
     Throttled,
-    /// AWS says that what the call names does not exist.
+    /// The subject of the call does not exist.
     NotFound,
     /// The credentials are missing, wrong, or do not allow the call. Nothing is known about the resource.
     AccessDenied,
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// An answer, or a call, that makes no sense; `message` says what is missing.
+    /// An unusable response or request; `message` names the missing field.
     #[must_use]
     pub fn unusable(operation: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -107,7 +107,6 @@ impl Error {
         self.operation
     }
 
-    /// What the failure means.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -164,8 +163,8 @@ impl StdError for Error {
 /// Codes by their exact text, without the ending `Exception`. EC2 and the load balancing APIs name the same thing
 /// differently; a code that is not here is [`Kind::Other`], except for the families that [`kind_of`] knows by their form.
 ///
-/// What a request merely refers to and AWS does not know, such as a subnet, a certificate or a policy of AWS's own, makes
-/// the request [`Kind::Malformed`]: [`Kind::NotFound`] is only said of what the request is about.
+/// If AWS does not know a resource that the request only refers to, such as a subnet, a certificate or an AWS policy,
+/// the request is [`Kind::Malformed`]. [`Kind::NotFound`] means that the subject of the request does not exist.
 const TABLE: &[(Kind, &[&str])] = &[
     (
         Kind::Throttled,

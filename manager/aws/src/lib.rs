@@ -6,14 +6,14 @@
 //!                 fake::FakeAws                     error table (Kind)
 //! ```
 //!
-//! - [`Ec2`], [`Elb`], [`Elbv2`]: what the controllers need of AWS and nothing more;
-//! - [`Error`], [`Kind`]: what a failed call means, from one table of AWS's error codes;
-//! - [`imds`]: what the instance metadata service says about the own instance;
+//! - [`Ec2`], [`Elb`], [`Elbv2`]: the calls that the controllers need;
+//! - [`Error`], [`Kind`]: classification of failed calls, from one table of AWS's error codes;
+//! - [`imds`]: the own instance's metadata from the instance metadata service;
 //! - [`connect`]: region, credentials, endpoints, proxies and time-outs, then the clients;
-//! - [`CallObserver`]: is told of every call that has ended, for metrics;
+//! - [`CallObserver`]: receives the result of each call, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
 //!
-//! Every field of an answer of AWS may be absent: the plain types say so, and nothing here panics on it.
+//! Each field of a response of AWS may be absent: the types allow it, and no code panics on it.
 
 mod by_name;
 mod call_observer;

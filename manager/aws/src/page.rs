@@ -5,7 +5,7 @@ use crate::Error;
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on this page, which may be nothing.
+    /// May be empty on any page.
     pub items: Vec<T>,
     /// The token that requests the next page; `None` on the last one.
     pub next: Option<String>,

@@ -1,4 +1,4 @@
-//! Which proxy a request goes through.
+//! Selects the proxy of a request.
 //!
 //! The rules are those of Go's `net/http.ProxyFromEnvironment`, which the AWS SDK for Go follows:
 //! <https://pkg.go.dev/golang.org/x/net/http/httpproxy>. The HTTP client of the SDK for Rust follows curl's by itself: there

@@ -1,4 +1,4 @@
-//! What the SDK may repeat by itself.
+//! The failures that the SDK may retry.
 
 use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{

@@ -11,8 +11,8 @@ const SESSION_NAME: &str = "outrigger-manager";
 
 /// Credentials of an assumed role.
 ///
-/// The SDK's own provider cannot send the two headers by which a role's trust policy guards against being
-/// used on behalf of someone else's resource, so this one exists. The SDK caches what it returns.
+/// The SDK's own provider cannot send the two headers that a role's trust policy checks against the confused deputy
+/// problem, so this one exists. The SDK caches what it returns.
 #[derive(Debug)]
 pub(crate) struct AssumedRole {
     sts: aws_sdk_sts::Client,

@@ -8,8 +8,8 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::{Error, Kind};
 
-/// Turns an SDK error of `operation` into ours. A service's answer is told by code, message and request ID;
-/// everything else keeps the SDK's error as its source.
+/// Converts an SDK error of `operation`. An error response keeps its code, message and request ID; any other error
+/// keeps the SDK's error as its source.
 pub(crate) fn failed<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,

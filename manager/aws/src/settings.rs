@@ -1,4 +1,4 @@
-//! What it takes to reach AWS.
+//! The settings of the AWS clients.
 
 use crate::Proxies;
 
@@ -58,7 +58,6 @@ pub enum SettingsError {
     EndpointUrl {
         /// The section's service.
         service: String,
-        /// What stands there.
         url: String,
     },
     /// The name cannot stand in a user agent.

@@ -1,4 +1,4 @@
-//! An HTTP server that answers as it is told, for tests of the adapters.
+//! An HTTP server with given responses, for tests of the adapters.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ pub(crate) async fn serve(answers: Vec<(u16, String)>) -> (String, Asked) {
     (url, asked)
 }
 
-/// An answer of a load balancing API that says no.
+/// An error response of a load balancing API.
 pub(crate) fn no(code: &str) -> (u16, String) {
     let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>no</Message></Error>");
     (

@@ -14,22 +14,55 @@ use super::parse::CommandLine;
 use super::{configz, node_ipam, tls, validate, value};
 use crate::suggest;
 
-/// Feature gates that a cloud controller manager of some supported release knows.
-const FEATURE_GATES: [&str; 14] = [
+/// Feature gates that a cloud controller manager of some supported release knows; most are those of its HTTPS server.
+const FEATURE_GATES: [&str; 47] = [
+    "APIResponseCompression",
+    "APIServerIdentity",
+    "APIServerWebhookAuthenticationToken",
+    "APIServingWithRoutine",
     "AllAlpha",
     "AllBeta",
+    "AllowParsingUserUIDFromCertAuth",
+    "AllowUnsafeMalformedObjectDeletion",
+    "CBORServingAndStorage",
     "CloudControllerManagerWatchBasedRoutesReconciliation",
     "CloudControllerManagerWebhook",
     "CloudDualStackNodeIPs",
+    "ComponentFlagz",
     "ComponentSLIs",
+    "ComponentStatusz",
+    "ConcurrentWatchObjectDecode",
+    "ConsistentListFromCacheSkipTimeoutFallback",
+    "ConstrainedImpersonation",
     "ContextualLogging",
     "ControllerManagerLeaderMigration",
     "ControllerManagerReleaseLeaderElectionLockOnExit",
+    "CoordinatedLeaderElection",
+    "DeclarativeValidationBeta",
+    "DetectCacheInconsistency",
+    "EtcdRangeStream",
+    "ExcludeAdmissionWebhookVirtualResources",
     "IPv6DualStack",
+    "ListFromCacheSnapshot",
     "LoggingAlphaOptions",
     "LoggingBetaOptions",
+    "ManifestBasedAdmissionControlConfig",
     "NativeHistograms",
+    "OpenAPIEnums",
+    "RemoteRequestHeaderUID",
+    "ShardedListAndWatch",
+    "SizeBasedListCostEstimate",
     "StableLoadBalancerNodeSet",
+    "StorageVersionAPI",
+    "StorageVersionHash",
+    "StructuredAuthenticationConfigurationEgressSelector",
+    "StructuredAuthenticationConfigurationJWKSMetrics",
+    "TokenRequestServiceAccountUIDValidation",
+    "UnauthenticatedHTTP2DOSMitigation",
+    "UnknownVersionInteroperabilityProxy",
+    "WatchList",
+    "WatchListCompression",
+    "WebhookRoundTripLoadBalancing",
 ];
 
 /// Builds the options; what is wrong is left in the command line's errors.
@@ -188,9 +221,17 @@ fn routes(line: &mut CommandLine) -> Routes {
     Routes {
         configure_cloud_routes: line.bool("configure-cloud-routes"),
         allocate_node_cidrs: line.bool("allocate-node-cidrs"),
-        cluster_cidr: line.list("cluster-cidr"),
+        cluster_cidr: cluster_cidrs(&line.text("cluster-cidr")),
         reconciliation_period: line.duration("route-reconciliation-period"),
     }
+}
+
+/// The incumbent's flag is a text, so that the last of several wins as a whole.
+fn cluster_cidrs(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(',').map(str::to_owned).collect()
 }
 
 fn tagging(line: &mut CommandLine) -> Tagging {

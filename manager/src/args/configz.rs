@@ -1,6 +1,5 @@
-//! What `/configz` shows: the flags in the form of the incumbent's configuration object, which its own flags fill, too.
-//! The object's types are Go's, whose fields without a name of their own keep their capital letter. It holds names of
-//! files, never their content.
+//! The response of `/configz`: the flags in the form of the incumbent's configuration object. The field names are those
+//! of its Go types; fields without a JSON name begin with a capital letter. It contains file names, never file content.
 
 use serde_json::{Value, json};
 
@@ -77,7 +76,7 @@ fn shared(line: &mut CommandLine) -> Value {
         "AllowUntaggedCloud": line.bool("allow-untagged-cloud"),
         "RouteReconciliationPeriod": duration(line, "route-reconciliation-period"),
         "ClusterName": line.text("cluster-name"),
-        "ClusterCIDR": line.list("cluster-cidr").join(","),
+        "ClusterCIDR": line.text("cluster-cidr"),
         "AllocateNodeCIDRs": line.bool("allocate-node-cidrs"),
         "CIDRAllocatorType": line.text("cidr-allocator-type"),
         "ConfigureCloudRoutes": line.bool("configure-cloud-routes"),

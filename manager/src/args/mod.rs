@@ -25,7 +25,7 @@ pub use tls::NamedCertificate;
 
 use parse::{CommandLine, Value};
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Request {
     /// Run the manager.

@@ -38,7 +38,7 @@ pub struct NodeIpam {
     pub mask_size_ipv6: u8,
 }
 
-/// What the flags of node IPAM add up to.
+/// The flags of node IPAM, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRanges {
     /// The cluster's ranges, at most one of each family, with the length of the Nodes' prefixes in it.
@@ -57,7 +57,7 @@ pub(super) fn read(line: &mut CommandLine) -> NodeIpam {
     }
 }
 
-/// What to know about flags that do less than they say.
+/// Warnings about flags of node IPAM that have no or a reduced effect.
 pub(super) fn warnings(options: &Options) -> Vec<String> {
     let is_named = options.general.controllers.enabled(Controller::NodeIpam);
     if options.allocates_node_cidrs() {
@@ -107,7 +107,7 @@ impl Options {
             ));
         }
 
-        // What is not a CIDR in --cluster-cidr is reported where the flag is read.
+        // An invalid CIDR in --cluster-cidr is reported when the flag is read.
         let cluster: Vec<IpNet> = self.routes.cluster_cidr.iter().filter_map(|text| parse(text)).collect();
         if cluster.is_empty() {
             problems.push("--cluster-cidr is empty: node IPAM needs a CIDR such as 10.244.0.0/16".into());

@@ -1,4 +1,4 @@
-//! What the flags add up to, grouped as the rest of the program asks for it.
+//! The values of the flags, grouped by their users.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -32,12 +32,11 @@ pub struct Options {
     /// Tagging controller.
     pub tagging: Tagging,
     pub serving: Serving,
-    /// Who may read what over HTTPS.
     pub authentication: Authentication,
     pub logs: Logs,
     /// `--profiling`: whether `/debug` is served.
     pub profiling: bool,
-    /// What `/configz` shows.
+    /// The response of `/configz`.
     pub configz: serde_json::Value,
     /// To be logged once at start.
     pub warnings: Vec<String>,
@@ -208,12 +207,12 @@ pub struct Services {
     pub security_group_rules_set: bool,
 }
 
-/// What is done with leftovers of Services at AWS.
+/// Handling of orphaned AWS resources of Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sweep {
     /// They are not looked for.
     Off,
-    /// They are told.
+    /// They are logged and counted.
     Report,
     /// They are deleted.
     Delete,
@@ -299,7 +298,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Who may read what over HTTPS.
+/// Authentication and authorization of HTTPS requests.
 #[derive(Debug, Clone)]
 pub struct Authentication {
     /// `--authorization-always-allow-paths`.

@@ -26,7 +26,7 @@ pub enum Value {
     Map(BTreeMap<String, String>),
 }
 
-/// What a command line says: a value for every flag of the table, and what is wrong with it.
+/// A parsed command line: the values of the flags, and the errors.
 #[derive(Debug, Default)]
 pub struct CommandLine {
     values: BTreeMap<&'static str, Value>,
@@ -242,8 +242,8 @@ impl CommandLine {
         })
     }
 
-    /// Asking for a flag that the table lacks, or as another type, is a fault of ours: it becomes an error that
-    /// any run shows, never a silent default.
+    /// Reading a flag that the table lacks, or with another type, is a defect: it becomes an error in every run, never
+    /// a silent default.
     fn read_as<T: Default>(&mut self, name: &'static str, pick: impl Fn(&Value) -> Option<T>) -> T {
         match self.values.get(name).and_then(pick) {
             Some(value) => value,
@@ -256,7 +256,7 @@ impl CommandLine {
     }
 }
 
-/// What a flag without `=` means; `None` when the next argument is its value.
+/// The value of a flag without `=`; `None` if the next argument is its value.
 fn bare(flag: Flag) -> Option<&'static str> {
     matches!(flag.kind, Kind::Bool | Kind::Version).then_some("true")
 }

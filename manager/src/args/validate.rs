@@ -11,7 +11,7 @@ use super::parse::{CommandLine, Value};
 use super::table::{self, Effect, Flag};
 use super::{tagging, value};
 
-/// A search for leftovers describes everything of the account's load balancers.
+/// A search for orphaned resources describes all load balancers of the account.
 const SHORTEST_SWEEP: Duration = Duration::from_secs(60);
 
 /// A window must hold several passes of the node lifecycle controller.
@@ -165,7 +165,7 @@ fn is_cidr(text: &str) -> bool {
     text.parse::<ipnet::IpNet>().is_ok()
 }
 
-/// What the user should know about flags that do less than they say, and about risky choices.
+/// Warnings about flags with no or a reduced effect, and about risky values.
 pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
     let mut warnings: Vec<String> = table::all()
         .filter(|flag| options.explicitly_set(flag.name))
@@ -192,7 +192,7 @@ pub(super) fn warnings(options: &Options, line: &CommandLine) -> Vec<String> {
     warnings
 }
 
-/// What keeps the route controller from doing all that its flags say.
+/// The reason why the route controller does not run, or configures IPv4 only.
 fn routes(options: &Options) -> Option<String> {
     let routes = &options.routes;
     if !routes.configure_cloud_routes || !options.general.controllers.enabled(Controller::Route) {

@@ -73,7 +73,7 @@ pub fn float(text: &str) -> Result<f64, BadValue> {
 /// A duration as Go writes it: `15s`, `5m0s`, `1h30m`, `1.5h`, `0`.
 ///
 /// # Errors
-/// A number without a unit (but `0`), an unknown unit, a negative duration (no flag of ours has a meaning for one),
+/// A number without a unit (but `0`), an unknown unit, a negative duration (no flag has a meaning for one),
 /// or more than Go's 292 years.
 pub fn duration(text: &str) -> Result<Duration, BadValue> {
     const WANTED: &str = "expected a duration such as 300ms, 15s, 5m0s or 1h30m";

@@ -1,4 +1,4 @@
-//! What the flags of a controller must be, where that takes more than the command line to know.
+//! Checks of controllers' flags that depend on more than the command line.
 
 use anyhow::{Result, bail};
 use ipnet::IpNet;
@@ -8,7 +8,7 @@ use crate::args::Options;
 use crate::controllers::node_ipam;
 use crate::metrics::Metrics;
 
-/// What node IPAM keeps from one term of leadership to the next.
+/// The state of node IPAM that is kept between terms of leadership.
 pub(super) struct Ipam {
     pub ranges: Vec<node_ipam::ClusterRange>,
     pub excluded: Vec<IpNet>,

@@ -1,4 +1,4 @@
-//! What each controller is made of.
+//! The construction of each controller.
 
 use std::sync::Arc;
 

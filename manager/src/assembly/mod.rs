@@ -43,7 +43,7 @@ pub struct Set {
     pub controllers: Vec<Controller>,
 }
 
-/// What the controllers are made of.
+/// The shared dependencies of the controllers.
 pub struct Assembly {
     options: Arc<Options>,
     cloud: Cloud,
@@ -166,7 +166,8 @@ impl Assembly {
 
                     tracing::info!(%controller, "starting");
                     metrics.set_running(short_name(controller), true);
-                    // As the incumbent's: it says that the controller was started. One that ends takes the process with it.
+                    // As in the incumbent, the check shows that the controller was started. If it ends, the process
+                    // ends.
                     health.register(controller.canonical_name(), || Ok(()));
 
                     future.await

@@ -8,10 +8,10 @@ const TAG_PREFIX: &str = "kubernetes.io/cluster/";
 /// Key of the older tag; its value is the cluster's ID.
 const LEGACY_TAG: &str = "KubernetesCluster";
 
-/// A value that nothing gives, or that is given twice.
+/// A value that no source has, or that two sources have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// No region; the text says what was asked last and why in vain.
+    /// No region; with the last source that was tried, and its failure.
     #[error(
         "no AWS region: {0}; set --region, or Zone or Region in section Global of the cloud configuration, or AWS_REGION in the environment"
     )]
@@ -24,13 +24,11 @@ pub enum IdentityError {
         "{first} {first_value:?} and {second} {second_value:?} name different clusters; remove one or make them equal"
     )]
     TwoClusters {
-        /// Where the first ID stands.
+        /// The source of the first ID.
         first: &'static str,
-        /// The first ID.
         first_value: String,
-        /// Where the second ID stands.
+        /// The source of the second ID.
         second: &'static str,
-        /// The second ID.
         second_value: String,
     },
     /// Tags of two clusters on the own instance.
@@ -38,12 +36,12 @@ pub enum IdentityError {
         "the tags {0:?} and {1:?} of this manager's own instance name different clusters; remove one of the tags, or set --cluster-id"
     )]
     TwoTags(String, String),
-    /// No cluster ID; the text says what was asked last and why in vain.
+    /// No cluster ID; with the last source that was tried, and its failure.
     #[error(
         "no cluster ID: neither --cluster-id nor KubernetesClusterID or KubernetesClusterTag in section Global of the cloud configuration is set, and {0}; set --cluster-id"
     )]
     NoCluster(String),
-    /// No VPC; the text says what was asked last and why in vain.
+    /// No VPC; with the last source that was tried, and its failure.
     #[error(
         "no VPC: neither --vpc-id nor VPC in section Global of the cloud configuration is set, and {0}; set --vpc-id"
     )]
@@ -59,7 +57,7 @@ pub struct ClusterId {
     pub legacy_tags: bool,
 }
 
-/// A value and where it stands, for the log.
+/// A value and its source, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     pub value: String,

@@ -57,7 +57,7 @@ pub struct CloudConfig {
     pub service_overrides: Vec<ServiceOverride>,
     /// To be logged once at start.
     pub warnings: Vec<String>,
-    /// What a lenient reading passed over, as the incumbent does.
+    /// Problems that lenient reading ignores, as the incumbent does.
     pub ignored: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ fn family(name: &str) -> Option<IpFamily> {
     }
 }
 
-/// What is wrong, by weight.
+/// Problems, by severity.
 struct Findings<'a> {
     file: &'a str,
     strict: bool,

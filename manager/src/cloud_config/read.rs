@@ -81,13 +81,11 @@ fn global(config: &mut CloudConfig, entry: &Entry, findings: &mut Findings<'_>) 
         "KubernetesClusterID" => text(&mut config.kubernetes_cluster_id, entry, findings),
         "ElbSecurityGroup" => text(&mut config.elb_security_group, entry, findings),
         "DisableSecurityGroupIngress" => boolean(&mut config.disable_security_group_ingress, entry, findings),
-        "DisableStrictZoneCheck" => {
-            boolean(&mut false, entry, findings);
-            findings.warning(
-                entry.place,
-                "DisableStrictZoneCheck has no effect: regions are not checked against a list",
-            );
-        }
+        // Only the in-tree provider reads it.
+        "DisableStrictZoneCheck" => findings.warning(
+            entry.place,
+            "DisableStrictZoneCheck has no effect: regions are not checked against a list",
+        ),
         "NodeIPFamilies" => families(&mut config.node_ip_families, entry, findings),
         "ClusterServiceLoadBalancerHealthProbeMode" => probe_mode(&mut config.health_probe_mode, entry, findings),
         "ClusterServiceSharedLoadBalancerHealthProbePort" => port(&mut config.health_probe_port, entry, findings),

@@ -35,7 +35,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
     pub place: Place,
-    /// What is wrong and what was expected.
+    /// The problem and the expected syntax.
     pub message: String,
 }
 

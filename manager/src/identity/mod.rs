@@ -40,9 +40,9 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Reads the cloud configuration, makes the clients, and finds region, cluster and VPC: flag, file, environment, then the
-    /// instance metadata service and the own instance's description. Those are asked only for what is still missing.
-    /// `observer` is told of every call to AWS.
+    /// Reads the cloud configuration, creates the clients, and finds region, cluster and VPC: from flag, file and
+    /// environment, then from the instance metadata service and the own instance's description. The last two are read
+    /// only if a value is still missing. `observer` is called at the end of each AWS call.
     ///
     /// # Errors
     /// Every problem names the flag, key or variable that solves it.
@@ -122,8 +122,8 @@ async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
     config.with_context(|| format!("{flag}={}", path.display()))
 }
 
-/// Who writes the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control plane, so that
-/// `--kubeconfig` is the tenant's and must start no program in the management cluster.
+/// The author of the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control
+/// plane, so that `--kubeconfig` is the tenant's and must start no program in the management cluster.
 fn author(options: &Options) -> Author {
     if options.migration.kubeconfig.is_some() {
         Author::Tenant

@@ -31,7 +31,7 @@ impl Own {
         said.as_ref().map_err(ToString::to_string)
     }
 
-    /// What EC2 says about the instance that the metadata service names.
+    /// EC2's description of the instance that the metadata service names.
     async fn described(&self, ec2: &dyn Ec2) -> Result<&Instance, String> {
         let described = self.described.get_or_init(|| self.describe(ec2)).await;
         described.as_ref().map_err(Clone::clone)

@@ -21,7 +21,8 @@ const LIFE_SECONDS: i64 = 3600;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a renewal that failed, while the old token is still good.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Pause where there is no good token: requests fail at once meanwhile, so that thousands of them ask for one token.
+/// Backoff after a failed token request. Until it ends, API requests fail immediately, so that thousands of them cause
+/// one token request.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The account of the client of this purpose; `None` for those that are no controller's.

@@ -179,8 +179,8 @@ impl Batcher {
         (answers, waits)
     }
 
-    /// A new batch, which flies when its window closes. It has a task of its own: a caller that gives up takes no
-    /// answer away from others.
+    /// Opens a batch, which is sent when its window closes. It runs in its own task, so that a caller that is dropped
+    /// does not cancel the results of others.
     fn open(self: &Arc<Self>, priority: Priority) -> Arc<Batch> {
         let batch = Arc::new(Batch {
             priority,

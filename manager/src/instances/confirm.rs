@@ -8,11 +8,11 @@ use outrigger_aws::{Ec2, Error, InstanceId};
 use super::bad_ids::{self, Problem};
 use super::key::is_well_formed;
 
-/// Those of these IDs of which EC2 says, by name, that they do not exist. At most two calls: what they leave open is for
-/// the next time. A malformed ID is never confirmed, since EC2 says about it only that it is malformed.
+/// The IDs that EC2 reports as not existing, each by its ID. It sends at most two calls; the other IDs are left for the
+/// next time. A malformed ID is never confirmed, because EC2 reports it only as malformed.
 ///
 /// # Errors
-/// Any failure but "not found": an error is never taken for absence.
+/// Any failure except "not found": an error is never treated as absence.
 pub(super) async fn absent(ec2: &dyn Ec2, ids: &[InstanceId]) -> Result<BTreeSet<InstanceId>, Error> {
     let mut asked: Vec<InstanceId> = ids.iter().filter(|id| is_well_formed(id)).cloned().collect();
     asked.truncate(MAX_IDS);

@@ -2,14 +2,14 @@
 //!
 //! | key | call | reason |
 //! |---|---|---|
-//! | IDs that were there a while ago, more than 200 | plain IDs, at most 1,000 | a fifth of the calls; refused as a whole when one is gone |
-//! | all other IDs | filter `instance-id`, at most 200 | unknown IDs are left out of the answer and fail nothing |
+//! | IDs that recently existed, more than 200 | plain IDs, at most 1,000 | a fifth of the calls; rejected as a whole if one does not exist |
+//! | all other IDs | filter `instance-id`, at most 200 | unknown IDs are missing in the response and fail nothing |
 //! | names, addresses | filters, at most 200 | |
 //!
-//! A refusal of plain IDs names the bad ones; the rest is asked again. After two refusals in a batch whatever is left
-//! goes by filter. So a batch of n IDs costs at most ⌈n/200⌉ + 2 calls: a successful call by plain IDs stands for at
-//! least one by filter, and at most two calls are lost. A call that fails otherwise fails its own IDs, and is not
-//! repeated here.
+//! A rejection of plain IDs names the bad ones, and the others are sent again. After two rejections in a batch, the
+//! remaining IDs are described by filter. So a batch of n IDs costs at most ⌈n/200⌉ + 2 calls: a successful call by
+//! plain IDs replaces at least one by filter, and at most two calls are lost. A call with another error fails its own
+//! IDs, and is not retried here.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What one question to EC2 is about.
+//! Keys of requests and cached results.
 
 use outrigger_aws::InstanceId;
 
-/// What one question to EC2 is about, and under what its answer is kept.
+/// The subject of a request to EC2, and the key of its cached result.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     /// An instance ID.

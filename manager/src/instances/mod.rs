@@ -6,8 +6,8 @@
 //!                                              └ batch of 20 ms ──▶ describe ─▶ EC2, with few calls
 //! ```
 //!
-//! Whoever asks says how old an answer may be and in which [`Priority`] a call would wait. Everyone gets the answers to his
-//! own questions: an instance that is gone, an ID that is none, or a call that fails is nobody else's trouble.
+//! A caller gives the maximum age of a result and the [`Priority`] of a call. Each caller gets the results for its own
+//! keys only: a missing instance, an invalid ID or a failed call does not affect other callers.
 
 mod answer;
 mod bad_ids;
@@ -97,18 +97,18 @@ impl Instances {
             .collect()
     }
 
-    /// Those of these IDs of which EC2 says, by name and just now, that they do not exist. It may leave some out.
+    /// The IDs that EC2 now reports as not existing, each by its ID. The result may be incomplete.
     ///
     /// # Errors
-    /// When EC2 did not answer, or something else: an error is never taken for absence.
+    /// When EC2 does not respond, or responds with another error: an error is never treated as absence.
     pub async fn confirm_absent(&self, ids: &[InstanceId], priority: Priority) -> Result<BTreeSet<InstanceId>, Error> {
         priority
             .run(confirm::absent(self.0.describer().ec2.as_ref(), ids))
             .await
     }
 
-    /// Whether an instance has the tag of this cluster. EC2 finds an instance by ID whatever its tags, and a provider ID
-    /// is what somebody wrote, so writes to an instance check it.
+    /// Whether an instance has the tag of this cluster. EC2 finds an instance by ID with any tags, and any writer of
+    /// a Node can set its provider ID, so check this before a write to an instance.
     #[must_use]
     pub fn in_cluster(&self, instance: &Instance) -> bool {
         in_cluster(instance, self.cluster_id())

@@ -15,16 +15,16 @@ use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
 pub enum Target {
     /// By its ID, from the provider ID or from the Node's name.
     Id(InstanceId),
-    /// By what the Node's name says.
+    /// By the properties in the Node's name.
     Name(Name),
     /// By its private IPv4 address: it runs on Fargate.
     Fargate(Ipv4Addr),
-    /// Not at all: the Node is not an EC2 instance; why.
+    /// Not at all: the reason why the Node is not an EC2 instance.
     Foreign(String),
 }
 
-/// What a Node without a provider ID tells about its instance. The private DNS name comes first, as in every AWS cloud
-/// provider; the others count only where EC2 knows no such name.
+/// The properties by which the instance of a Node without a provider ID is found. The private DNS name comes first, as
+/// in every AWS cloud provider; the others apply only if EC2 knows no instance with that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The whole name, as a private DNS name.
@@ -107,7 +107,7 @@ impl Target {
         if let Self::Id(id) = self { Some(id) } else { None }
     }
 
-    /// What to ask first.
+    /// The key of the first request.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
             Self::Id(id) => Some(Key::Id(id.clone())),
@@ -128,7 +128,6 @@ impl Target {
     }
 }
 
-/// What was looked for, for people.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -152,7 +151,7 @@ impl fmt::Display for Target {
 }
 
 impl Name {
-    /// What to ask when EC2 knows no such private DNS name.
+    /// The keys of further requests, if EC2 knows no instance with that private DNS name.
     pub(super) fn fallbacks(&self) -> [Option<Key>; 2] {
         [self.id.clone().map(Key::Id), self.ip.map(|ip| Key::Ip(ip.to_string()))]
     }

@@ -307,7 +307,6 @@ async fn foreign_nodes_cost_no_call() {
     assert!(aws.calls().is_empty());
 }
 
-/// What an ID stands for.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Good,
@@ -390,8 +389,8 @@ async fn ask_all(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever mixture of IDs is asked for and whatever EC2 answers: everyone gets the truth about his own IDs, or the
-    /// failure of the last call that asked for them, and n IDs cost at most ⌈n/200⌉ + 2 calls.
+    /// For any IDs and any responses of EC2, each caller gets the correct results for its own IDs, or the failure of
+    /// the last call with them, and n IDs cost at most ⌈n/200⌉ + 2 calls.
     #[test]
     fn everyone_gets_his_own_answer_and_calls_are_bounded(
         shapes in prop_oneof![

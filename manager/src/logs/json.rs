@@ -1,6 +1,6 @@
 //! One JSON object a line, with the field names of Kubernetes' own JSON logs: `ts` (milliseconds since 1970), `caller`,
-//! `msg`, `v` (not on errors), `err`; then the event's own fields. `level` is ours: Kubernetes' logs do not tell
-//! warnings apart.
+//! `msg`, `v` (not on errors), `err`; then the event's own fields. `level` is an addition: Kubernetes' logs do not mark
+//! warnings.
 
 use std::error::Error;
 use std::fmt;
@@ -74,7 +74,7 @@ fn line(now: Timestamp, metadata: &Metadata<'_>, fields: &Fields) -> String {
     line
 }
 
-/// File and line, or what stands for them where a library does not tell.
+/// File and line, or the target if a library does not give them.
 fn caller(metadata: &Metadata<'_>) -> String {
     match (metadata.file(), metadata.line()) {
         (Some(file), Some(line)) => {

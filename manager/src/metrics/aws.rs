@@ -70,37 +70,37 @@ impl AwsCalls {
         catalog.family(
             "cloudprovider_aws_api_request_duration_seconds",
             &["request"],
-            "Duration of successful AWS calls of a few kinds",
+            "Duration of successful AWS calls, for the requests that the incumbent measures",
             self.durations.clone(),
         );
         catalog.family(
             "cloudprovider_aws_api_request_errors",
             &["request"],
-            "Failed AWS calls of the same kinds",
+            "Failed AWS calls, for the requests that the incumbent measures",
             self.errors.clone(),
         );
         catalog.family(
             "cloudprovider_aws_api_throttled_requests",
             &["operation_name"],
-            "AWS calls that ended throttled",
+            "AWS calls that failed because of throttling",
             self.throttled.clone(),
         );
         catalog.family(
             "cloudprovider_aws_api_response_status",
             &["service", "operation", "status_code"],
-            "AWS calls that ended in an HTTP status of 400 or more",
+            "AWS calls that failed with an HTTP status of 400 or more",
             self.statuses.clone(),
         );
         catalog.family(
             "outrigger_aws_api_calls",
             &["service", "operation", "outcome"],
-            "AWS calls by how they ended, repetitions not counted",
+            "AWS calls by outcome, without the SDK's retries",
             self.calls.clone(),
         );
         catalog.family(
             "outrigger_aws_api_call_duration_seconds",
             &["service", "operation"],
-            "Duration of AWS calls, repetitions included, however they ended",
+            "Duration of successful and failed AWS calls, including the SDK's retries",
             self.fine.clone(),
         );
     }

@@ -1,4 +1,4 @@
-//! The metrics that exist: what is served, and what `docs/metrics.md` says about them.
+//! The registered metrics: served at `/metrics`, listed in `docs/metrics.md`.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,15 @@ const INTRODUCTION: &str = "# Metrics of outrigger-manager
 Written from the registry in `manager/src/metrics/`; after a change run
 `UPDATE_DOCS=1 cargo test -p outrigger-manager --test metrics`.
 
-`/metrics` is in Prometheus' text format 0.0.4, as the incumbent's, or in OpenMetrics for a scraper that prefers it. Metrics
-called the incumbent's have the names, labels and meaning of aws-cloud-controller-manager v1.37.0; histograms keep its bounds
-and have finer ones between. What differs stands in [parity.md](parity.md). A metric with labels appears with its first value.
+`/metrics` serves Prometheus' text format 0.0.4, as the incumbent does, or OpenMetrics to a scraper that prefers it.
+The column `whose` names the origin: the incumbent's metrics have the names, labels and meaning of
+aws-cloud-controller-manager v1.37.0, and their histograms keep its bounds and add finer ones. Differences are listed in
+[parity.md](parity.md). A metric with labels appears with its first value.
 
 ";
+
+/// The incumbent has this one as `inital` only.
+const RESPELT: &str = "tagging_controller_initial_node_tagging_delay_seconds";
 
 /// One metric, as the document shows it.
 #[derive(Debug, Clone)]
@@ -26,7 +30,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The name of its samples, but for what a histogram adds.
+    /// The name of its samples, without the suffixes of a histogram.
     #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
@@ -52,7 +56,7 @@ impl Row {
     }
 }
 
-/// A registry that remembers what was registered. A family without values is not served, but it is in here.
+/// A registry with the list of its metrics, including families that have no value yet and are not served.
 #[derive(Debug, Default)]
 pub struct Catalog {
     pub(super) registry: Registry,
@@ -60,12 +64,11 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Adds a metric without labels. A counter's name comes without `_total`.
+    /// Adds a metric without labels. The name of a counter is given without `_total`.
     pub fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
         self.family(name, &[], help, metric);
     }
 
-    /// Adds a metric with these labels.
     pub fn family(
         &mut self,
         name: &'static str,
@@ -88,7 +91,7 @@ impl Catalog {
         &self.rows
     }
 
-    /// `docs/metrics.md`: a table of all, by name.
+    /// The text of `docs/metrics.md`, sorted by name.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut out = String::from(INTRODUCTION);
@@ -97,7 +100,7 @@ impl Catalog {
         out.push_str("| metric | type | labels | whose | meaning |\n|---|---|---|---|---|\n");
         for row in rows {
             let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
-            let whose = if row.name.starts_with("outrigger_") {
+            let whose = if row.name.starts_with("outrigger_") || row.name == RESPELT {
                 "ours"
             } else if row.name.starts_with("node_ipam_controller_") {
                 "kube-controller-manager's"

@@ -27,13 +27,13 @@ impl Connections {
         catalog.family(
             "outrigger_http_connections_ended",
             &["reason"],
-            "Connections to the HTTPS port that were served, by what ended them",
+            "Served connections to the HTTPS port, by the reason for their end",
             self.ended.clone(),
         );
         catalog.family(
             "outrigger_http_connections_refused",
             &["reason"],
-            "Connections to the HTTPS port that were not served, by reason",
+            "Refused connections to the HTTPS port, by reason",
             self.refused.clone(),
         );
     }

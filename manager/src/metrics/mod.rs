@@ -1,4 +1,4 @@
-//! Metrics, under the names that dashboards of the incumbent know, and a few of ours.
+//! The incumbent's metrics under their names, for existing dashboards, and further metrics of this manager.
 //!
 //! ```text
 //! controllers ─▶ Metrics, Queue ┐
@@ -213,50 +213,50 @@ impl Metrics {
             r.family(
                 "leader_election_slowpath",
                 &["name"],
-                "Renewals of a Lease that had to read it first",
+                "Lease renewals that had to read the Lease first",
                 self.leader_slow_path.clone(),
             );
             r.family(
                 "running_managed_controllers",
                 &["name", "manager"],
-                "Controllers that run in this process",
+                "Controllers running in this process",
                 self.running.clone(),
             );
             r.register(
                 "node_controller_cloud_provider_taint_removal_delay_seconds",
-                "From a Node's creation to the end of its uninitialized taint",
+                "Time from a Node's creation to the removal of its uninitialized taint",
                 self.taint_removal_delay.clone(),
             );
             r.register(
                 "node_controller_initial_node_sync_delay_seconds",
-                "From a Node's creation to the end of its first sync",
+                "Time from a Node's creation to the end of its first sync",
                 self.initial_sync_delay.clone(),
             );
             r.family(
                 "outrigger_node_initialization_waiting",
                 &["reason"],
-                "Nodes that wait for initialization, by reason",
+                "Nodes waiting for initialization, by reason",
                 self.nodes_waiting.clone(),
             );
             r.family(
                 "outrigger_nodes",
                 &["kind"],
-                "Nodes by what runs them; foreign ones are left alone",
+                "Nodes by the platform that runs them; foreign Nodes are not managed",
                 self.nodes.clone(),
             );
             r.register(
                 "outrigger_node_address_rewrites_stopped",
-                "Nodes whose addresses are left alone since someone else writes them too",
+                "Nodes whose addresses are no longer written because another writer changes them, too",
                 self.address_rewrites_stopped.clone(),
             );
             r.register(
                 "outrigger_node_deletion_breaker_open",
-                "Whether deletions of Nodes are deferred because EC2 does not list the instances of too many",
+                "Whether Node deletions are deferred because EC2 does not list the instances of too many Nodes",
                 self.deletion_breaker_open.clone(),
             );
             r.register(
                 "outrigger_start_time_seconds",
-                "When this process started",
+                "Start time of the process, in seconds since 1970",
                 self.start_time.clone(),
             );
         });
@@ -266,33 +266,33 @@ impl Metrics {
         self.with_registry(|r| {
             r.register(
                 "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds",
-                "Duration of a pass over the Nodes",
+                "Duration of a check of all Nodes",
                 self.lifecycle_pass.clone(),
             );
             r.family(
                 "cloud_node_lifecycle_controller_cloud_provider_calls",
                 &["operation", "result"],
-                "Answers of the cloud about Nodes",
+                "AWS results about the instances of Nodes",
                 self.lifecycle_calls.clone(),
             );
             r.register(
                 "service_controller_loadbalancer_sync",
-                "Syncs of load balancers after node updates",
+                "Syncs of all load balancers after Node changes",
                 self.service_syncs.clone(),
             );
             r.register(
                 "service_controller_nodesync_error",
-                "Failed updates of load balancers after node updates",
+                "Failed updates of load balancers after Node changes",
                 self.service_node_sync_errors.clone(),
             );
             r.register(
                 "service_controller_nodesync_latency_seconds",
-                "Duration of an update of all load balancers' nodes",
+                "Duration of updating the Nodes of all load balancers",
                 self.service_node_sync_latency.clone(),
             );
             r.register(
                 "service_controller_update_loadbalancer_host_latency_seconds",
-                "Duration of an update of one load balancer's nodes",
+                "Duration of updating the Nodes of one load balancer",
                 self.service_host_update_latency.clone(),
             );
         });
@@ -313,7 +313,6 @@ impl Metrics {
         self.queues.queue(name)
     }
 
-    /// What counts calls of AWS.
     #[must_use]
     pub fn aws_observer(&self) -> Arc<dyn CallObserver> {
         Arc::new(self.aws.clone())
@@ -325,7 +324,6 @@ impl Metrics {
         self.connections.observer()
     }
 
-    /// What counts requests to API servers.
     #[must_use]
     pub fn rest_client(&self) -> RestClient {
         self.rest.clone()

@@ -42,22 +42,26 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn register(&self, catalog: &mut Catalog) {
         self.build.get_or_create(&build()).set(1);
+        catalog.register("process_cpu_seconds", "User and system CPU time", self.cpu.clone());
         catalog.register(
-            "process_cpu_seconds",
-            "CPU time, of the program and of the kernel for it",
-            self.cpu.clone(),
+            "process_resident_memory_bytes",
+            "Resident memory",
+            self.resident.clone(),
         );
-        catalog.register("process_resident_memory_bytes", "Memory in use", self.resident.clone());
         catalog.register(
             "process_virtual_memory_bytes",
-            "Address space in use",
+            "Virtual memory",
             self.virtual_size.clone(),
         );
         catalog.register("process_open_fds", "Open file descriptors", self.open.clone());
-        catalog.register("process_max_fds", "Limit of open file descriptors", self.limit.clone());
+        catalog.register(
+            "process_max_fds",
+            "Maximum number of open file descriptors",
+            self.limit.clone(),
+        );
         catalog.register(
             "process_start_time_seconds",
-            "When this process started, seconds since 1970",
+            "Start time of the process, in seconds since 1970",
             self.start.clone(),
         );
         catalog.family(
@@ -78,7 +82,7 @@ impl Process {
         );
     }
 
-    /// Looks at the process. What cannot be read keeps its value: there is no `/proc` outside of Linux.
+    /// Reads the metrics of the process. A metric that cannot be read keeps its value: `/proc` exists on Linux only.
     pub(super) fn refresh(&self) {
         let auxiliary = fs::read("/proc/self/auxv").unwrap_or_default();
         let (Some(page), Some(ticks)) = (
@@ -132,7 +136,7 @@ fn build() -> BuildLabels {
     }
 }
 
-/// What `/proc/self/stat` says.
+/// The used fields of `/proc/self/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,

@@ -82,7 +82,7 @@ impl Queues {
         }))
     }
 
-    /// Brings the gauges up to date: they depend on the time at which somebody looks.
+    /// Updates the gauges that depend on the time of the scrape.
     pub(super) fn refresh(&self, now: Instant) {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (name, queue) in all {
@@ -106,36 +106,36 @@ impl Queues {
     pub(super) fn register(&self, catalog: &mut Catalog) {
         const NAME: &[&str] = &["name"];
 
-        catalog.family("workqueue_depth", NAME, "Keys that wait for work", self.depth.clone());
-        catalog.family("workqueue_adds", NAME, "Keys that were added", self.adds.clone());
+        catalog.family("workqueue_depth", NAME, "Keys in the queue", self.depth.clone());
+        catalog.family("workqueue_adds", NAME, "Keys added", self.adds.clone());
         catalog.family(
             "workqueue_retries",
             NAME,
-            "Keys that were put back after a failure",
+            "Keys requeued after a failure",
             self.retries.clone(),
         );
         catalog.family(
             "workqueue_queue_duration_seconds",
             NAME,
-            "How long a key waits",
+            "Time that a key waits in the queue",
             self.waited.clone(),
         );
         catalog.family(
             "workqueue_work_duration_seconds",
             NAME,
-            "How long work on a key takes",
+            "Time to process a key",
             self.worked.clone(),
         );
         catalog.family(
             "workqueue_unfinished_work_seconds",
             NAME,
-            "Time spent so far on all work that is under way",
+            "Time spent on all keys in progress, summed",
             self.unfinished.clone(),
         );
         catalog.family(
             "workqueue_longest_running_processor_seconds",
             NAME,
-            "Time spent so far on the oldest work that is under way",
+            "Time spent on the key that is longest in progress",
             self.longest.clone(),
         );
     }
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// A key is to be worked on again after a failure. Counts only; [`Queue::add`] says when it waits.
+    /// Counts a retry. [`Queue::add`] records the start of the wait.
     pub fn retry(&self) {
         self.0.retries.inc();
     }

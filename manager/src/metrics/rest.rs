@@ -49,13 +49,13 @@ impl RestClient {
         catalog.family(
             "rest_client_requests",
             &["code", "method", "host"],
-            "Requests to API servers; the code of one without an answer is <error>",
+            "Requests to API servers; the code of a request without a response is <error>",
             self.requests.clone(),
         );
         catalog.family(
             "rest_client_request_duration_seconds",
             &["verb", "host"],
-            "From a request to the head of its answer; watches, which may wait for one, are left out",
+            "Time from a request to its response headers; watches are not counted",
             self.durations.clone(),
         );
     }

@@ -30,12 +30,12 @@ impl Routes {
         catalog.family(
             "route_controller_route_sync",
             &["outcome", "trigger"],
-            "Passes over the routes, by outcome and by what started them",
+            "Reconciliations of all routes, by outcome and trigger",
             self.syncs.clone(),
         );
         catalog.register(
             "outrigger_route_deletions_held",
-            "Routes that look unwanted and stay for now, since they are many at once",
+            "Route deletions that are deferred because there are too many at once",
             self.deferred.clone(),
         );
     }

@@ -41,7 +41,7 @@ pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut help = "";
     for line in open_metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // The kind, which the name in this line depends on, comes with the next one.
+            // The name in this line depends on the type, which is in the next line.
             help = rest;
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             describe(&mut out, rest, help);
@@ -65,7 +65,8 @@ fn describe(out: &mut String, kind_line: &str, help_line: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// A bound stands in the label `le`, which the library writes first or after a comma; no other label has that name.
+/// A histogram's bound is the label `le`, which the library writes first or after a comma. No other label has that
+/// name.
 fn sample(out: &mut String, line: &str) {
     let bound = ["{le=\"", ",le=\""]
         .iter()

@@ -1,4 +1,4 @@
-//! The plain state of the cache: apply, delete, reset, and who is told of what. No IO.
+//! The state of the cache: apply, delete, reset, and the readers to notify. No IO.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::text::{Text, Texts};
 use super::view::NodeView;
 
-/// Decides, from a Node as it was and as it is, whether one reader is told. `None`: it is not there.
+/// Decides from the old and the new Node whether a reader is notified. `None`: the Node does not exist.
 pub type Matters = dyn Fn(Option<&NodeView>, Option<&NodeView>) -> bool + Send + Sync;
 
 type Nodes = HashMap<Text, Arc<NodeView>>;

@@ -10,7 +10,7 @@ use super::text::{Text, Texts};
 /// The annotation in which the kubelet passes on its `--node-ip`.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// The annotations that are kept. Nodes carry others that are long and change often, and nobody here reads them.
+/// The annotations that are kept. Others are long and change often, and are not used here.
 const KEPT_ANNOTATIONS: [&str; 1] = [PROVIDED_NODE_IP];
 
 /// Texts by key, sorted.

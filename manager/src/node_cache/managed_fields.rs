@@ -1,5 +1,5 @@
-//! Who wrote which field of a Node. The API server keeps that in `metadata.managedFields`, which are as long as the rest
-//! of the Node: one bit of it is kept.
+//! The writers of a Node's fields. `metadata.managedFields` is as large as the rest of the Node, so only one bit of it
+//! is kept.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use outrigger_leader::status::FIELD_MANAGER;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// What one program wrote in one way.
+/// The fields that one manager wrote with one operation.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(default, borrow)]

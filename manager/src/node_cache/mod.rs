@@ -69,8 +69,8 @@ impl NodeCache {
         }
     }
 
-    /// Fills the cache until `stop`. A watch that breaks starts again, with growing pauses; the cache keeps what it
-    /// has meanwhile. One call for one cache.
+    /// Fills the cache until `stop`. Call it once per cache. A broken watch is restarted with backoff; the cache keeps
+    /// its Nodes.
     pub async fn run(&self, client: Client, stop: CancellationToken) {
         let stream = watcher(Api::<Watched>::all(client), watcher::Config::default().page_size(PAGE)).default_backoff();
         pin_mut!(stream);
@@ -127,8 +127,8 @@ impl NodeCache {
         lock(&self.inner.index).node(name)
     }
 
-    /// A reader of changes, which starts with every Node there is. Updates that change nothing that is read here, as
-    /// most of the kubelets' do, are not told.
+    /// A reader of changes, which starts with all Nodes. Updates that change no cached field, such as most updates of
+    /// kubelets, are not reported.
     #[must_use]
     pub fn subscribe(&self) -> Changes {
         self.subscribe_where(|was, is| match (was, is) {

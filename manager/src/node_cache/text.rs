@@ -104,14 +104,14 @@ impl Visitor<'_> for TextVisitor {
     }
 }
 
-/// The fewest texts at which those that nobody uses any more are looked for.
+/// The minimum number of texts for a sweep of unused ones.
 const SWEEP_FROM: usize = 4096;
 
 /// Texts that are kept once.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     known: HashSet<Text>,
-    /// What was left at the last sweep.
+    /// The number of texts after the last sweep.
     left: usize,
 }
 

@@ -81,7 +81,7 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
-/// What is `null` is what it would be were it absent.
+/// Reads `null` as an absent field.
 fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -103,7 +103,7 @@ pub struct Condition {
     pub kind: Text,
     /// `True`, `False` or `Unknown`.
     pub status: Text,
-    /// Why, in one word, such as `NoRouteCreated`; empty where nobody said.
+    /// A word such as `NoRouteCreated`; may be empty.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub reason: Text,
 }

@@ -1,4 +1,4 @@
-//! Who calls, by the certificate of the connection: a user, or a front proxy that names the user in headers.
+//! Authentication by the certificate of the connection: of a user, or of a front proxy that names the user in headers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::authorization::User;
 /// Verifies certificates against one set of authorities.
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 
-/// What vouches for callers. Nothing in it: certificates mean nothing.
+/// The CA bundles for callers. Without a CA bundle, certificates are ignored.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trust {
     /// Authorities of users' certificates.
@@ -41,7 +41,7 @@ pub(super) struct Proxies {
     pub(super) extra: Vec<String>,
 }
 
-/// What a certificate says about the caller.
+/// The result of authentication by certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// This user calls.
@@ -149,8 +149,8 @@ fn authenticated(mut groups: Vec<String>) -> Vec<String> {
     groups
 }
 
-/// Header names cannot hold every letter of an attribute's name, so proxies write `%2f` for `/`. What is no such
-/// sequence stays.
+/// Header names cannot hold every letter of an attribute's name, so proxies write `%2f` for `/`. Other
+/// text is unchanged.
 fn unescaped(key: &str) -> String {
     let (bytes, mut out, mut at) = (key.as_bytes(), Vec::new(), 0);
     while let Some(byte) = bytes.get(at) {

@@ -19,7 +19,7 @@ use crate::args::{Authentication, RequestHeader};
 
 /// The ConfigMap, and its namespace.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
-/// How often the files are looked at: the kubelet swaps mounted files without an event.
+/// Interval of reading the files: the kubelet replaces mounted files without an event.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// A file of authorities cannot be used.
@@ -75,7 +75,7 @@ impl Authorities {
         Ok(())
     }
 
-    /// Follows files and ConfigMap until `stop`. What cannot be used is reported, and what was there before stays.
+    /// Follows files and ConfigMap until `stop`. Invalid content is logged, and the previous content stays in use.
     pub async fn follow(self, client: Client, stop: CancellationToken) {
         let files = stop.run_until_cancelled(self.follow_files());
         let config_map = stop.run_until_cancelled(self.follow_config_map(client));
@@ -124,7 +124,7 @@ impl Authorities {
         }
     }
 
-    /// What the flags leave open comes from the ConfigMap.
+    /// Takes the settings that no flag sets from the ConfigMap.
     pub(super) fn take_up(&self, data: &BTreeMap<String, String>) {
         let read =
             |key: &str| -> Result<Option<Verifier>, String> { data.get(key).map(|pem| verifier(pem)).transpose() };

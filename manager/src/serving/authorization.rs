@@ -1,8 +1,9 @@
-//! Who may read what: decided by the API server, as for every component of Kubernetes.
+//! Authorization by the API server, as in every Kubernetes component.
 //!
-//! Paths of `--authorization-always-allow-paths` are open. For any other the caller is known by a certificate, of a
-//! front proxy or its own, or by a bearer token, which is sent to the API server as a TokenReview. A SubjectAccessReview
-//! asks whether that user may read the path. A caller without anything is `system:anonymous`.
+//! Paths of `--authorization-always-allow-paths` need no authorization. For any other path the caller is authenticated
+//! by its own certificate, by a front proxy's, or by a bearer token, which is sent to the API server in a TokenReview.
+//! A SubjectAccessReview decides whether that user may read the path. A caller without credentials is
+//! `system:anonymous`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEPT: usize = 1024;
 const MASTERS: &str = "system:masters";
 
-/// What a caller gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allowed,
@@ -128,7 +128,7 @@ impl Access {
         }
     }
 
-    /// The token's user; `Some(None)` when it is no good, `None` when nobody could tell.
+    /// The token's user; `Some(None)` if the token is invalid, `None` if the review failed.
     async fn user(&self, client: &Client, token: &str) -> Option<Option<User>> {
         let key = digest(&[token]);
         if let Some(known) = self.users.get(&key) {

@@ -34,9 +34,8 @@ pub enum CertificateError {
     #[error("{path} holds no usable PEM {wanted}: {reason}")]
     NotPem {
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         wanted: &'static str,
-        /// What is wrong.
         reason: String,
     },
     /// Certificate and key do not go together.
@@ -47,7 +46,7 @@ pub enum CertificateError {
     Issue(#[from] outrigger_certs::IssueError),
 }
 
-/// What is served to new connections.
+/// The certificates for new connections.
 #[derive(Debug)]
 pub(super) struct Certificates {
     main: Slot,

@@ -1,4 +1,4 @@
-//! Named checks, and what a probe is told about them.
+//! Named health checks, and the responses to probes.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -34,12 +34,12 @@ pub(super) enum Probe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) healthy: bool,
-    /// One line for each check; reasons go to the log, not to whoever asks.
+    /// One line per check. Reasons are only logged, not sent to the client.
     pub(super) lines: String,
 }
 
 impl Health {
-    /// Adds a check to all probes. It must answer at once. A check of the same name is replaced.
+    /// Adds a check to all probes, or replaces the check of that name. It must not block.
     pub fn register(&self, name: impl Into<String>, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.add(name.into(), false, Arc::new(check));
     }
@@ -59,7 +59,7 @@ impl Health {
         checks.retain(|old| old.name != name);
     }
 
-    /// What the checks said so far, as metrics.
+    /// The results of the checks, as metrics.
     pub(super) fn slis(&self) -> &Slis {
         &self.slis
     }

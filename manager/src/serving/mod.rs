@@ -14,7 +14,6 @@ mod handshake;
 mod health;
 mod routes;
 mod slis;
-mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,8 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outrigger_serving::{ConnectionLimits, Server, WhenFull};
-use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::ALL_KX_GROUPS;
 use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedCipherSuite};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -95,7 +96,7 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
     };
-    let mut config = ServerConfig::builder_with_provider(tls::provider(options))
+    let mut config = ServerConfig::builder_with_provider(provider(options))
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(AnyCaller(outrigger_certs::tls::provider())))
         .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn rustls::server::ResolvesServerCert>);
@@ -114,8 +115,26 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     })
 }
 
-/// The limits of the port. Probes and scrapers call it, from the control plane's machines; anyone in the network can reach it, and
-/// the paths of the probes need no credentials.
+/// The workspace's crypto provider with the cipher suites and the groups of the flags. The suites of TLS 1.3 stay, as in Go;
+/// groups keep the order of the flag.
+fn provider(options: &Serving) -> Arc<CryptoProvider> {
+    let mut provider = CryptoProvider::clone(&outrigger_certs::tls::provider());
+    if !options.tls_cipher_suites.is_empty() {
+        provider.cipher_suites.retain(|suite| {
+            matches!(suite, SupportedCipherSuite::Tls13(_)) || options.tls_cipher_suites.contains(&suite.suite())
+        });
+    }
+
+    if !options.tls_curves.is_empty() {
+        let of_name = |name| ALL_KX_GROUPS.iter().copied().find(|group| group.name() == name);
+        provider.kx_groups = options.tls_curves.iter().copied().filter_map(of_name).collect();
+    }
+
+    Arc::new(provider)
+}
+
+/// The limits of the port. Its clients are probes and scrapers, from the control plane's machines. Every client in the
+/// network can reach it, and the paths of the probes need no credentials.
 fn limits(options: &Serving) -> ConnectionLimits {
     ConnectionLimits {
         connections: 256,
@@ -149,7 +168,7 @@ impl Listening {
     /// The address that was bound.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }

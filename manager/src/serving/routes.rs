@@ -25,14 +25,13 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each also with /NAME of a check), /metrics, \
      /metrics/slis, /configz and, with --profiling, /debug/flags/v\n";
 
-/// What is served.
 pub struct Surface {
     pub health: Health,
     /// The metrics.
     pub metrics: Metrics,
-    /// What `/configz` shows.
+    /// The response of `/configz`.
     pub configz: serde_json::Value,
-    /// What `/debug/flags/v` changes; `None` without `--profiling`.
+    /// The level that `/debug/flags/v` sets; `None` without `--profiling`.
     pub verbosity: Option<Verbosity>,
 }
 
@@ -140,7 +139,7 @@ fn single(health: &Health, probe: Probe, name: &str) -> Response {
     }
 }
 
-/// Prometheus' text format, as the incumbent's; OpenMetrics for whoever likes it at least as well.
+/// Prometheus' text format, as the incumbent's, or OpenMetrics if the client accepts it with at least the same weight.
 async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let (encoded, kind) = if prefers_open_metrics(&headers) {
         (shared.metrics.encode(), OPEN_METRICS)
@@ -203,7 +202,7 @@ fn prefers_open_metrics(headers: &HeaderMap) -> bool {
     open_metrics > 0.0 && open_metrics >= plain
 }
 
-/// A plain answer that nobody keeps.
+/// A plain text response that is not cached.
 pub(super) fn text(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

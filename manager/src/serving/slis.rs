@@ -37,7 +37,7 @@ impl Default for Slis {
         catalog.family(
             "kubernetes_healthcheck",
             &["name", "type"],
-            "Whether the check passed when it was last asked",
+            "Whether the check passed at the last probe",
             Family::clone(&last),
         );
         catalog.family(

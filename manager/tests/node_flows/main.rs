@@ -1,4 +1,4 @@
-//! What the flows of the node controller do beside each other, against an API server and an AWS in memory.
+//! The concurrent flows of the node controller, against an API server and an AWS in memory.
 
 #![allow(
     clippy::panic,

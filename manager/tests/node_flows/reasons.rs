@@ -1,4 +1,4 @@
-//! Each reason why a Node waits is told after 30 s, by an Event and a metric.
+//! Each reason why a Node waits is reported after 30 s, by an Event and a metric.
 
 use outrigger_aws::fake::FakeAws;
 use outrigger_aws::{Error as AwsError, InstanceId, InstanceState};

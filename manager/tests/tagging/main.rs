@@ -426,7 +426,7 @@ async fn tags_that_were_lost_come_back() {
     }
 }
 
-/// The instance is described before it is tagged, to see whose it is. What EC2 said then does not say that tags were lost.
+/// The instance is described before it is tagged, to check its cluster. That description does not show lost tags.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_was_tagged_a_moment_ago_has_lost_nothing() {
     for flags in [SINGLE, BATCHED] {

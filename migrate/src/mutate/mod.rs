@@ -17,7 +17,6 @@ use crate::documents::{Document, Inputs};
 use crate::end::{End, Failure};
 use crate::migrations::{self, Found};
 
-mod diff;
 pub mod error;
 mod old;
 mod report;
@@ -176,7 +175,7 @@ fn entry<'a>(
         let others = || {
             args.namespace_labels
                 .clone()
-                .map(|labels| decide::stored_labels(name, labels.0))
+                .map(|labels| decide::stored_labels(name, labels))
         };
         namespaces.get(name).cloned().or_else(others)
     });
@@ -226,7 +225,7 @@ fn print(
         }
         Output::Yaml => {
             out.write_all(report.objects()?.as_bytes())?;
-            // The objects alone go through the pipe; what kubectl would say of them goes here.
+            // Only the objects are written to stdout; the warnings that kubectl would show are written to stderr.
             for entry in &report.entries {
                 for warning in &entry.decision.warnings {
                     writeln!(err, "warning: {}: {}", entry.what(), report::printable(warning))?;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use outrigger_webhook::decide::Outcome;
+use similar::TextDiff;
 
-use super::diff;
 use super::report::{Entry, Report, printable};
 use crate::end::Failure;
 use crate::yaml;
@@ -47,10 +47,10 @@ fn one(entry: &Entry<'_>) -> Result<String, Failure> {
         line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
     }
 
-    text.push_str(&diff::unified(
-        &yaml::write(&entry.document.object)?,
-        &yaml::write(&entry.after)?,
-    ));
+    let (before, after) = (yaml::write(&entry.document.object)?, yaml::write(&entry.after)?);
+    let diff = TextDiff::from_lines(&before, &after);
+    let unified = diff.unified_diff().header("before", "after").to_string();
+    text.push_str(&unified);
 
     Ok(text)
 }

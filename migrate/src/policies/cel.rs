@@ -54,7 +54,8 @@ pub(super) fn migrates_its_own_nodes() -> String {
     )
 }
 
-/// An update changes a part of the object, or the operator asks for it by annotation; and the object is to stay.
+/// An update changes a part of the object, or the operator requests it by annotation; and the object is not being
+/// deleted.
 pub(super) fn may_act(part: &[&str]) -> String {
     let (new, old) = (optional("object", part), optional("oldObject", part));
     let apply = |root: &str| format!("{root}.metadata.?annotations[?{}]", text(APPLY));

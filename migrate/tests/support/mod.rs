@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug)]
 pub struct Run {
     pub code: Option<i32>,

@@ -33,8 +33,8 @@ impl CommandLine {
         Some(Self::new(Style::Dashed, None, Some(words.map(str::to_owned).collect())))
     }
 
-    /// What keeps the script's flags from being read here: variables, other files, a configuration file. None where all
-    /// that it does is in sight, and where no shell runs.
+    /// The reason why the script's flags cannot be read completely: variables, other files, a configuration file.
+    /// `None` if the whole script is known, or if no shell runs.
     #[must_use]
     pub fn script_hides(&self) -> Option<String> {
         let Walked::Shell(position) = self.walk() else {

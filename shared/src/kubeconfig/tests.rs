@@ -26,8 +26,8 @@ fn kubeconfig(cluster: &str, user: &str) -> String {
     )
 }
 
-/// What a kubeconfig with these fields comes to, in a folder as Kubernetes mounts a Secret: with a key and a token,
-/// beside a folder with another token.
+/// Reads a kubeconfig with these fields from a directory as Kubernetes mounts a Secret, with a key and a token. Beside
+/// it is a directory with another token.
 fn judged(author: Author, cluster: &str, user: &str) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();
     let (mount, others) = (root.path().join("mount"), root.path().join("others"));

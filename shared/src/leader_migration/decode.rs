@@ -36,8 +36,8 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
         let line = line.split(" #").next().unwrap_or_default();
         line.trim_end().ends_with(": *")
     });
-    // The decoder draws a picture of the place over several lines; the first says it all.
-    // What follows a semicolon is the decoder's advice to its programmer.
+    // The decoder's message has several lines with an excerpt; the first line is sufficient. The text after a semicolon
+    // is the decoder's advice to its programmer.
     let message = error
         .to_string()
         .lines()

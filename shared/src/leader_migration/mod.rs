@@ -31,7 +31,7 @@ pub const FILE_NAME: &str = "leader-migration.yaml";
 /// Where the webhook puts a migration's own configuration in a kube-controller-manager's container.
 pub const FILE: &str = "/etc/outrigger/leader-migration.yaml";
 
-/// The component that stands for both parties.
+/// The component name that means both parties.
 pub const ANY_COMPONENT: &str = "*";
 
 /// Which lease is shared, and which controllers it guards. The lock is always a Lease: upstream's `endpoints` lock has
@@ -41,7 +41,7 @@ pub const ANY_COMPONENT: &str = "*";
 pub struct LeaderMigrationConfiguration {
     /// Name of the migration lease.
     pub leader_name: String,
-    /// Who runs what. Order does not matter; the last entry for a controller counts.
+    /// The component that runs each controller. The last entry for a controller applies.
     #[serde(default)]
     pub controller_leaders: Vec<ControllerLeader>,
 }
@@ -135,7 +135,7 @@ impl LeaderMigrationConfiguration {
         }
     }
 
-    /// What the author of the list should know: upstream accepts all of it silently.
+    /// Problems that Kubernetes accepts without a message.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();

@@ -21,7 +21,6 @@ pub use self::{
     status::{CloudProviderMigrationStatus, ControllerStatus, NodeCounts, condition},
 };
 
-/// What the operator asks for.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "outrigger.dev",
@@ -73,18 +72,17 @@ pub struct CloudProviderMigrationSpec {
     pub targets: Vec<Target>,
 }
 
-/// Objects that belong to the cluster: of one profile, chosen by labels.
+/// Objects of the cluster, selected by profile and labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {
-    /// What kind of objects.
     pub profile: Profile,
-    /// Labels of the object's namespace. Left out: any namespace. Empty (`{}`): none, for a profile that needs
-    /// selectors ([`Profile::needs_selector`]), any for the others.
+    /// Labels of the object's namespace. Absent: any namespace. Empty (`{}`): none for a profile that needs selectors
+    /// ([`Profile::needs_selector`]), any for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// Labels of the object itself. Left out and empty mean the same as for the namespace; a profile that needs
-    /// selectors must have at least one of the two.
+    /// Labels of the object itself. Absent and empty mean the same as for the namespace. A profile that needs selectors
+    /// must have at least one of the two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_selector: Option<LabelSelector>,
 }
@@ -162,15 +160,14 @@ pub enum Mode {
     Audit,
 }
 
-/// When new Nodes get the uninitialized taint. It acts from phase Migrate on and never on a Node with a provider ID.
+/// When new Nodes get the uninitialized taint: since phase Migrate, and never if they have a provider ID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NodeTaint {
-    /// While a cloud-controller-manager holds its main lease in that cluster; unknown counts as no.
+    /// While a cloud-controller-manager holds its main Lease in that cluster. An unknown holder counts as none.
     #[default]
     WhenManagerReady,
     /// On every new Node.
     Always,
-    /// On none.
     Never,
 }
 
@@ -200,7 +197,7 @@ impl CloudProviderMigrationSpec {
         }
     }
 
-    /// The version for objects that do not tell their own; nothing if unset or unreadable ([`Self::problems`] says so).
+    /// The version for objects without one; `None` if unset or invalid ([`Self::problems`] reports that).
     #[must_use]
     pub fn version(&self) -> Option<KubernetesVersion> {
         self.kubernetes_version.as_deref().and_then(|text| text.parse().ok())

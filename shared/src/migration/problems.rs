@@ -21,7 +21,7 @@ pub enum Problem {
         "spec.leaderMigration.leaderName {0:?} is no name of a Lease; write small letters, digits, - and . (at most 253)"
     )]
     LeaderName(String),
-    /// Two leases in one: each manager would hold, or lose, both at once.
+    /// One Lease for two purposes: a manager would always hold or lose both.
     #[error("spec.leaderMigration.leaderName {0:?} is the main lease of a manager; name a Lease of its own")]
     LeaderNameTaken(String),
     /// An entry that does less than it seems to.

@@ -17,16 +17,15 @@ pub const KUBE_SYSTEM: &str = "kube-system";
 /// Namespaces that only a target that names them reaches, besides the webhook's own.
 const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
-/// An object as far as selectors look at it.
+/// The fields of an object that selectors match.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    /// Its namespace; `None` for a cluster-scoped object.
+    /// `None` for a cluster-scoped object.
     pub namespace: Option<&'a str>,
-    /// That namespace's labels; `None` when they are not known.
+    /// The namespace's labels; `None` if they are unknown.
     pub namespace_labels: Option<&'a Labels>,
-    /// Its own labels.
     pub labels: &'a Labels,
-    /// The webhook's namespace, which is left alone like kube-system.
+    /// The webhook's namespace. Like kube-system, it is never selected.
     pub own_namespace: Option<&'a str>,
 }
 

@@ -1,5 +1,5 @@
-//! The status: who owns what, and what is missing. Written by server-side apply, one field manager per writer, so
-//! unknown fields are left alone here.
+//! The status: the owner of each controller, and the missing steps. It is written by server-side apply with one field
+//! manager per writer, so unknown fields stay unchanged.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -37,27 +37,23 @@ pub mod condition {
     ];
 }
 
-/// What the managers report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudProviderMigrationStatus {
-    /// The generation of the spec that the rest is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// See [`condition`]; each has a reason and a message that says what is missing and what to do.
+    /// See [`condition`]. Each message names the missing step and how to take it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// One entry per controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controllers: Vec<ControllerStatus>,
-    /// How many Nodes are where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
 }
 
 impl CloudProviderMigrationStatus {
-    /// A condition as it is to be written now: it changed when its `status` did, so the time of one that has the same
-    /// status already stays.
+    /// A condition to be written now. Its transition time changes only with its `status`.
     #[must_use]
     pub fn condition(
         &self,
@@ -81,13 +77,12 @@ impl CloudProviderMigrationStatus {
     }
 }
 
-/// Who owns a controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
     /// The controller's canonical name.
     pub name: String,
-    /// The process that runs it; none during a hand-over.
+    /// The process that runs it; `None` during a handover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Party>,
     /// The lease that guards it.

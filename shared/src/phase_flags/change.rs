@@ -43,7 +43,7 @@ impl Circumstances {
 pub enum Change {
     /// The flag gets this value; added if it is not there.
     Set(Flag, Cow<'static, str>, &'static str),
-    /// The flag goes.
+    /// Remove the flag.
     Remove(Flag, &'static str),
 }
 

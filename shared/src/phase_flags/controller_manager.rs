@@ -72,7 +72,7 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
     Ok(changes)
 }
 
-/// Phases Migrate and Complete. A process without the in-tree provider is not given anything that goes with it.
+/// Phases Migrate and Complete. A process without the in-tree provider gets no flags for it.
 pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
     let provider = Provider::of(line)?;
     let plugin = line.value(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)?;
@@ -102,7 +102,7 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
     Ok(changes)
 }
 
-/// The in-tree provider goes, or one that another field of the object may give.
+/// Whether the in-tree provider is replaced, or a provider that another field of the object may set.
 fn becomes_external(provider: Provider, circumstances: &Circumstances) -> bool {
     provider == Provider::Aws || (provider == Provider::None && circumstances.named_elsewhere)
 }
@@ -161,8 +161,8 @@ pub fn nothing_to_add(line: &CommandLine, circumstances: &Circumstances) -> Resu
 
 /// The row whose flags a kube-controller-manager gets. In Migrate and Complete an in-tree one becomes external only on
 /// evidence (`prepared`) or with `downtime`; until then it gets the row of Prepare, so that a hasty change of phase
-/// cannot skip the evidence. One that cannot be read may be in-tree, so its owner is told the same. One that is
-/// external already (`stays_external`) is never turned back by a lack of evidence.
+/// cannot skip the evidence. A provider that cannot be read may be in-tree, so the same row applies. A
+/// provider that is external already (`stays_external`) is never changed back for a lack of evidence.
 #[must_use]
 pub fn controller_manager_row(
     phase: Phase,

@@ -25,7 +25,7 @@ pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
 /// Whether the route controller runs; on by default, in a kube-controller-manager only with `--allocate-node-cidrs`.
 pub const CONFIGURE_CLOUD_ROUTES: Flag = Flag::boolean("configure-cloud-routes");
 
-/// Those that a migration changes.
+/// The flags that a migration changes.
 pub(crate) const ALL: [Flag; 6] = [
     CLOUD_PROVIDER,
     CLOUD_CONFIG,

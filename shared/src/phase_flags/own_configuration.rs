@@ -44,8 +44,8 @@ impl OwnConfiguration {
         }
     }
 
-    /// The flag that names the file. What another file of the owner's says cannot be known, and two managers with two
-    /// lists exclude nobody; so the migration's counts, unless its owner was asked to bring it.
+    /// The flag that names the file. The content of a file of the owner is unknown, and two managers with different
+    /// configurations do not exclude each other; so the migration's file applies, unless the owner must bring it.
     pub(super) fn file(self, line: &CommandLine) -> Result<Option<Change>, Refusal> {
         const BROUGHT: &str = "spec.leaderMigration as a file, which the Pod template brings";
         const REPLACED: &str = "spec.leaderMigration as a file, in place of the owner's, of which nothing is known";

@@ -1,4 +1,4 @@
-//! Flags of a component that a migration does not change, but that decide how it comes back.
+//! Flags that a migration does not change, but that decide how a component restarts.
 
 use super::{Circumstances, EXTERNAL, flag, gates::feature_gate};
 use crate::{

@@ -1,9 +1,9 @@
 //! YAML as text inside of objects, edited line by line: comments, order, quoting and indentation stay as their owner
 //! wrote them, byte for byte.
 //!
-//! The parser says where everything stands; an edit splices the text there. **Nothing is trusted:** after each edit the
-//! new text is parsed, and the edit holds only if every document has exactly the value that was meant. Whatever cannot
-//! be edited in this way is refused with its place and what to write by hand.
+//! The parser gives the position of each value, and an edit splices the text there. **Each edit is verified:** the new
+//! text is parsed, and the edit is kept only if every document has exactly the intended value. Other texts are refused,
+//! with the position and the text to write by hand.
 //!
 //! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
 
@@ -69,7 +69,7 @@ impl YamlText {
 
         let roots = tree::documents(text)?;
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
-            // The decoder draws a picture of the place over several lines; the first says it all.
+            // The decoder's message has several lines with an excerpt; the first line is sufficient.
             let message = error.to_string();
             Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
         })?;

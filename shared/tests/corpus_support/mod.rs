@@ -1,27 +1,9 @@
-//! Real objects of other projects, where they are at hand: in `shared/corpus` beside the repository, or below the
-//! folder that `OUTRIGGER_SHARED` names. Tests that need them skip without.
+//! Published objects with a Pod in them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use serde_json::Value;
-
-/// The folder; none, with a message, where it is absent.
-pub fn folder() -> Option<PathBuf> {
-    let shared = std::env::var_os("OUTRIGGER_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
-    let folder = shared.join("corpus");
-    if !folder.is_dir() {
-        eprintln!("skipped: {} is absent; set OUTRIGGER_SHARED", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 /// Every object with a Pod in it: its file below the folder, its Pod (or Pod template).
 pub fn pods(folder: &Path) -> Vec<(String, Value)> {

@@ -118,3 +118,15 @@ pub(super) fn prune(value: &mut Value, path: &Path, parents: usize) {
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.pointer("/metadata/annotations")?.get(key)
 }
+
+/// Sets or removes an annotation. Removing the only annotation removes the `annotations` field.
+pub(super) fn set_annotation(object: &mut Value, key: &str, new: Option<Value>) -> Result<(), NotAnObject> {
+    let path = Path::new(&["metadata", "annotations", key]);
+    if let Some(new) = new {
+        write(object, &path, new)?;
+    } else if take(object, &path).is_some() {
+        prune(object, &path, 1);
+    }
+
+    Ok(())
+}

@@ -2,16 +2,19 @@
 
 use outrigger_shared::{annotations, command_line::Edit};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::{annotation, leader_migration_file::Addition};
+use super::{
+    fields::{self, annotation},
+    leader_migration_file::Addition,
+};
 use crate::patch::{Builder, NotAnObject, Path};
 
 /// Content of the undo annotation: a list, flags first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
     flags: Vec<FlagEntry>,
-    /// For the leader migration file.
+    /// Additions to the leader migration file.
     pub made: Vec<Addition>,
 }
 
@@ -56,7 +59,6 @@ impl Undo {
         own.map(|entry| entry.edit.clone()).collect()
     }
 
-    /// Adds the edits of a container.
     pub fn note(&mut self, container: &str, edits: Vec<Edit>) {
         self.flags.extend(edits.into_iter().map(|edit| FlagEntry {
             container: container.to_owned(),
@@ -77,7 +79,7 @@ impl Undo {
 }
 
 /// Writes the annotations that change. `undo` is the old and the new content; `file` is the new value of the file's
-/// annotation, if it changes. An `annotations` field that held only ours is removed.
+/// annotation, if it changes.
 pub(super) fn write(
     builder: &mut Builder,
     root: &Path,
@@ -86,41 +88,26 @@ pub(super) fn write(
     file: Option<Option<Value>>,
 ) -> Result<(), Unwritable> {
     let (before, after) = undo;
-    let mut changes = Vec::new();
-    if before != after {
-        let text = if after.is_empty() {
-            None
-        } else {
-            Some(json!(after.text()?))
-        };
-        changes.push((annotations::UNDO, text));
-    }
-
-    changes.extend(file.map(|value| (annotations::LEADER_MIGRATION, value)));
-    if changes.is_empty() {
-        return Ok(());
-    }
-
-    let now = pod.pointer("/metadata/annotations");
-    let mut all = match now {
-        Some(Value::Object(all)) => all.clone(),
-        _ => Map::new(),
+    let metadata = pod
+        .get("metadata")
+        .map(|metadata| ("metadata".to_owned(), metadata.clone()));
+    let old = Value::Object(metadata.into_iter().collect());
+    let mut new = old.clone();
+    let mut set = |key: &str, value| {
+        fields::set_annotation(&mut new, key, value).map_err(|NotAnObject { path }| NotAnObject {
+            path: format!("{}{path}", root.pointer()),
+        })
     };
-    for (key, value) in changes {
-        match value {
-            Some(value) => all.insert(key.to_owned(), value),
-            None => all.remove(key),
-        };
+
+    if before != after {
+        let text = (!after.is_empty()).then(|| after.text()).transpose()?;
+        set(annotations::UNDO, text.map(Value::from))?;
+    }
+    if let Some(value) = file {
+        set(annotations::LEADER_MIGRATION, value)?;
     }
 
-    let path = root.child("metadata").child("annotations");
-    match now {
-        Some(Value::Object(now)) if all.is_empty() && !now.is_empty() => builder.remove(&path, json!(now)),
-        Some(now @ Value::Object(_)) => builder.value(&path, now, &Value::Object(all)),
-        None | Some(Value::Null) if all.is_empty() => {}
-        None | Some(Value::Null) => builder.set(root, pod, &["metadata", "annotations"], Value::Object(all))?,
-        Some(_) => builder.set(root, pod, &["metadata", "annotations", annotations::UNDO], Value::Null)?,
-    }
+    builder.value(root, &old, &new);
 
     Ok(())
 }

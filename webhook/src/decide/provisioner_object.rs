@@ -13,7 +13,7 @@ use outrigger_shared::{
     version::KubernetesVersion,
     yaml_text,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Draft, Input, Migration, annotation,
@@ -453,34 +453,9 @@ fn undo_entries(object: &Value) -> Result<Vec<Entry>, serde_json::Error> {
 }
 
 fn write_undo(value: &mut Value, entries: &[Entry]) -> Result<(), Obstacle> {
-    if entries.is_empty() {
-        take_undo(value);
-        return Ok(());
-    }
-
-    let text = serde_json::to_string(entries).map_err(|error| Obstacle::Other(error.to_string()))?;
-    fields::write(
-        value,
-        &Path::new(&["metadata", "annotations", annotations::UNDO]),
-        json!(text),
-    )?;
-    Ok(())
-}
-
-fn take_undo(value: &mut Value) {
-    let Some(all) = value
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut)
-    else {
-        return;
-    };
-
-    let was_there = all.remove(annotations::UNDO).is_some();
-    let is_empty = all.is_empty();
-    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
-        && was_there
-        && is_empty
-    {
-        metadata.remove("annotations");
-    }
+    let text = (!entries.is_empty())
+        .then(|| serde_json::to_string(entries))
+        .transpose();
+    let text = text.map_err(|error| Obstacle::Other(error.to_string()))?;
+    Ok(fields::set_annotation(value, annotations::UNDO, text.map(Value::from))?)
 }

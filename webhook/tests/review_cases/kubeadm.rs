@@ -1,4 +1,4 @@
-//! What kubeadm reads: its ConfigMaps and the objects of Cluster API.
+//! The input of kubeadm: its ConfigMaps and the objects of Cluster API.
 
 use super::{
     Case,

@@ -1,5 +1,4 @@
-//! What an expert expects of objects that reviewers made up: `reviews/cases` of the test data beside the repository, in
-//! `../shared` or where `OUTRIGGER_SHARED` says. Without it this test checks nothing and says so.
+//! The results that an expert expects for objects that reviewers wrote: `reviews/cases` of the published data.
 //!
 //! A case is one review: an object, a file of migrations from the same folder, a phase, and what must come of it.
 //! A file without a case fails, so a new one needs its expectation. The cases are written by hand, not rendered.

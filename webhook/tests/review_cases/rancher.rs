@@ -242,7 +242,7 @@ fn rke1_and_k3s() -> Vec<Case> {
 fn caprke2() -> Vec<Case> {
     let mut cases = Vec::new();
     for at in [Prepare, NotPrepared, Migrate, Complete] {
-        // What is external already is not rolled once more, and the API server keeps its override.
+        // A component that is external already is not rolled again, and the API server keeps its override.
         cases.push(row(
             "58-caprke2.yaml",
             "mig-capi.yaml",

@@ -313,7 +313,7 @@ fn kubelets_and_both() -> Vec<Case> {
     cases
 }
 
-/// What an update changes decides whether it is an occasion.
+/// The fields that an update changes decide whether the webhook changes the object.
 fn reviews() -> Vec<Case> {
     let mut cases = Vec::new();
     for object in [

@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{H2, connect, h2, issue, read, request, review};
 
-/// What the played API server has.
+/// The state of the simulated API server.
 #[derive(Debug, Default)]
 pub struct Api {
     pub crd: AtomicBool,

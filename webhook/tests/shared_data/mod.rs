@@ -1,11 +1,9 @@
-//! Real objects and definitions of other systems, as test data beside the repository: in `../shared`, or where
-//! `OUTRIGGER_SHARED` says. Without them the tests that ask for them check nothing and say so.
+//! Published objects and definitions of other systems, as values.
 
 #![allow(
     dead_code,
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stderr,
     reason = "a test fails by panicking, and each uses what it needs"
 )]
 
@@ -14,9 +12,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+#[path = "../../../shared/tests/published/mod.rs"]
+mod published;
+
 use outrigger_shared::migration::Phase;
 use outrigger_webhook::decide::Decision;
 use serde_json::Value;
+
+pub use published::find as path;
 
 /// Every phase, there and back.
 pub const WAY: [Phase; 7] = [
@@ -29,21 +32,7 @@ pub const WAY: [Phase; 7] = [
     Phase::InTree,
 ];
 
-/// A file or folder of the test data. None, with a message, where it is absent.
-pub fn path(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("OUTRIGGER_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
-    let path = shared.join(name);
-    if !path.exists() {
-        eprintln!("skipped: {} is absent; set OUTRIGGER_SHARED", path.display());
-        return None;
-    }
-    Some(path)
-}
-
-/// What is in a folder, in order.
+/// The entries of a folder, sorted.
 pub fn list(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()

@@ -1,30 +1,27 @@
-//! When each Node was initialized, or went, as a watch of the harness sees it.
+//! The times at which a watch of the harness observes Nodes as initialized or deleted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use futures::{StreamExt, pin_mut};
-use http::Request;
 use kube::Client;
 use kube::core::WatchEvent;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::cluster::get;
 use super::node::{Seen, SeenMetadata};
 
-/// What is waited for.
+/// The awaited state of Nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// The Node is initialized.
     Initialized,
-    /// The Node is gone.
-    Gone,
+    Deleted,
 }
 
-/// How often a watch that broke is taken up again before that is a failure. The API server ends the watch of a reader
-/// that cannot follow.
+/// Restarts of the watch before an error. The API server ends the watch of a slow reader.
 const BREAKS: usize = 20;
 
 /// A running watch. Dropping it ends it.
@@ -39,15 +36,12 @@ pub struct Arrivals {
 struct Shared {
     wanted: Wanted,
     times: Mutex<BTreeMap<String, Instant>>,
-    /// Why the watch broke last.
+    /// The reason of the watch's last end.
     reason: Mutex<String>,
 }
 
 impl Arrivals {
     /// Watches all Nodes from now on.
-    ///
-    /// # Errors
-    /// When the API server does not let it.
     pub async fn watch(client: &Client, wanted: Wanted) -> Result<Self> {
         #[derive(Debug, Clone, serde::Deserialize)]
         struct List {
@@ -73,8 +67,6 @@ impl Arrivals {
         Ok(Self { shared, count, task })
     }
 
-    /// How many have arrived.
-    #[must_use]
     pub fn count(&self) -> usize {
         *self.count.borrow()
     }
@@ -106,14 +98,14 @@ impl Drop for Arrivals {
 }
 
 impl Shared {
-    /// Takes note of what a watch from `version` on tells, until it ends; then `version` is that of the last event.
+    /// Records the events of a watch until it ends. `version` is updated to that of the last event.
     async fn follow(&self, client: &Client, version: &mut String, count: &watch::Sender<usize>) -> Result<()> {
         let path =
             format!("/api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion={version}");
         let events = client.request_events::<Seen>(get(&path)?).await?;
         pin_mut!(events);
         while let Some(event) = events.next().await {
-            let (node, gone) = match event? {
+            let (node, deleted) = match event? {
                 WatchEvent::Added(node) | WatchEvent::Modified(node) => (node, false),
                 WatchEvent::Deleted(node) => (node, true),
                 WatchEvent::Bookmark(bookmark) => {
@@ -126,8 +118,8 @@ impl Shared {
             *version = node.metadata.resource_version.clone();
 
             let arrived = match self.wanted {
-                Wanted::Initialized => !gone && node.is_initialized(),
-                Wanted::Gone => gone,
+                Wanted::Initialized => !deleted && node.is_initialized(),
+                Wanted::Deleted => deleted,
             };
             if arrived {
                 let mut times = lock(&self.times);
@@ -142,12 +134,4 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A GET of the API server.
-///
-/// # Errors
-/// When the path is none.
-pub fn get(path: &str) -> Result<Request<Vec<u8>>> {
-    Request::get(path).body(Vec::new()).with_context(|| path.to_owned())
 }

@@ -1,5 +1,5 @@
-//! The least that can be done: the describes and the two PATCHes for each Node, by the harness itself, without watching,
-//! deciding or telling anybody. What any manager could reach on these servers.
+//! A minimal loop of the harness, without watches, decisions and Events: the describes, and two PATCHes for each Node.
+//! No manager can be faster on these servers.
 
 use std::time::Duration;
 
@@ -12,22 +12,18 @@ use tokio::time::Instant;
 
 use super::arrivals::{Arrivals, Wanted};
 use super::cloud::{Cloud, Machines};
-use super::cluster::{Cluster, patch};
+use super::cluster::{Cluster, NODES, patch};
 use super::node;
-use super::result::{Who, Work};
+use super::result::{Subject, Work};
 use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::loopback::LoopbackClient;
 
-/// Nodes under way at once: as many as ours takes by default.
+/// Nodes under way at once: the default of Outrigger.
 const AT_ONCE: usize = 32;
 /// The most IDs that EC2 takes in one call.
 const IDS: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Does it once.
-///
-/// # Errors
-/// When a server refuses.
 pub async fn measure(cluster: &Cluster, cloud: &Cloud, machines: &Machines) -> Result<Work> {
     let instances = &machines.instances;
     let mut arrivals = Arrivals::watch(&cluster.admin, Wanted::Initialized).await?;
@@ -50,22 +46,19 @@ pub async fn measure(cluster: &Cluster, cloud: &Cloud, machines: &Machines) -> R
 
     let (first, last) = arrivals.span().context("no Node")?;
     Ok(Work {
-        who: Who::Baseline,
+        by: Subject::Baseline,
         nodes: instances.len(),
         done: arrivals.count(),
         limited: false,
         first: first - begin,
         last: last - begin,
-        aws: cloud.calls(mark, Who::Baseline.name()),
+        aws: cloud.calls(mark, Subject::Baseline.name()),
         requests: cluster.requests().await?.since(&before).counted(),
         usage: None,
     })
 }
 
-/// One DescribeInstances by plain IDs; how long it took.
-///
-/// # Errors
-/// When it is refused.
+/// One DescribeInstances by IDs; returns its time.
 pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration> {
     let mut form = url::form_urlencoded::Serializer::new(String::new());
     form.append_pair("Action", "DescribeInstances");
@@ -74,7 +67,7 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
         form.append_pair(&format!("InstanceId.{}", number + 1), &instance.id);
     }
 
-    let key = cloud.caller(Who::Baseline.name()).access_key_id;
+    let key = cloud.caller(Subject::Baseline.name()).access_key_id;
     let authorization = format!(
         "AWS4-HMAC-SHA256 Credential={key}/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=00",
         outrigger_aws_sim::REGION
@@ -103,7 +96,7 @@ pub async fn describe(cloud: &Cloud, instances: &[Instance]) -> Result<Duration>
 }
 
 async fn initialize(cluster: &Cluster, instance: &Instance) -> Result<()> {
-    let name = &instance.private_dns_name;
+    let path = format!("{NODES}/{}", instance.private_dns_name);
     let media = "application/json-patch+json";
     let addresses = json!([{"op": "replace", "path": "/status/addresses", "value": node::addresses(instance)}]);
     let mut operations: Vec<Value> = node::labels(instance)
@@ -116,13 +109,12 @@ async fn initialize(cluster: &Cluster, instance: &Instance) -> Result<()> {
 
     operations.push(json!({"op": "add", "path": "/spec/providerID", "value": instance.provider_id()}));
     operations.push(json!({"op": "remove", "path": "/spec/taints/0"}));
-    cluster
-        .admin
-        .request_text(patch(name, "/status", media, &addresses)?)
+    let admin = &cluster.admin;
+    admin
+        .request_text(patch(&format!("{path}/status"), media, &addresses)?)
         .await?;
-    cluster
-        .admin
-        .request_text(patch(name, "", media, &Value::from(operations))?)
+    admin
+        .request_text(patch(&path, media, &Value::from(operations))?)
         .await?;
 
     Ok(())

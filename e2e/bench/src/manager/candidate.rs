@@ -1,4 +1,4 @@
-//! The candidates, and how each is started.
+//! The candidates and their flags.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ pub enum Candidate {
     Outrigger,
     /// The incumbent with its defaults: one worker, 20 requests a second to the API server.
     Incumbent,
-    /// The incumbent with a hundred workers and no limit that it could reach.
+    /// The incumbent with a hundred workers and an unreachable limit of requests.
     Tuned,
 }
 
-/// What is set on a tuned incumbent. The API server is the limit then, not the client.
+/// Flags of the tuned incumbent: the limit is the API server, not the client.
 pub const TUNING: [&str; 5] = [
     "--concurrent-node-syncs=100",
     "--concurrent-node-status-updates=100",
@@ -51,7 +51,7 @@ impl Candidate {
     }
 }
 
-/// Where the two programs are.
+/// Paths of the programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// `outrigger-manager`.
@@ -61,18 +61,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Starts a candidate on a cluster; its log goes to `folder`.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Starts a candidate; its log goes to `folder`.
     pub fn start(&self, candidate: Candidate, cloud: &Cloud, kubeconfig: &Path, folder: &Path) -> Result<Process> {
         self.start_with(candidate, cloud, kubeconfig, folder, &[], &TUNING)
     }
 
-    /// Starts a candidate with these flags besides, and those of `tuning` if it is the tuned one.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// As [`Programs::start`], with additional flags, and with `tuning` for the tuned incumbent.
     pub fn start_with(
         &self,
         candidate: Candidate,

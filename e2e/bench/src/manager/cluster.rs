@@ -1,28 +1,29 @@
-//! One cluster for one scenario: a fresh etcd and kube-apiserver with Nodes.
+//! The cluster of one scenario: etcd and kube-apiserver with Nodes, and requests to it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use http::{Method, Request};
+use http::Request;
 use kube::Client;
 use serde_json::Value;
 
-use super::arrivals::get;
 use super::node::Seen;
 use super::requests::Requests;
 use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
-/// Requests of the harness that are under way at once when it makes Nodes or changes many.
+pub const NODES: &str = "/api/v1/nodes";
+/// Requests under way at once when the harness creates or changes objects.
 const AT_ONCE: usize = 32;
 
 /// A cluster. Dropping it ends its processes.
 pub struct Cluster {
-    /// An administrator: the harness.
+    /// The harness.
     pub admin: Client,
-    /// How a candidate reaches it.
+    /// For candidates.
     pub kubeconfig: PathBuf,
     pub folder: PathBuf,
     _server: ApiServer,
@@ -33,11 +34,8 @@ impl Cluster {
     /// The components that it needs.
     pub const TOOLS: [Tool; 2] = [Tool::Etcd, Tool::ApiServer136];
 
-    /// Starts both in `folder`. The API server has its defaults; only its audit log is off, which here would cost each
-    /// request more than the rest of it.
-    ///
-    /// # Errors
-    /// When one does not start.
+    /// Starts both in `folder`. The API server has its defaults, but no audit log: that would cost each request more
+    /// than everything else.
     pub async fn build(tools: &Tools, folder: &Path, range: &str) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
 
@@ -48,7 +46,7 @@ impl Cluster {
         let server = ApiServer::start(tools, folder, &etcd, &options).await?;
         Ok(Self {
             admin: server.client(&User::admin(), "outrigger-bench").await?,
-            // Rights are proved elsewhere, and cost the same for all.
+            // Rights are tested elsewhere, and cost the same for all candidates.
             kubeconfig: server.kubeconfig(&User::admin())?,
             folder: folder.to_owned(),
             _server: server,
@@ -56,22 +54,11 @@ impl Cluster {
         })
     }
 
-    /// Creates Nodes.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn create(&self, nodes: impl Iterator<Item = Value>) -> Result<()> {
-        let requests = nodes.map(|node| {
-            let request = Request::post("/api/v1/nodes").header("content-type", "application/json");
-            request.body(node.to_string().into_bytes()).context("a Node")
-        });
-        self.send_all(requests).await
+        self.send_all(nodes.map(|node| post(NODES, &node))).await
     }
 
     /// Sends requests, some at once.
-    ///
-    /// # Errors
-    /// The first that fails.
     pub async fn send_all(&self, requests: impl Iterator<Item = Result<Request<Vec<u8>>>>) -> Result<()> {
         stream::iter(requests.map(|request| async {
             self.admin.request_text(request?).await?;
@@ -83,8 +70,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that each instance has a Node, and that each Node is as it must be in the end.
-    ///
     /// # Errors
     /// When a Node is missing or wrong; names the first.
     pub async fn verify(&self, instances: &[Instance]) -> Result<()> {
@@ -93,7 +78,7 @@ impl Cluster {
             items: Vec<Seen>,
         }
 
-        let list: List = self.admin.request(get("/api/v1/nodes")?).await?;
+        let list: List = self.admin.request(get(NODES)?).await?;
         ensure!(
             list.items.len() == instances.len(),
             "{} Nodes of {} are there",
@@ -101,7 +86,7 @@ impl Cluster {
             instances.len()
         );
 
-        let nodes: std::collections::BTreeMap<_, _> = list
+        let nodes: BTreeMap<_, _> = list
             .items
             .iter()
             .map(|node| (node.metadata.name.as_str(), node))
@@ -118,25 +103,26 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the API server has answered so far.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn requests(&self) -> Result<Requests> {
         Requests::so_far(&self.admin).await
     }
 }
 
-/// A PATCH of a Node or, with `/status`, of its status.
-///
-/// # Errors
-/// When the name does not make a path.
-pub fn patch(name: &str, part: &str, media: &str, body: &Value) -> Result<Request<Vec<u8>>> {
-    let request = Request::builder()
-        .method(Method::PATCH)
-        .uri(format!("/api/v1/nodes/{name}{part}"));
-    let request = request
-        .header("content-type", media)
-        .body(body.to_string().into_bytes());
-    request.with_context(|| format!("a patch of {name}"))
+pub fn get(path: &str) -> Result<Request<Vec<u8>>> {
+    Request::get(path).body(Vec::new()).with_context(|| path.to_owned())
+}
+
+pub fn post(path: &str, object: &Value) -> Result<Request<Vec<u8>>> {
+    with_body(Request::post(path), "application/json", object)
+}
+
+pub fn patch(path: &str, media: &str, body: &Value) -> Result<Request<Vec<u8>>> {
+    with_body(Request::patch(path), media, body)
+}
+
+fn with_body(request: http::request::Builder, media: &str, body: &Value) -> Result<Request<Vec<u8>>> {
+    let request = request.header("content-type", media);
+    request
+        .body(body.to_string().into_bytes())
+        .context("a request to the API server")
 }

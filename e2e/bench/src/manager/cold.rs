@@ -1,27 +1,25 @@
-//! A cold start: all Nodes are there and tainted, then the manager starts. The clock runs from the start of its process
-//! until the harness's watch has seen the last Node initialized.
+//! A cold start: all Nodes exist and are tainted, then the manager starts. The time is from the start of its process
+//! until the harness's watch observes the last Node as initialized.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use tokio::time::{Instant, sleep};
+use anyhow::{Context, Result};
+use tokio::time::Instant;
 
 use super::arrivals::{Arrivals, Wanted};
 use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, Machines};
 use super::cluster::Cluster;
-use super::result::{Who, Work};
+use super::result::{Subject, Work};
+use crate::idle::until_idle;
 use crate::usage::Usage;
-use outrigger_cluster_harness::process::Process;
 
-/// How long a manager that stops may take; after that it is killed. Nothing is measured then.
 const GRACE: Duration = Duration::from_secs(10);
-/// A manager that has sent nothing for so long is done.
+/// A manager without requests for this time is done.
 const QUIET: Duration = Duration::from_secs(2);
-/// The longest wait for that.
 const TAIL: Duration = Duration::from_secs(90);
 
-/// Measures one cold start of `candidate` on a cluster whose Nodes all wait.
+/// Measures one cold start of `candidate`.
 ///
 /// # Errors
 /// When the manager ends, or a Node is wrong in the end. Nodes that are not initialized in time are no error here.
@@ -41,9 +39,16 @@ pub async fn measure(
     let begin = Instant::now();
     let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
     let complete = arrivals.reach(nodes, begin + patience(candidate, nodes)).await?;
-    alive(&process)?;
+    process.ensure_running()?;
     if complete {
-        quiet(cluster, &process).await?;
+        // Events follow the Nodes. Lists and watches of other clients are not counted.
+        let count = async || {
+            let requests = cluster.requests().await?;
+            Ok(usize::try_from(
+                requests.of("POST events") + requests.of("PATCH nodes"),
+            )?)
+        };
+        until_idle(&process, 1, QUIET, TAIL, count).await?;
         cluster.verify(&machines.instances).await?;
     }
 
@@ -57,7 +62,7 @@ pub async fn measure(
         .span()
         .with_context(|| format!("{} initialized no Node:\n{}", candidate.name(), process.log_tail()))?;
     Ok(Work {
-        who: Who::Manager(candidate),
+        by: Subject::Manager(candidate),
         nodes,
         done: arrivals.count(),
         limited,
@@ -77,36 +82,4 @@ fn patience(candidate: Candidate, nodes: usize) -> Duration {
         Candidate::Outrigger | Candidate::Tuned => Duration::from_millis(100),
     };
     Duration::from_secs(60) + each * nodes
-}
-
-/// Waits until no requests come any more: Events may follow the Nodes.
-async fn quiet(cluster: &Cluster, process: &Process) -> Result<()> {
-    let deadline = Instant::now() + TAIL;
-    let mut last = cluster.requests().await?.counted();
-    while Instant::now() < deadline {
-        sleep(QUIET).await;
-        alive(process)?;
-
-        let now = cluster.requests().await?.counted();
-        // The lists and watches of other clients come and go.
-        if now.of("POST events") == last.of("POST events") && now.of("PATCH nodes") == last.of("PATCH nodes") {
-            return Ok(());
-        }
-
-        last = now;
-    }
-
-    Ok(())
-}
-
-/// # Errors
-/// When the process has ended.
-pub fn alive(process: &Process) -> Result<()> {
-    ensure!(
-        process.exit().is_none(),
-        "{} has ended:\n{}",
-        process.name(),
-        process.log_tail()
-    );
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The Nodes of the benches, as external kubelets register them, and what a cloud controller manager makes of them.
+//! The Nodes of the benches, before and after a cloud controller manager.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use outrigger_aws_sim::Instance;
 
-/// Images that a Node lists in its status: a machine that runs for a while has some. A kubelet lists at most 50.
+/// Images in a Node's status. A kubelet lists at most 50.
 const IMAGES: usize = 10;
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// A Node that waits for a cloud controller manager: tainted, without provider ID, zone and DNS addresses.
+/// A Node as its kubelet registers it: tainted, without provider ID, zone and DNS addresses.
 #[must_use]
 pub fn tainted(instance: &Instance) -> Value {
     let name = &instance.private_dns_name;
@@ -21,7 +21,7 @@ pub fn tainted(instance: &Instance) -> Value {
     node
 }
 
-/// The same Node after a cloud controller manager was there: nothing is to be done about it.
+/// The same Node with all fields of a cloud controller manager.
 #[must_use]
 pub fn initialized(instance: &Instance) -> Value {
     let mut node = base(instance);
@@ -51,8 +51,8 @@ pub fn addresses(instance: &Instance) -> Value {
     addresses.into()
 }
 
-/// The labels that a cloud controller manager sets. In the simulated region the zone's ID is `use1-az…`; which one does
-/// not matter here, since none is changed that is there.
+/// The labels that a cloud controller manager sets. The zone's ID may be another: managers do not change an existing
+/// one.
 #[must_use]
 pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
     let kind = &instance.instance_type;
@@ -68,7 +68,7 @@ pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
     ]
 }
 
-/// A heartbeat as a kubelet sends it: the same conditions, seen now.
+/// A kubelet's heartbeat.
 #[must_use]
 pub fn heartbeat(now: Timestamp, ready: &str) -> Value {
     json!({"status": {"conditions": conditions(now, ready)}})
@@ -135,10 +135,9 @@ fn conditions(now: Timestamp, ready: &str) -> Value {
     ])
 }
 
-/// What the harness reads of a Node.
+/// The fields of a Node that the harness reads.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Seen {
-    /// Its metadata.
     pub metadata: SeenMetadata,
     #[serde(default)]
     pub spec: SeenSpec,
@@ -150,7 +149,6 @@ pub struct Seen {
 pub struct SeenMetadata {
     #[serde(default)]
     pub name: String,
-    /// For the watch.
     #[serde(rename = "resourceVersion", default)]
     pub resource_version: String,
     #[serde(default)]
@@ -159,7 +157,6 @@ pub struct SeenMetadata {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SeenSpec {
-    /// Provider ID.
     #[serde(rename = "providerID", default)]
     pub provider_id: String,
     #[serde(default)]
@@ -181,13 +178,10 @@ pub struct SeenStatus {
 pub struct SeenAddress {
     #[serde(rename = "type")]
     pub kind: String,
-    /// The address.
-    pub address: String,
 }
 
 impl Seen {
-    /// Whether a Node is as a cloud controller manager leaves it: the incumbent takes the taint off first and writes
-    /// addresses then, ours the other way round, so the last of both counts.
+    /// Whether both writes are done. The incumbent removes the taint before it writes addresses, Outrigger after.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         let tainted = self.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED);
@@ -195,7 +189,7 @@ impl Seen {
         !tainted && !self.spec.provider_id.is_empty() && addresses.any(|address| address.kind == "InternalDNS")
     }
 
-    /// What is wrong with an initialized Node, if anything.
+    /// The first wrong field of an initialized Node.
     #[must_use]
     pub fn fault(&self, instance: &Instance) -> Option<String> {
         if self.spec.provider_id != instance.provider_id() {
@@ -204,7 +198,6 @@ impl Seen {
 
         let wrong = labels(instance).into_iter().find(|(label, value)| {
             let own = self.metadata.labels.get(*label);
-            // The zone's ID is the simulation's business.
             own.is_none_or(|own| own != value && *label != "topology.k8s.aws/zone-id")
         });
         if let Some((label, value)) = wrong {

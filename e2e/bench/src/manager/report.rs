@@ -1,241 +1,212 @@
-//! The tables, in Markdown: for the terminal and for `docs/benchmarks.md`.
+//! The tables of the manager.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::candidate::{Candidate, TUNING};
-use super::result::{AwsCalls, Results, Steady, Who, Work};
-use crate::report::number;
+use super::result::{AwsCalls, Results, Steady, Subject, Work};
+use crate::table::{count, failures, mebibytes, number, or_empty, table};
 
-const OURS: Who = Who::Manager(Candidate::Outrigger);
-/// From one refresh of all Nodes to the next, by default.
+const OURS: Subject = Subject::Manager(Candidate::Outrigger);
+/// Seconds between two refreshes of all Nodes, by default.
 const REFRESH: f64 = 300.0;
-const KIB_IN_MIB: f64 = 1024.0;
 
-/// Everything about one run.
+/// The report of one run.
 #[must_use]
 pub fn manager(results: &Results, machine: &str) -> String {
     let mut text = format!("{machine} Tuned: `{}`.\n", TUNING.join(" "));
     if let Some(took) = results.moto_describe {
-        let _ = writeln!(
-            text,
-            "moto describes 1,000 instances in {} s.",
-            number(Some(took.as_secs_f64()))
-        );
+        text += &format!("moto describes 1,000 instances in {} s.\n", seconds(took));
     }
 
-    text.push('\n');
-    aims(&mut text, results);
-    cold(&mut text, results);
-    steady(&mut text, results);
-    leaving(&mut text, results);
-    growth(&mut text, results);
-    for failure in &results.failures {
-        let _ = writeln!(text, "FAILED: {failure}");
-    }
-
-    text
+    let tables = [
+        aims(results),
+        cold(results),
+        steady(results),
+        leaving(results),
+        growth(results),
+    ];
+    format!("{text}\n{}{}", tables.concat(), failures(&results.failures))
 }
 
-/// One aim: what it is about, the limit, the value, the unit.
-struct Aim {
-    name: String,
-    limit: f64,
-    value: Option<f64>,
-    unit: &'static str,
-}
-
-fn aim(name: impl Into<String>, limit: f64, value: Option<f64>, unit: &'static str) -> Aim {
-    Aim {
-        name: name.into(),
-        limit,
-        value,
-        unit,
-    }
-}
-
-fn aims(text: &mut String, results: &Results) {
-    let mut list = Vec::new();
+fn aims(results: &Results) -> String {
+    let mut aims = Vec::new();
     for (nodes, seconds, calls, memory) in [(1000, 5.0, 12.0, 30.0), (5000, 20.0, 30.0, 60.0)] {
         let Some(ours) = results.cold(OURS, nodes, false) else {
             continue;
         };
 
-        let of = |name: &str| format!("{nodes} Nodes, cold start: {name}");
-        list.push(aim(of("time"), seconds, Some(ours.last.as_secs_f64()), " s"));
-        list.push(aim(of("time ÷ floor"), 1.2, over_baseline(results, ours), ""));
-        list.push(aim(of("AWS calls"), calls, Some(count(ours.aws.total())), ""));
+        let mut aim = |name: &str, limit, value, unit| {
+            aims.push(aim(format!("{nodes} Nodes, cold start: {name}"), limit, value, unit));
+        };
+        aim("time", seconds, Some(ours.last.as_secs_f64()), " s");
+        aim("time ÷ baseline", 1.2, over_baseline(results, ours), "");
+        aim("AWS calls", calls, Some(count(ours.aws.total())), "");
         if nodes == 1000 {
-            list.push(aim(of("processor time"), 1.5, processor(ours), " s"));
+            aim("processor time", 1.5, processor(ours), " s");
         }
-
-        list.push(aim(of("peak memory"), memory, peak(ours), " MiB"));
-
+        aim("peak memory", memory, peak(ours), " MiB");
         let limited = results.cold(OURS, nodes, true).map(|work| count(work.aws.throttled));
-        list.push(aim(of("calls throttled at AWS's limits"), 0.0, limited, ""));
+        aim("calls throttled at AWS's limits", 0.0, limited, "");
     }
 
-    if let Some(steady) = results
-        .steady
-        .iter()
-        .find(|steady| steady.candidate == Candidate::Outrigger)
-    {
+    let mut steady = results.steady.iter();
+    if let Some(steady) = steady.find(|steady| steady.candidate == Candidate::Outrigger) {
         let name = |what: &str| format!("{} Nodes, steady state: {what}", steady.nodes);
-        list.push(aim(name("describes"), 0.1, Some(describes(steady)), "/s"));
-        list.push(aim(name("processor"), 1.0, Some(share(steady)), " % of one"));
+        aims.push(aim(name("describes"), 0.1, Some(describes(steady)), "/s"));
+        aims.push(aim(name("processor"), 1.0, Some(share(steady)), " % of one"));
     }
 
-    let _ = writeln!(text, "| aim | at most | Outrigger | verdict |\n|---|---:|---:|---|");
-    for Aim {
-        name,
-        limit,
-        value,
-        unit,
-    } in list
-    {
-        let verdict = match value {
-            Some(value) if value <= limit => "met",
-            Some(_) => "missed",
-            None => "not measured",
-        };
-        let shown = match value {
-            Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
-            other => number(other),
-        };
-        let _ = writeln!(text, "| {name} | {limit}{unit} | {shown}{unit} | {verdict} |");
-    }
-
-    text.push('\n');
+    table(["aim", "at most:", "Outrigger:", "verdict"], aims)
 }
 
-fn cold(text: &mut String, results: &Results) {
-    text.push_str(
-        "| cold start of | by | seconds | first Node | ÷ floor | Outrigger ÷ this | AWS calls | throttled | processor s | peak MiB | of it files | API requests |\n\
-         |---:|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|\n",
-    );
+fn aim(name: String, limit: f64, value: Option<f64>, unit: &str) -> [String; 4] {
+    let verdict = match value {
+        Some(value) if value <= limit => "met",
+        Some(_) => "missed",
+        None => "not measured",
+    };
+    let shown = match value {
+        Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
+        other => number(other),
+    };
+    [
+        name,
+        format!("{limit}{unit}"),
+        format!("{shown}{unit}"),
+        verdict.to_owned(),
+    ]
+}
 
-    for work in &results.cold {
+fn cold(results: &Results) -> String {
+    let columns = [
+        "cold start of:",
+        "by",
+        "seconds:",
+        "first Node:",
+        "÷ baseline:",
+        "Outrigger ÷ this:",
+        "AWS calls",
+        "throttled:",
+        "processor s:",
+        "peak MiB:",
+        "of it files:",
+        "API requests:",
+    ];
+    let row = |work: &Work| {
+        let is_baseline = work.by == Subject::Baseline;
         let ours = results
             .cold(OURS, work.nodes, work.limited)
-            .filter(|_| work.who != OURS && work.who != Who::Baseline);
+            .filter(|_| work.by != OURS && !is_baseline);
         let ratio = ours.map(|ours| ours.last.as_secs_f64() / work.last.as_secs_f64());
         let limits = if work.limited { ", AWS's limits" } else { "" };
-        let _ = writeln!(
-            text,
-            "| {}{limits} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            work.nodes,
-            work.who.name(),
-            ending(work),
+        [
+            format!("{}{limits}", work.nodes),
+            work.by.name().to_owned(),
+            duration(work),
             seconds(work.first),
-            dash(over_baseline(results, work).filter(|_| work.who != Who::Baseline)),
-            dash(ratio),
+            or_empty(over_baseline(results, work).filter(|_| !is_baseline)),
+            or_empty(ratio),
             calls(&work.aws),
-            work.aws.throttled,
-            dash(processor(work)),
-            dash(peak(work)),
-            dash(work.usage.map(|usage| mebibytes(usage.file))),
-            work.requests.total(),
-        );
-    }
-
-    text.push('\n');
+            work.aws.throttled.to_string(),
+            or_empty(processor(work)),
+            or_empty(peak(work)),
+            or_empty(work.usage.map(|usage| mebibytes(usage.file))),
+            work.requests.total().to_string(),
+        ]
+    };
+    table(columns, results.cold.iter().map(row))
 }
 
-fn steady(text: &mut String, results: &Results) {
-    if results.steady.is_empty() {
-        return;
-    }
-
-    text.push_str(
-        "| steady state of | by | settled after s | AWS calls until then | measured s | heartbeats | AWS calls | describes/s | processor % | MiB | API requests |\n\
-         |---:|---|---:|---|---:|---:|---|---:|---:|---:|---:|\n",
-    );
-
-    for steady in &results.steady {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            steady.nodes,
-            steady.candidate.name(),
-            settled(steady),
+fn steady(results: &Results) -> String {
+    let columns = [
+        "steady state of:",
+        "by",
+        "settled after s:",
+        "AWS calls until then",
+        "measured s:",
+        "heartbeats:",
+        "AWS calls",
+        "describes/s:",
+        "processor %:",
+        "MiB:",
+        "API requests:",
+    ];
+    let row = |steady: &Steady| {
+        let not = if steady.settled { "" } else { "not within " };
+        [
+            steady.nodes.to_string(),
+            steady.candidate.name().to_owned(),
+            format!("{not}{}", seconds(steady.settled_after)),
             calls(&steady.start),
             seconds(steady.window),
-            steady.heartbeats,
+            steady.heartbeats.to_string(),
             calls(&steady.aws),
-            number(Some(describes(steady))),
-            number(Some(share(steady))),
-            number(Some(mebibytes(steady.usage.resident))),
-            steady.requests.total(),
-        );
-    }
-
-    text.push('\n');
+            number(describes(steady)),
+            number(share(steady)),
+            number(mebibytes(steady.usage.resident)),
+            steady.requests.total().to_string(),
+        ]
+    };
+    table(columns, results.steady.iter().map(row))
 }
 
-fn leaving(text: &mut String, results: &Results) {
-    if results.leaving.is_empty() {
-        return;
-    }
-
-    text.push_str(
-        "| Nodes that leave | by | deleted | first after s | last after s | AWS calls | processor s | API requests |\n\
-         |---:|---|---:|---:|---:|---|---:|---:|\n",
-    );
-
-    for work in &results.leaving {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} |",
-            work.nodes,
-            work.who.name(),
-            work.done,
+fn leaving(results: &Results) -> String {
+    let columns = [
+        "Nodes that leave:",
+        "by",
+        "deleted:",
+        "first after s:",
+        "last after s:",
+        "AWS calls",
+        "processor s:",
+        "API requests:",
+    ];
+    let row = |work: &Work| {
+        [
+            work.nodes.to_string(),
+            work.by.name().to_owned(),
+            work.done.to_string(),
             seconds(work.first),
             seconds(work.last),
             calls(&work.aws),
-            dash(processor(work)),
-            work.requests.total(),
-        );
-    }
-
-    text.push('\n');
-}
-
-/// How memory and time grow with the Nodes, from the smallest to each larger cold start.
-fn growth(text: &mut String, results: &Results) {
-    let rows: Vec<&Work> = results
-        .cold
-        .iter()
-        .filter(|work| work.who == OURS && !work.limited)
-        .collect();
-    let Some((base, larger)) = rows.split_first() else {
-        return;
+            or_empty(processor(work)),
+            work.requests.total().to_string(),
+        ]
     };
-    if larger.is_empty() {
-        return;
-    }
-
-    text.push_str("| Outrigger, Nodes | peak MiB | KiB for each Node more | processor ms a Node | seconds for 1,000 Nodes |\n|---:|---:|---:|---:|---:|\n");
-    for work in larger {
-        let nodes = count(work.nodes);
-        let more = peak(work)
-            .zip(peak(base))
-            .map(|(peak, base)| (peak - base) * KIB_IN_MIB);
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            work.nodes,
-            dash(peak(work)),
-            dash(more.map(|more| more / count(work.nodes - base.nodes))),
-            dash(processor(work).map(|time| time * 1000.0 / nodes)),
-            number(Some(work.last.as_secs_f64() * 1000.0 / nodes)),
-        );
-    }
-
-    text.push('\n');
+    table(columns, results.leaving.iter().map(row))
 }
 
-/// Describes of instances a second, over a whole period of refreshes: what came within the window, and one refresh. Who
-/// has not settled is in the middle of a refresh all the time.
+/// Growth of memory and time from the smallest cold start to each larger one.
+fn growth(results: &Results) -> String {
+    let rows = results.cold.iter().filter(|work| work.by == OURS && !work.limited);
+    let rows: Vec<&Work> = rows.collect();
+    let Some((base, larger)) = rows.split_first() else {
+        return String::new();
+    };
+
+    let columns = [
+        "Outrigger, Nodes:",
+        "peak MiB:",
+        "KiB for each Node more:",
+        "processor ms a Node:",
+        "seconds for 1,000 Nodes:",
+    ];
+    let row = |work: &&Work| {
+        let nodes = count(work.nodes);
+        let more = peak(work).zip(peak(base)).map(|(peak, base)| (peak - base) * 1024.0);
+        [
+            work.nodes.to_string(),
+            or_empty(peak(work)),
+            or_empty(more.map(|more| more / count(work.nodes - base.nodes))),
+            or_empty(processor(work).map(|time| time * 1000.0 / nodes)),
+            number(work.last.as_secs_f64() * 1000.0 / nodes),
+        ]
+    };
+    table(columns, larger.iter().map(row))
+}
+
+/// Describes of instances a second over a whole period of refreshes: those of the window, and those of one refresh. A
+/// manager that has not settled refreshes all the time.
 fn describes(steady: &Steady) -> f64 {
     let of = |calls: &AwsCalls| count(calls.of("DescribeInstances"));
     let refresh = if steady.settled {
@@ -246,17 +217,12 @@ fn describes(steady: &Steady) -> f64 {
     refresh + of(&steady.aws) / steady.window.as_secs_f64()
 }
 
-fn settled(steady: &Steady) -> String {
-    let not = if steady.settled { "" } else { "not within " };
-    format!("{not}{}", seconds(steady.settled_after))
-}
-
 fn share(steady: &Steady) -> f64 {
     steady.processor.as_secs_f64() / steady.window.as_secs_f64() * 100.0
 }
 
 fn over_baseline(results: &Results, work: &Work) -> Option<f64> {
-    let baseline = results.cold(Who::Baseline, work.nodes, false)?;
+    let baseline = results.cold(Subject::Baseline, work.nodes, false)?;
     Some(work.last.as_secs_f64() / baseline.last.as_secs_f64())
 }
 
@@ -268,7 +234,7 @@ fn peak(work: &Work) -> Option<f64> {
     Some(mebibytes(work.usage?.peak))
 }
 
-fn ending(work: &Work) -> String {
+fn duration(work: &Work) -> String {
     match work.done {
         done if done == work.nodes => seconds(work.last),
         done => format!("{done} Nodes only, {}", seconds(work.last)),
@@ -276,35 +242,15 @@ fn ending(work: &Work) -> String {
 }
 
 fn calls(calls: &AwsCalls) -> String {
-    let list: Vec<String> = calls
-        .by_action
-        .iter()
-        .map(|(action, count)| format!("{count} {action}"))
-        .collect();
-    match list.len() {
+    match calls.by_action.len() {
         0 => "0".to_owned(),
-        1 => list.concat(),
-        _ => format!("{}: {}", calls.total(), list.join(", ")),
+        1 => calls.list(),
+        _ => format!("{}: {}", calls.total(), calls.list()),
     }
 }
 
 fn seconds(time: Duration) -> String {
-    number(Some(time.as_secs_f64()))
-}
-
-/// Nothing instead of a dash where a number has no meaning.
-fn dash(value: Option<f64>) -> String {
-    value.map(|value| number(Some(value))).unwrap_or_default()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn count(number: usize) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a process has less than 2^52 KiB")]
-fn mebibytes(kibibytes: u64) -> f64 {
-    kibibytes as f64 / KIB_IN_MIB
+    number(time.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -314,7 +260,7 @@ mod tests {
     use super::{OURS, manager};
     use crate::manager::candidate::Candidate;
     use crate::manager::requests::Requests;
-    use crate::manager::result::{AwsCalls, Results, Steady, Who, Work};
+    use crate::manager::result::{AwsCalls, Results, Steady, Subject, Work};
     use crate::usage::Usage;
 
     fn calls(count: usize) -> AwsCalls {
@@ -333,9 +279,9 @@ mod tests {
         }
     }
 
-    fn work(who: Who, seconds: u64, aws: usize) -> Work {
+    fn work(by: Subject, seconds: u64, aws: usize) -> Work {
         Work {
-            who,
+            by,
             nodes: 1000,
             done: 1000,
             limited: false,
@@ -343,16 +289,16 @@ mod tests {
             last: Duration::from_secs(seconds),
             aws: calls(aws),
             requests: Requests::default(),
-            usage: (who != Who::Baseline).then(usage),
+            usage: (by != Subject::Baseline).then(usage),
         }
     }
 
     fn results() -> Results {
         Results {
             cold: vec![
-                work(Who::Baseline, 4, 1),
+                work(Subject::Baseline, 4, 1),
                 work(OURS, 5, 12),
-                work(Who::Manager(Candidate::Tuned), 50, 1000),
+                work(Subject::Manager(Candidate::Tuned), 50, 1000),
             ],
             steady: vec![Steady {
                 candidate: Candidate::Outrigger,
@@ -376,7 +322,7 @@ mod tests {
         let text = manager(&results(), "a machine.");
         for line in [
             "| 1000 Nodes, cold start: time | 5 s | 5 s | met |",
-            "| 1000 Nodes, cold start: time ÷ floor | 1.2 | 1.25 | missed |",
+            "| 1000 Nodes, cold start: time ÷ baseline | 1.2 | 1.25 | missed |",
             "| 1000 Nodes, cold start: AWS calls | 12 | 12 | met |",
             "| 1000 Nodes, cold start: calls throttled at AWS's limits | 0 | – | not measured |",
             "| 5000 Nodes, steady state: describes | 0.1/s | 0.100/s | met |",
@@ -387,25 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_compares_ours_with_it_and_all_rows_have_the_cells_of_their_table() {
+    fn a_row_compares_ours_with_it_and_failures_are_shown() {
         let mut results = results();
         results.failures.push("all is lost".into());
+        results.cold[1].done = 990;
         let text = manager(&results, "a machine.");
         let row = "| 1000 | incumbent, tuned | 50.0 | 1.00 | 12.5 | 0.100 | 1000 DescribeInstances | 0 | 1.50 | 25.0 | 10.0 | 0 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("FAILED: all is lost"), "{text}");
-        let mut cells = None;
-        for line in text.lines() {
-            let count = line.matches('|').count();
-            assert!(count == 0 || cells.is_none_or(|cells| cells == count), "{line}");
-            cells = (count > 0).then_some(count);
-        }
-    }
-
-    #[test]
-    fn nodes_that_were_not_done_are_told() {
-        let mut results = results();
-        results.cold[1].done = 990;
-        assert!(manager(&results, "").contains("990 Nodes only"));
+        assert!(text.contains("990 Nodes only"), "{text}");
     }
 }

@@ -1,11 +1,11 @@
-//! How many requests an API server has answered, as it counts itself.
+//! The API server's own counts of requests.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use kube::Client;
 
-use super::arrivals::get;
+use super::cluster::get;
 
 const COUNTER: &str = "apiserver_request_total{";
 
@@ -15,9 +15,6 @@ pub struct Requests(pub BTreeMap<String, u64>);
 
 impl Requests {
     /// All since the API server's start. Watches count when they end.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn so_far(client: &Client) -> Result<Self> {
         let text = client
             .request_text(get("/metrics")?)
@@ -39,7 +36,7 @@ impl Requests {
                 found.next().map_or("", |(_, value)| value.trim_matches('"'))
             };
             let (verb, resource, subresource) = (of("verb"), of("resource"), of("subresource"));
-            // What the API server asks itself, and probes: not about any resource.
+            // Requests of the API server to itself, and probes.
             if resource.is_empty() {
                 continue;
             }
@@ -63,7 +60,6 @@ impl Requests {
         Self(counts)
     }
 
-    /// What came since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let later = self.0.iter().map(|(what, count)| {
@@ -73,29 +69,27 @@ impl Requests {
         Self(later.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// How many of one kind.
     #[must_use]
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// What a candidate sends about Nodes, Events and its leases; the API server's own housekeeping is left out.
+    /// Requests about Nodes and Events.
     #[must_use]
     pub fn counted(&self) -> Self {
-        let ours = |what: &str| {
+        let counted = |what: &str| {
             let resource = what.split([' ', '/']).nth(1).unwrap_or_default();
             ["nodes", "events"].contains(&resource)
         };
         Self(
             self.0
                 .iter()
-                .filter(|(what, _)| ours(what))
+                .filter(|(what, _)| counted(what))
                 .map(|(what, count)| (what.clone(), *count))
                 .collect(),
         )
     }
 
-    /// All together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()

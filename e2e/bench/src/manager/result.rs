@@ -1,7 +1,9 @@
-//! What comes out of the scenarios, as numbers.
+//! Results of the scenarios.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use outrigger_aws_sim::{Answer, Call, is_write};
 
 use super::candidate::Candidate;
 use super::requests::Requests;
@@ -10,64 +12,87 @@ use crate::usage::Usage;
 /// Calls to AWS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AwsCalls {
-    /// How often each action was called.
     pub by_action: BTreeMap<String, usize>,
-    /// How many of them AWS refused for their rate.
+    /// Calls that AWS refused for their rate.
     pub throttled: usize,
 }
 
 impl AwsCalls {
-    /// All together.
+    pub fn of_calls<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
+        let mut counted = Self::default();
+        for call in calls {
+            *counted.by_action.entry(call.action.clone()).or_default() += 1;
+            let outcome = call.outcome.as_ref();
+            counted.throttled += usize::from(outcome.is_some_and(|outcome| outcome.answer == Answer::Throttle));
+        }
+        counted
+    }
+
     #[must_use]
     pub fn total(&self) -> usize {
         self.by_action.values().sum()
     }
 
-    /// Of one action.
     #[must_use]
     pub fn of(&self, action: &str) -> usize {
         self.by_action.get(action).copied().unwrap_or_default()
     }
+
+    #[must_use]
+    pub fn writes(&self) -> usize {
+        let writes = self.by_action.iter().filter(|(action, _)| is_write(action));
+        writes.map(|(_, count)| count).sum()
+    }
+
+    #[must_use]
+    pub fn reads(&self) -> usize {
+        self.total() - self.writes()
+    }
+
+    /// Such as `1 DescribeSubnets, 5 DescribeTags`.
+    #[must_use]
+    pub fn list(&self) -> String {
+        let each = self.by_action.iter().map(|(action, count)| format!("{count} {action}"));
+        each.collect::<Vec<_>>().join(", ")
+    }
 }
 
-/// Who did the work of a row.
+/// The program that a row is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
-    /// The bare loop.
+pub enum Subject {
+    /// The minimal loop of `baseline.rs`.
     Baseline,
     Manager(Candidate),
 }
 
-impl Who {
+impl Subject {
     /// Its name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Baseline => "floor",
+            Self::Baseline => "baseline",
             Self::Manager(candidate) => candidate.name(),
         }
     }
 }
 
-/// What one piece of work took: a cold start, or Nodes that go.
+/// A cold start, or Nodes that leave.
 #[derive(Debug, Clone)]
 pub struct Work {
-    pub who: Who,
-    /// How many Nodes it was about.
+    pub by: Subject,
     pub nodes: usize,
-    /// How many were done in time.
+    /// Nodes that were done in time.
     pub done: usize,
-    /// Whether AWS limited rates as it does.
+    /// Whether AWS's limits were on.
     pub limited: bool,
-    /// Until the first was done.
+    /// Time until the first was done.
     pub first: Duration,
-    /// Until the last was done.
+    /// Time until the last was done.
     pub last: Duration,
-    /// What AWS was asked.
     pub aws: AwsCalls,
-    /// What the API server was asked, Events that came later included.
+    /// Requests to the API server, with the Events that follow.
     pub requests: Requests,
-    /// What the process used, work that came later included; none for the loop.
+    /// Usage of the process; none for the baseline.
     pub usage: Option<Usage>,
 }
 
@@ -75,48 +100,41 @@ pub struct Work {
 #[derive(Debug, Clone)]
 pub struct Steady {
     pub candidate: Candidate,
-    /// How many Nodes.
     pub nodes: usize,
     /// From the start of the process until it had nothing more to do.
     pub settled_after: Duration,
-    /// Whether it came to that: the incumbent goes on asking.
+    /// The incumbent with its defaults never settles.
     pub settled: bool,
-    /// What AWS was asked until then: the first refresh of all Nodes among it.
+    /// Calls to AWS until then, with the first refresh of all Nodes.
     pub start: AwsCalls,
-    /// How long was measured.
+    /// Time of the measurement. All following values are of this time.
     pub window: Duration,
-    /// What AWS was asked in that time.
     pub aws: AwsCalls,
-    /// What the API server was asked in that time, without heartbeats.
+    /// Requests to the API server, without heartbeats.
     pub requests: Requests,
-    /// Processor time of that time.
     pub processor: Duration,
-    /// Memory at its end.
+    /// Memory at the end.
     pub usage: Usage,
-    /// Heartbeats sent in that time.
     pub heartbeats: u64,
 }
 
-/// Everything of one run.
+/// All results of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Results {
     /// moto's own time for one describe of [`super::cloud::MOTO_INSTANCES`], if it was measured.
     pub moto_describe: Option<Duration>,
     /// Cold starts and their baselines.
     pub cold: Vec<Work>,
-    /// Steady state.
     pub steady: Vec<Steady>,
-    /// Nodes that leave.
     pub leaving: Vec<Work>,
-    /// What went wrong: no result then.
+    /// Errors. With one, the run has no result.
     pub failures: Vec<String>,
 }
 
 impl Results {
-    /// The row of a cold start.
     #[must_use]
-    pub fn cold(&self, who: Who, nodes: usize, limited: bool) -> Option<&Work> {
+    pub fn cold(&self, by: Subject, nodes: usize, limited: bool) -> Option<&Work> {
         let mut rows = self.cold.iter();
-        rows.find(|work| (work.who, work.nodes, work.limited) == (who, nodes, limited))
+        rows.find(|work| (work.by, work.nodes, work.limited) == (by, nodes, limited))
     }
 }

@@ -1,4 +1,4 @@
-//! Which scenarios, in which order.
+//! The scenarios of a run, in their order.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,27 +8,26 @@ use anyhow::{Context, Result};
 use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, MOTO_INSTANCES, Machines};
 use super::cluster::Cluster;
-use super::result::{Results, Who, Work};
+use super::result::{Results, Subject, Work};
 use super::{baseline, cold, node, steady};
 use outrigger_cluster_harness::tools::Tools;
 
-/// From so many Nodes on the incumbent with its defaults is left out of cold starts: 18 minutes for 5,000.
+/// The most Nodes of a cold start of the incumbent with its defaults: 5,000 take 18 minutes.
 const PATIENT: usize = 2000;
-/// From so many on ours is alone: what is asked there is whether it grows in step.
+/// From so many Nodes on only Outrigger is measured, for its growth.
 const ALONE: usize = 8000;
 
-/// What is wanted of a run.
+/// The scenarios of a run, and their sizes.
 #[derive(Debug, Clone)]
 pub struct Extent {
     /// Nodes of the cold starts, ascending.
     pub sizes: Vec<usize>,
-    /// Whether the incumbent with its defaults starts with thousands of Nodes, too.
+    /// Whether the incumbent with its defaults starts with thousands of Nodes too.
     pub full: bool,
-    /// Nodes in steady state, and how long; none to leave it out.
+    /// Nodes in steady state, and how long; none leaves it out.
     pub steady: Option<(usize, steady::Options)>,
     /// Nodes of the cold starts with AWS's limits.
     pub limited: Vec<usize>,
-    /// Who takes part.
     pub candidates: Vec<Candidate>,
 }
 
@@ -52,7 +51,7 @@ impl Extent {
         }
     }
 
-    /// A few minutes, to see whether something has become slow.
+    /// Takes a few minutes.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -75,27 +74,25 @@ impl Extent {
     }
 }
 
-pub struct Bench<'a, P: Fn(&str)> {
-    /// Where the real components are.
+/// The environment of all scenarios.
+pub struct Bench<'a> {
     pub tools: &'a Tools,
-    /// The folder of the run: logs.
     pub folder: &'a Path,
     /// The range of the clusters' Services, in 127/8.
     pub range: &'a str,
-    /// The candidates.
     pub programs: Programs,
-    /// Says what happens.
-    pub progress: P,
+    /// Prints a line of progress.
+    pub progress: &'a (dyn Fn(&str) + Sync),
 }
 
-impl<P: Fn(&str)> Bench<'_, P> {
-    /// Measures everything that is wanted. A scenario that fails is told in the results, and the others go on.
+impl Bench<'_> {
+    /// Runs all scenarios of `extent`. The error of one is in the results, and the others run.
     ///
     /// # Errors
     /// When the simulated AWS does not start.
-    pub async fn run(&self, extent: &Extent) -> Result<Results> {
+    pub async fn manager(&self, extent: &Extent) -> Result<Results> {
         let mut results = Results::default();
-        let mut cloud = Cloud::start(self.tools, self.folder).await?;
+        let mut cloud = Cloud::start(self.tools, self.folder, "").await?;
         for nodes in &extent.sizes {
             self.cold(extent, &mut cloud, *nodes, false, &mut results).await?;
         }
@@ -106,14 +103,12 @@ impl<P: Fn(&str)> Bench<'_, P> {
 
         if let Some((nodes, options)) = extent.steady {
             for candidate in &extent.candidates {
-                let measured = self.steady(&cloud, *candidate, nodes, options).await;
-                match measured.with_context(|| format!("steady state, {nodes} Nodes, {}", candidate.name())) {
-                    Ok((steady, left)) => {
-                        results.steady.push(steady);
-                        results.leaving.push(left);
-                    }
-                    Err(error) => results.failures.push(format!("{error:#}")),
-                }
+                let title = format!("steady state, {nodes} Nodes, {}", candidate.name());
+                (self.progress)(&title);
+                let measured = self.steady(&cloud, *candidate, nodes, options).await.context(title);
+                let (steady, left) = self.keep(measured, &mut results.failures).unzip();
+                results.steady.extend(steady);
+                results.leaving.extend(left);
             }
         }
 
@@ -135,40 +130,29 @@ impl<P: Fn(&str)> Bench<'_, P> {
 
         let managers = Candidate::ALL
             .into_iter()
-            .filter(|who| extent.takes_part(*who, nodes, limited));
-        let everyone = (!limited)
-            .then_some(Who::Baseline)
-            .into_iter()
-            .chain(managers.map(Who::Manager));
-        for who in everyone {
+            .filter(|candidate| extent.takes_part(*candidate, nodes, limited));
+        let baseline = (!limited).then_some(Subject::Baseline);
+        for by in baseline.into_iter().chain(managers.map(Subject::Manager)) {
             let limits = if limited { ", AWS's limits" } else { "" };
-            let title = format!("cold start, {nodes} Nodes{limits}, {}", who.name());
+            let title = format!("cold start, {nodes} Nodes{limits}, {}", by.name());
             (self.progress)(&title);
-            match self.one_cold(cloud, &machines, who, limited).await.context(title) {
-                Ok(work) => {
-                    (self.progress)(&format!(
-                        "  {} of {nodes} in {:.2} s",
-                        work.done,
-                        work.last.as_secs_f64()
-                    ));
-                    results.cold.push(work);
-                }
-                Err(error) => {
-                    (self.progress)(&format!("  {error:#}"));
-                    results.failures.push(format!("{error:#}"));
-                }
+            let measured = self.one_cold(cloud, &machines, by, limited).await.context(title);
+            if let Some(work) = self.keep(measured, &mut results.failures) {
+                let seconds = work.last.as_secs_f64();
+                (self.progress)(&format!("  {} of {nodes} in {seconds:.2} s", work.done));
+                results.cold.push(work);
             }
         }
 
         Ok(())
     }
 
-    async fn one_cold(&self, cloud: &Cloud, machines: &Machines, who: Who, limited: bool) -> Result<Work> {
+    async fn one_cold(&self, cloud: &Cloud, machines: &Machines, by: Subject, limited: bool) -> Result<Work> {
         let cluster = self.cluster().await?;
         cluster.create(machines.instances.iter().map(node::tainted)).await?;
-        match who {
-            Who::Baseline => baseline::measure(&cluster, cloud, machines).await,
-            Who::Manager(candidate) => {
+        match by {
+            Subject::Baseline => baseline::measure(&cluster, cloud, machines).await,
+            Subject::Manager(candidate) => {
                 cold::measure(&cluster, cloud, machines, &self.programs, candidate, limited).await
             }
         }
@@ -181,20 +165,30 @@ impl<P: Fn(&str)> Bench<'_, P> {
         nodes: usize,
         options: steady::Options,
     ) -> Result<(super::result::Steady, Work)> {
-        (self.progress)(&format!("steady state, {nodes} Nodes, {}", candidate.name()));
-        // A fleet of its own: Nodes leave it.
+        // Nodes leave this fleet, so no other scenario uses it.
         let machines = cloud.fleet(nodes)?;
         let cluster = self.cluster().await?;
         cluster.create(machines.instances.iter().map(node::initialized)).await?;
         steady::measure(&cluster, cloud, &machines, &self.programs, candidate, options).await
     }
 
-    /// A fresh cluster in a folder of its own.
     async fn cluster(&self) -> Result<Cluster> {
-        let folder: PathBuf = tempfile::Builder::new()
-            .prefix("cluster-")
-            .tempdir_in(self.folder)?
-            .keep();
-        Cluster::build(self.tools, &folder, self.range).await
+        Cluster::build(self.tools, &self.new_folder()?, self.range).await
+    }
+
+    pub(crate) fn new_folder(&self) -> Result<PathBuf> {
+        let folder = tempfile::Builder::new().prefix("scenario-").tempdir_in(self.folder)?;
+        Ok(folder.keep())
+    }
+
+    /// The result of a scenario; an error goes to `failures`.
+    pub(crate) fn keep<T>(&self, measured: Result<T>, failures: &mut Vec<String>) -> Option<T> {
+        let error = match measured {
+            Ok(measured) => return Some(measured),
+            Err(error) => format!("{error:#}"),
+        };
+        (self.progress)(&format!("  {error}"));
+        failures.push(error);
+        None
     }
 }

@@ -14,32 +14,31 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::arrivals::{Arrivals, Wanted};
 use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, Machines};
-use super::cluster::{Cluster, patch};
-use super::cold::alive;
+use super::cluster::{Cluster, NODES, patch};
 use super::node;
-use super::result::{Steady, Who, Work};
+use super::result::{Steady, Subject, Work};
+use crate::idle::until_idle;
 use crate::usage::Usage;
 use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::process::Process;
 
-/// How often a kubelet posts the status of a Node that does not change. Leases are renewed every 10 s in a cluster; no
-/// manager reads them, so they are not played: 5,000 Nodes would be 500 writes a second.
+/// Between two posts of an unchanged Node's status by its kubelet
+/// (<https://kubernetes.io/docs/concepts/architecture/nodes/#heartbeats>). Leases are not simulated, because no manager
+/// reads them.
 const HEARTBEAT: Duration = Duration::from_secs(300);
 const MERGE: &str = "application/strategic-merge-patch+json";
-/// The longest wait for that.
 const SETTLE: Duration = Duration::from_secs(120);
-/// How long Nodes that left may take to be deleted.
+/// The longest wait for the deletion of Nodes.
 const LEAVING: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// A manager that calls AWS no more for so long has settled.
+    /// A manager has settled after this time without a call to AWS.
     pub quiet: Duration,
-    /// How long nothing but heartbeats happens.
+    /// Time of the measurement with heartbeats only.
     pub window: Duration,
-    /// How many Nodes leave afterwards.
+    /// Nodes that leave afterwards.
     pub leaving: usize,
 }
 
@@ -59,14 +58,16 @@ pub async fn measure(
     let mark = cloud.proxy.mark();
     let begin = Instant::now();
     let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
-    let settled = settle(cloud, &process, candidate, mark, options.quiet).await?;
+    // A manager that has not called yet is still starting, however long that takes on a busy machine.
+    let calls = async || Ok(cloud.calls(mark, candidate.name()).total());
+    let settled = until_idle(&process, 1, options.quiet, SETTLE, calls).await?;
     let (settled_after, start) = (begin.elapsed(), cloud.calls(mark, candidate.name()));
 
     let (mark, usage, requests) = (cloud.proxy.mark(), Usage::of(process.pid())?, cluster.requests().await?);
     let sent = heartbeats.sent();
     let since = Instant::now();
     sleep(options.window).await;
-    alive(&process)?;
+    process.ensure_running()?;
 
     let later = Usage::of(process.pid())?;
     let sent = heartbeats.sent() - sent;
@@ -98,24 +99,7 @@ pub async fn measure(
     Ok((steady, left))
 }
 
-/// Whether the manager has come to rest: it has called AWS since `begin`, and calls it no more. One that has not called
-/// yet is still starting, however long that takes on a busy machine.
-async fn settle(cloud: &Cloud, process: &Process, candidate: Candidate, begin: u64, quiet: Duration) -> Result<bool> {
-    let deadline = Instant::now() + SETTLE;
-    while Instant::now() < deadline {
-        let mark = cloud.proxy.mark();
-        sleep(quiet).await;
-        alive(process)?;
-        let calls = |since| cloud.calls(since, candidate.name()).total();
-        if calls(mark) == 0 && calls(begin) > 0 {
-            return Ok(true);
-        }
-    }
-
-    Ok(false)
-}
-
-/// The instances of the first Nodes are terminated and their kubelets are silent, as when a whole group is scaled in.
+/// Terminates the instances of the first Nodes and makes their kubelets silent, as the scale-in of a group does.
 async fn leave(
     cluster: &Cluster,
     cloud: &Cloud,
@@ -124,20 +108,20 @@ async fn leave(
     process: &Process,
     count: usize,
 ) -> Result<Work> {
-    let going = machines
+    let leaving = machines
         .instances
         .get(..count)
         .context("fewer Nodes than are to leave")?;
     let fleet = machines.fleet.as_ref().context("the Nodes that leave are of a fleet")?;
-    let mut gone = Arrivals::watch(&cluster.admin, Wanted::Gone).await?;
+    let mut deleted = Arrivals::watch(&cluster.admin, Wanted::Deleted).await?;
     let (mark, before, usage) = (cloud.proxy.mark(), cluster.requests().await?, Usage::of(process.pid())?);
-    fleet.terminate(going.iter().map(|instance| instance.id.as_str()));
+    fleet.terminate(leaving.iter().map(|instance| instance.id.as_str()));
 
     let begin = Instant::now();
-    let silent = going.iter().map(|instance| heartbeat(instance, "Unknown"));
+    let silent = leaving.iter().map(|instance| heartbeat(instance, "Unknown"));
     cluster.send_all(silent).await?;
-    gone.reach(count, begin + LEAVING).await?;
-    alive(process)?;
+    deleted.reach(count, begin + LEAVING).await?;
+    process.ensure_running()?;
 
     let later = Usage::of(process.pid())?;
     let mut requests = cluster.requests().await?.since(&before).counted();
@@ -147,11 +131,11 @@ async fn leave(
 
     requests.0.retain(|_, count| *count > 0);
 
-    let span = gone.span();
+    let span = deleted.span();
     Ok(Work {
-        who: Who::Manager(candidate),
+        by: Subject::Manager(candidate),
         nodes: count,
-        done: gone.count(),
+        done: deleted.count(),
         limited: false,
         first: span.map_or(LEAVING, |(first, _)| first - begin),
         last: span.map_or(LEAVING, |(_, last)| last - begin),
@@ -166,7 +150,7 @@ async fn leave(
 
 fn heartbeat(instance: &Instance, ready: &str) -> Result<Request<Vec<u8>>> {
     let body = node::heartbeat(Timestamp::now(), ready);
-    patch(&instance.private_dns_name, "/status", MERGE, &body)
+    patch(&format!("{NODES}/{}/status", instance.private_dns_name), MERGE, &body)
 }
 
 /// Kubelets' heartbeats, evenly spread. Dropping it ends them.
@@ -180,9 +164,9 @@ impl Heartbeats {
         let (client, instances) = (client.clone(), instances.to_vec());
         let sent = Arc::<AtomicU64>::default();
         let count = Arc::clone(&sent);
-        let pause = HEARTBEAT / u32::try_from(instances.len().max(1)).unwrap_or(u32::MAX);
+        let between = HEARTBEAT / u32::try_from(instances.len().max(1)).unwrap_or(u32::MAX);
         let task = tokio::spawn(async move {
-            let mut ticks = interval(pause);
+            let mut ticks = interval(between);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             for instance in instances.iter().cycle() {
                 ticks.tick().await;

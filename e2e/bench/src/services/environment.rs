@@ -1,36 +1,31 @@
-//! A cluster and a simulated account, with a few Nodes that are initialized.
+//! A cluster and a simulated account, with a few initialized Nodes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use http::{Method, Request};
-use serde::Deserialize;
+use http::Request;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use crate::manager::arrivals::get;
+use crate::idle::until_idle;
 use crate::manager::cloud::Cloud;
-use crate::manager::cluster::Cluster;
-use crate::manager::cold::alive;
+use crate::manager::cluster::{Cluster, get, patch, post};
 use crate::manager::node;
-use outrigger_aws_sim::{Answer, Call, is_write};
+use outrigger_aws_sim::Call;
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::Tools;
 
-/// Nodes of the cluster.
-pub const NODES: usize = 5;
+const NODES: usize = 5;
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-/// How often the harness looks.
+/// Between two lists of the Services.
 const STEP: Duration = Duration::from_millis(250);
 
-/// Which kind of load balancer a Service asks for.
+/// The kind of load balancer of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A classic one.
     Classic,
-    /// A network load balancer.
     Network,
 }
 
@@ -45,84 +40,16 @@ impl Kind {
     }
 }
 
-/// What a manager asked AWS in some time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// How often each action was called.
-    pub by_action: std::collections::BTreeMap<String, usize>,
-    /// Calls that change something.
-    pub writes: usize,
-    pub reads: usize,
-    /// Calls that AWS refused for their rate.
-    pub throttled: usize,
-}
-
-impl Asked {
-    /// Counts these calls.
-    #[must_use]
-    pub fn of<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
-        let mut asked = Self::default();
-        for call in calls {
-            *asked.by_action.entry(call.action.clone()).or_default() += 1;
-            if is_write(&call.action) {
-                asked.writes += 1;
-            } else {
-                asked.reads += 1;
-            }
-
-            let refused = call
-                .outcome
-                .as_ref()
-                .is_some_and(|outcome| outcome.answer == Answer::Throttle);
-            asked.throttled += usize::from(refused);
-        }
-
-        asked
-    }
-}
-
-/// A Service as the harness sees it.
-#[derive(Debug, Clone, Deserialize)]
-struct Seen {
-    #[serde(default)]
-    spec: SeenSpec,
-    #[serde(default)]
-    status: SeenStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct SeenSpec {
-    #[serde(rename = "type", default)]
-    kind: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct SeenStatus {
-    #[serde(rename = "loadBalancer", default)]
-    load_balancer: SeenBalancer,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct SeenBalancer {
-    #[serde(default)]
-    ingress: Vec<Value>,
-}
-
 /// The environment of one scenario. Dropping it ends its processes.
 pub struct Environment {
-    /// The simulated account.
     pub cloud: Cloud,
-    /// The cluster.
     pub cluster: Cluster,
 }
 
 impl Environment {
     /// Starts everything in `folder`; `more` is added to the cloud config.
-    ///
-    /// # Errors
-    /// When something does not start.
     pub async fn build(tools: &Tools, folder: &Path, range: &str, more: &str) -> Result<Self> {
-        let mut cloud = Cloud::start_with(tools, folder, more).await?;
+        let mut cloud = Cloud::start(tools, folder, more).await?;
         let cluster = Cluster::build(tools, folder, range).await?;
         let machines = cloud.machines(NODES).await?;
         cluster.create(machines.instances.iter().map(node::initialized)).await?;
@@ -130,73 +57,48 @@ impl Environment {
     }
 
     /// Creates Services, numbered from 0.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn create(&self, kind: Kind, count: usize) -> Result<()> {
-        let requests = (0..count).map(|number| {
-            let request = Request::post(SERVICES).header("content-type", "application/json");
-            let body = service(kind, &format!("{}-{number}", kind.name()));
-            request.body(body.to_string().into_bytes()).context("a Service")
-        });
-        self.cluster.send_all(requests).await
+        let services = (0..count).map(|number| service(kind, &format!("{}-{number}", kind.name())));
+        self.cluster
+            .send_all(services.map(|service| post(SERVICES, &service)))
+            .await
     }
 
-    /// Changes an annotation of a Service that no manager knows.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn poke(&self, name: &str, value: usize) -> Result<()> {
-        let body = json!({"metadata": {"annotations": {"example.com/poke": value.to_string()}}});
-        let request = Request::builder()
-            .method(Method::PATCH)
-            .uri(format!("{SERVICES}/{name}"))
-            .header("content-type", "application/merge-patch+json")
-            .body(body.to_string().into_bytes())?;
-
+    /// Changes an annotation that no manager knows.
+    pub async fn touch(&self, name: &str, value: usize) -> Result<()> {
+        let body = json!({"metadata": {"annotations": {"example.com/touched": value.to_string()}}});
+        let request = patch(&format!("{SERVICES}/{name}"), "application/merge-patch+json", &body)?;
         self.cluster.admin.request_text(request).await?;
         Ok(())
     }
 
-    /// How many Services have an address.
-    ///
-    /// # Errors
-    /// When the API server does not answer.
+    /// The number of Services with an address.
     pub async fn addressed(&self) -> Result<usize> {
-        #[derive(Debug, Clone, Deserialize)]
-        struct List {
-            items: Vec<Seen>,
-        }
-
-        let list: List = self.cluster.admin.request(get(SERVICES)?).await?;
-        let done = |service: &&Seen| !service.status.load_balancer.ingress.is_empty();
-        let wanted = list.items.iter().filter(|service| service.spec.kind == "LoadBalancer");
-
-        Ok(wanted.filter(done).count())
+        let list: Value = self.cluster.admin.request(get(SERVICES)?).await?;
+        let services = list["items"].as_array().context("a list of Services")?;
+        let has_address = |service: &&Value| !service["status"]["loadBalancer"]["ingress"].is_null();
+        Ok(services.iter().filter(has_address).count())
     }
 
     /// Waits until so many Services have an address.
     ///
     /// # Errors
     /// When the manager has ended, or the time is over; names how many have one.
-    pub async fn all_addressed(&self, count: usize, process: &Process, deadline: Instant) -> Result<()> {
-        loop {
-            let done = self.addressed().await?;
-            if done == count {
-                return Ok(());
+    pub async fn all_addressed(&self, count: usize, process: &Process, within: Duration) -> Result<()> {
+        let probe = || async {
+            match self.addressed().await {
+                Ok(done) if done == count => Ok(()),
+                Ok(done) => {
+                    sleep(STEP).await;
+                    Err(format!("{done} of {count} have one"))
+                }
+                Err(error) => Err(format!("{error:#}")),
             }
-
-            alive(process)?;
-            ensure!(
-                Instant::now() < deadline,
-                "{done} of {count} Services have an address:\n{}",
-                process.log_tail()
-            );
-            sleep(STEP).await;
-        }
+        };
+        Ok(process.ready("address of every Service", within, probe).await?)
     }
 
-    /// Waits until the manager has called AWS no more for `quiet`, after at least `least` calls since `mark`.
+    /// Waits until the manager has not called AWS for `quiet`, after at least `least` calls since `mark`; the calls.
     ///
     /// # Errors
     /// When the manager has ended, or the time is over.
@@ -206,36 +108,22 @@ impl Environment {
         least: usize,
         quiet: Duration,
         process: &Process,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Vec<Call>> {
-        let deadline = Instant::now() + patience;
-        let (mut count, mut since) = (0, Instant::now());
-        loop {
-            let calls = self.cloud.proxy.calls_since(mark);
-            if calls.len() != count {
-                (count, since) = (calls.len(), Instant::now());
-            }
-
-            if count >= least && since.elapsed() >= quiet {
-                return Ok(calls);
-            }
-
-            alive(process)?;
-            ensure!(
-                Instant::now() < deadline,
-                "no quiet after {count} calls in {} s:\n{}",
-                patience.as_secs(),
-                process.log_tail()
-            );
-            sleep(STEP).await;
-        }
+        let calls = async || Ok(self.cloud.proxy.calls_since(mark).len());
+        let idle = until_idle(process, least, quiet, within, calls).await?;
+        let calls = self.cloud.proxy.calls_since(mark);
+        let (count, seconds) = (calls.len(), within.as_secs());
+        ensure!(
+            idle,
+            "no quiet after {count} calls in {seconds} s:\n{}",
+            process.log_tail()
+        );
+        Ok(calls)
     }
 
-    /// Takes away all Leases, so that whoever starts next need not wait for one that its holder has left.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn free_leases(&self) -> Result<()> {
+    /// A process that has ended keeps its Lease for a while, and the next one would wait for it.
+    pub async fn delete_leases(&self) -> Result<()> {
         let request = Request::delete(LEASES).body(Vec::new())?;
         self.cluster.admin.request_text(request).await?;
         Ok(())

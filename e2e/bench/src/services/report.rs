@@ -1,133 +1,101 @@
-//! The tables, in Markdown: for the terminal and for `docs/benchmarks.md`.
+//! The tables of the service controllers.
 
-use std::fmt::Write as _;
-
-use super::candidate::TUNING;
-use super::environment::Asked;
-use super::result::{Burst, Restart, Results, Unchanged};
+use super::measure::{Burst, Restart, Results, TUNING, Unchanged};
 use crate::manager::candidate::Candidate;
-use crate::report::number;
+use crate::table::{count, failures, mebibytes, number, table};
 
-const KIB_IN_MIB: f64 = 1024.0;
-
-/// Everything about one run.
+/// The report of one run.
 #[must_use]
 pub fn services(results: &Results, machine: &str) -> String {
-    let mut text = format!("{machine} Tuned: `{}`.\n\n", TUNING.join(" "));
-    unchanged(&mut text, &results.unchanged);
-    restarts(&mut text, &results.restarts);
-    bursts(&mut text, &results.bursts);
-    for failure in &results.failures {
-        let _ = writeln!(text, "FAILED: {failure}");
-    }
-
-    text
+    let tables = [
+        unchanged(&results.unchanged),
+        restarts(&results.restarts),
+        bursts(&results.bursts),
+    ];
+    format!(
+        "{machine} Tuned: `{}`.\n\n{}{}",
+        TUNING.join(" "),
+        tables.concat(),
+        failures(&results.failures)
+    )
 }
 
-fn unchanged(text: &mut String, rows: &[Unchanged]) {
-    if rows.is_empty() {
-        return;
-    }
-
-    text.push_str(
-        "| one look at an unchanged load balancer | by | reads | writes | calls of all looks |\n\
-         |---|---|---:|---:|---|\n",
-    );
-
-    for row in rows {
-        let each = |count: usize| number(Some(ratio(count, row.looks)));
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            row.kind.name(),
-            row.candidate.name(),
-            each(row.asked.reads),
-            each(row.asked.writes),
-            calls(&row.asked),
-        );
-    }
-
-    text.push('\n');
+fn unchanged(rows: &[Unchanged]) -> String {
+    let columns = [
+        "one reconciliation of an unchanged load balancer",
+        "by",
+        "reads:",
+        "writes:",
+        "calls of all reconciliations",
+    ];
+    let row = |row: &Unchanged| {
+        let each = |calls: usize| number(count(calls) / count(row.reconciliations));
+        [
+            row.kind.name().to_owned(),
+            row.candidate.name().to_owned(),
+            each(row.calls.reads()),
+            each(row.calls.writes()),
+            row.calls.list(),
+        ]
+    };
+    table(columns, rows.iter().map(row))
 }
 
-fn restarts(text: &mut String, rows: &[Restart]) {
-    if rows.is_empty() {
-        return;
-    }
-
-    text.push_str(
-        "| start beside load balancers | by | seconds to the last call | AWS calls | Outrigger ÷ this | reads | writes | processor s | peak MiB | calls |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
-    );
-
-    let total = |row: &Restart| row.asked.reads + row.asked.writes;
-    let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger).map(total);
-    for row in rows {
-        let others = ours.filter(|_| row.candidate != Candidate::Outrigger);
-        let share = others.map(|ours| number(Some(ratio(ours, total(row)))));
-        let _ = writeln!(
-            text,
-            "| {} classic, {} network | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            row.classic,
-            row.network,
-            row.candidate.name(),
-            number(Some(row.last.as_secs_f64())),
-            total(row),
-            share.unwrap_or_default(),
-            row.asked.reads,
-            row.asked.writes,
-            number(Some(row.usage.processor.as_secs_f64())),
-            number(Some(mebibytes(row.usage.peak))),
-            calls(&row.asked),
-        );
-    }
-
-    text.push('\n');
+fn restarts(rows: &[Restart]) -> String {
+    let columns = [
+        "start beside load balancers",
+        "by",
+        "seconds to the last call:",
+        "AWS calls:",
+        "Outrigger ÷ this:",
+        "reads:",
+        "writes:",
+        "processor s:",
+        "peak MiB:",
+        "calls",
+    ];
+    let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger);
+    let row = |row: &Restart| {
+        let other = ours.filter(|_| row.candidate != Candidate::Outrigger);
+        let ratio = other.map(|ours| number(count(ours.calls.total()) / count(row.calls.total())));
+        [
+            format!("{} classic, {} network", row.classic, row.network),
+            row.candidate.name().to_owned(),
+            number(row.last.as_secs_f64()),
+            row.calls.total().to_string(),
+            ratio.unwrap_or_default(),
+            row.calls.reads().to_string(),
+            row.calls.writes().to_string(),
+            number(row.usage.processor.as_secs_f64()),
+            number(mebibytes(row.usage.peak)),
+            row.calls.list(),
+        ]
+    };
+    table(columns, rows.iter().map(row))
 }
 
-fn bursts(text: &mut String, rows: &[Burst]) {
-    if rows.is_empty() {
-        return;
-    }
-
-    text.push_str(
-        "| new Services, classic | by | seconds to the last address | AWS calls | reads | writes | throttled |\n\
-         |---:|---|---:|---:|---:|---:|---:|\n",
-    );
-
-    for row in rows {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} |",
-            row.services,
-            row.candidate.name(),
-            number(Some(row.last.as_secs_f64())),
-            row.asked.reads + row.asked.writes,
-            row.asked.reads,
-            row.asked.writes,
-            row.asked.throttled,
-        );
-    }
-
-    text.push('\n');
-}
-
-fn calls(asked: &Asked) -> String {
-    let each = asked
-        .by_action
-        .iter()
-        .map(|(action, count)| format!("{count} {action}"));
-    each.collect::<Vec<_>>().join(", ")
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn ratio(part: usize, of: usize) -> f64 {
-    part as f64 / of as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a process has less than 2^52 KiB")]
-fn mebibytes(kibibytes: u64) -> f64 {
-    kibibytes as f64 / KIB_IN_MIB
+fn bursts(rows: &[Burst]) -> String {
+    let columns = [
+        "new Services, classic:",
+        "by",
+        "seconds to the last address:",
+        "AWS calls:",
+        "reads:",
+        "writes:",
+        "throttled:",
+    ];
+    let row = |row: &Burst| {
+        [
+            row.services.to_string(),
+            row.candidate.name().to_owned(),
+            number(row.last.as_secs_f64()),
+            row.calls.total().to_string(),
+            row.calls.reads().to_string(),
+            row.calls.writes().to_string(),
+            row.calls.throttled.to_string(),
+        ]
+    };
+    table(columns, rows.iter().map(row))
 }
 
 #[cfg(test)]
@@ -136,26 +104,30 @@ mod tests {
 
     use super::services;
     use crate::manager::candidate::Candidate;
-    use crate::services::environment::{Asked, Kind};
-    use crate::services::result::{Burst, Restart, Results, Unchanged};
+    use crate::manager::result::AwsCalls;
+    use crate::services::environment::Kind;
+    use crate::services::measure::{Burst, Restart, Results, Unchanged};
     use crate::usage::Usage;
 
-    fn asked(reads: usize, writes: usize) -> Asked {
-        Asked {
-            by_action: [("DescribeTags".to_owned(), reads)].into(),
-            reads,
-            writes,
+    fn calls(reads: usize, writes: usize) -> AwsCalls {
+        let by_action = [("DescribeTags", reads), ("AddTags", writes)].into_iter();
+        AwsCalls {
+            by_action: by_action
+                .filter(|(_, count)| *count > 0)
+                .map(|(action, count)| (action.to_owned(), count))
+                .collect(),
             throttled: 3,
         }
     }
 
-    fn results() -> Results {
+    #[test]
+    fn calls_are_divided_by_reconciliations_and_compared_with_ours() {
         let restart = |candidate, reads| Restart {
             candidate,
             classic: 400,
             network: 100,
             last: Duration::from_secs(20),
-            asked: asked(reads, 0),
+            calls: calls(reads, 0),
             usage: Usage {
                 resident: 1024,
                 peak: 2048,
@@ -163,27 +135,23 @@ mod tests {
                 processor: Duration::from_secs(1),
             },
         };
-        Results {
+        let results = Results {
             unchanged: vec![Unchanged {
                 candidate: Candidate::Outrigger,
                 kind: Kind::Classic,
-                looks: 5,
-                asked: asked(15, 0),
+                reconciliations: 5,
+                calls: calls(15, 0),
             }],
             restarts: vec![restart(Candidate::Outrigger, 500), restart(Candidate::Incumbent, 5000)],
             bursts: vec![Burst {
                 candidate: Candidate::Tuned,
                 services: 30,
                 last: Duration::from_secs(100),
-                asked: asked(100, 50),
+                calls: calls(100, 50),
             }],
             failures: vec!["all is lost".to_owned()],
-        }
-    }
-
-    #[test]
-    fn looks_are_told_each_and_calls_beside_ours() {
-        let text = services(&results(), "a machine.");
+        };
+        let text = services(&results, "a machine.");
         for line in [
             "| classic | Outrigger | 3.00 | 0 | 15 DescribeTags |",
             "| 400 classic, 100 network | incumbent | 20.0 | 5000 | 0.100 | 5000 | 0 | 1.00 | 2.00 | 5000 DescribeTags |",
@@ -191,17 +159,6 @@ mod tests {
             "FAILED: all is lost",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
-        }
-    }
-
-    #[test]
-    fn all_rows_have_the_cells_of_their_table() {
-        let text = services(&results(), "");
-        let mut cells = None;
-        for line in text.lines() {
-            let count = line.matches('|').count();
-            assert!(count == 0 || cells.is_none_or(|cells| cells == count), "{line}");
-            cells = (count > 0).then_some(count);
         }
     }
 }

@@ -1,30 +1,25 @@
-//! Which scenarios, in which order.
-
-use std::path::Path;
+//! The scenarios of a run, in their order.
 
 use anyhow::{Context, Result};
 use futures::future::join_all;
 
 use super::environment::{Environment, Kind};
-use super::result::Results;
-use super::{burst, restart, unchanged};
-use crate::manager::candidate::{Candidate, Programs};
-use outrigger_cluster_harness::tools::Tools;
+use super::measure::{self, Burst, Restart, Results, Unchanged, WITHOUT_NODE_RULES};
+use crate::manager::candidate::Candidate;
+use crate::manager::scenarios::Bench;
 
-/// What is wanted of a run.
+/// The scenarios of a run, and their sizes.
 #[derive(Debug, Clone)]
 pub struct Extent {
-    /// Whether looks without effect are measured.
+    /// Whether reconciliations of unchanged load balancers are measured.
     pub unchanged: bool,
-    /// Services with a classic load balancer at the restart; 0 leaves it out.
+    /// Services with a classic load balancer at the restart. Without any Service there is no restart.
     pub classic: usize,
     /// Services with a network load balancer at the restart.
     pub network: usize,
-    /// New Services at AWS's rates; 0 leaves them out.
+    /// New Services, with AWS's limits; 0 leaves them out.
     pub new: usize,
-    /// The kinds of load balancers that take part.
     pub kinds: Vec<Kind>,
-    /// Who takes part.
     pub candidates: Vec<Candidate>,
 }
 
@@ -58,106 +53,80 @@ impl Extent {
     }
 }
 
-pub struct Bench<'a, P: Fn(&str)> {
-    /// Where the real components are.
-    pub tools: &'a Tools,
-    /// The folder of the run: logs.
-    pub folder: &'a Path,
-    /// The range of the clusters' Services, in 127/8.
-    pub range: &'a str,
-    /// The candidates.
-    pub programs: Programs,
-    /// Says what happens.
-    pub progress: P,
-}
-
-impl<P: Fn(&str)> Bench<'_, P> {
-    /// Measures everything that is wanted. A scenario that fails is told in the results, and the others go on.
-    pub async fn run(&self, extent: &Extent) -> Results {
+impl Bench<'_> {
+    /// Runs all scenarios of `extent`. The error of one is in the results, and the others run.
+    pub async fn services(&self, extent: &Extent) -> Results {
         let mut results = Results::default();
+        let failures = &mut results.failures;
         if extent.unchanged {
-            (self.progress)("looks without effect, all at the same time: only calls are counted");
-            let one = |who: &Candidate| self.unchanged(*who, &extent.kinds);
-            for looks in join_all(extent.candidates.iter().map(one)).await {
-                self.take(looks, &mut results.failures, |looks| results.unchanged.extend(looks));
+            (self.progress)("unchanged load balancers, all candidates at the same time: only calls are counted");
+            let one = |candidate: &Candidate| self.unchanged(*candidate, &extent.kinds);
+            for measured in join_all(extent.candidates.iter().map(one)).await {
+                results
+                    .unchanged
+                    .extend(self.keep(measured, failures).into_iter().flatten());
             }
         }
 
         if extent.classic + extent.network > 0 {
-            let title = format!(
-                "{} classic and {} network load balancers",
-                extent.classic, extent.network
-            );
-            let restarts = self.restarts(extent, &mut results).await.context(title);
-            self.take(restarts, &mut results.failures, |()| {});
+            let restarts = self.restarts(extent, &mut results.restarts).await;
+            self.keep(restarts, failures);
         }
 
         if extent.new > 0 {
+            let new = extent.new;
             (self.progress)(&format!(
-                "{} new Services, all at the same time: AWS's rates are what takes long",
-                extent.new
+                "{new} new Services, all candidates at the same time: AWS's limits take long"
             ));
-
-            let one = |who: &Candidate| self.burst(*who, extent.new);
-            for burst in join_all(extent.candidates.iter().map(one)).await {
-                self.take(burst, &mut results.failures, |burst| results.bursts.push(burst));
+            let one = |candidate: &Candidate| self.burst(*candidate, new);
+            for measured in join_all(extent.candidates.iter().map(one)).await {
+                results.bursts.extend(self.keep(measured, failures));
             }
         }
 
         results
     }
 
-    fn take<T>(&self, measured: Result<T>, failures: &mut Vec<String>, keep: impl FnOnce(T)) {
-        match measured {
-            Ok(measured) => keep(measured),
-            Err(error) => {
-                (self.progress)(&format!("  {error:#}"));
-                failures.push(format!("{error:#}"));
-            }
-        }
-    }
-
-    async fn unchanged(&self, candidate: Candidate, kinds: &[Kind]) -> Result<Vec<super::result::Unchanged>> {
-        let title = || format!("looks without effect, {}", candidate.name());
-        let environment = self.environment("").await.with_context(title)?;
-        unchanged::measure(&environment, &self.programs, candidate, kinds)
+    async fn unchanged(&self, candidate: Candidate, kinds: &[Kind]) -> Result<Vec<Unchanged>> {
+        let measured = async {
+            let environment = self.environment("").await?;
+            measure::unchanged(&environment, &self.programs, candidate, kinds).await
+        };
+        measured
             .await
-            .with_context(title)
+            .with_context(|| format!("unchanged load balancers, {}", candidate.name()))
     }
 
-    async fn restarts(&self, extent: &Extent, results: &mut Results) -> Result<()> {
+    async fn restarts(&self, extent: &Extent, restarts: &mut Vec<Restart>) -> Result<()> {
         let (classic, network) = (extent.classic, extent.network);
-        (self.progress)(&format!(
-            "making {classic} classic and {network} network load balancers"
-        ));
+        let title = format!("{classic} classic and {network} network load balancers");
+        (self.progress)(&format!("creating {title}"));
 
-        let environment = self.environment(restart::CONFIG).await?;
-        restart::prepare(&environment, &self.programs, classic, network).await?;
+        let environment = self.environment(WITHOUT_NODE_RULES).await?;
+        let prepared = measure::prepare(&environment, &self.programs, classic, network).await;
+        prepared.with_context(|| title.clone())?;
         for candidate in &extent.candidates {
             (self.progress)(&format!("a start beside them, {}", candidate.name()));
-            let measured = restart::measure(&environment, &self.programs, *candidate, classic, network).await;
-            let measured = measured.with_context(|| format!("a start, {}", candidate.name()))?;
+            let measured = measure::restart(&environment, &self.programs, *candidate, classic, network).await;
+            let measured = measured.with_context(|| format!("{title}: a start, {}", candidate.name()))?;
             (self.progress)(&format!("  {:.1} s", measured.last.as_secs_f64()));
-            results.restarts.push(measured);
+            restarts.push(measured);
         }
 
         Ok(())
     }
 
-    async fn burst(&self, candidate: Candidate, services: usize) -> Result<super::result::Burst> {
-        let title = || format!("{services} new Services, {}", candidate.name());
-        let environment = self.environment("").await.with_context(title)?;
-        burst::measure(&environment, &self.programs, candidate, services)
+    async fn burst(&self, candidate: Candidate, services: usize) -> Result<Burst> {
+        let measured = async {
+            let environment = self.environment("").await?;
+            measure::burst(&environment, &self.programs, candidate, services).await
+        };
+        measured
             .await
-            .with_context(title)
+            .with_context(|| format!("{services} new Services, {}", candidate.name()))
     }
 
-    /// Everything fresh, in a folder of its own.
     async fn environment(&self, config: &str) -> Result<Environment> {
-        let folder = tempfile::Builder::new()
-            .prefix("services-")
-            .tempdir_in(self.folder)?
-            .keep();
-        Environment::build(self.tools, &folder, self.range, config).await
+        Environment::build(self.tools, &self.new_folder()?, self.range, config).await
     }
 }

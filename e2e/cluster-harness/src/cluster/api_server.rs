@@ -18,6 +18,10 @@ use super::files::{folder, write};
 use super::free_ports::with_free_ports;
 use super::kubeconfig::kubeconfig;
 
+/// Collects garbage when the heap has grown to five times its size, instead of twice. A start takes 2.3 instead of 2.8 CPU
+/// seconds, and 120 MB more (<https://go.dev/doc/gc-guide#GOGC>).
+const GARBAGE_COLLECTION: &str = "400";
+
 /// Which Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -103,7 +107,9 @@ impl ApiServer {
         let (launch, process, url) = with_free_ports(|| async {
             let port = free_port()?;
             let url = format!("https://127.0.0.1:{port}");
-            let launch = Launch::new("kube-apiserver", &program).arguments(arguments(&home, etcd.url(), port, options));
+            let launch = Launch::new("kube-apiserver", &program)
+                .arguments(arguments(&home, etcd.url(), port, options))
+                .environment("GOGC", GARBAGE_COLLECTION);
             let process = Process::start(&launch, &home)?;
             admin.wait_ready(&process, &options.name, &url, &authority).await?;
             Ok((launch, process, url))

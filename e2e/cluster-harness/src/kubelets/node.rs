@@ -295,5 +295,7 @@ mod tests {
     #[test]
     fn micro_times_have_six_digits() {
         assert_eq!(micro_time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+        let at = "2024-02-03T04:05:06.012345678Z".parse().expect("a time");
+        assert_eq!(micro_time(at), "2024-02-03T04:05:06.012345Z");
     }
 }

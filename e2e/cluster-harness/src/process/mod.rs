@@ -65,6 +65,16 @@ pub enum ProcessError {
         /// The end of its log.
         log: Box<LogEnd>,
     },
+    /// The child ended without being stopped.
+    #[error("{name}: ended with {status}; {log}")]
+    Ended {
+        /// The child's name in this run.
+        name: String,
+        /// Its exit status.
+        status: String,
+        /// The end of its log.
+        log: Box<LogEnd>,
+    },
     /// The child lives but was not ready in time.
     #[error("{name}: no {what} within {seconds:.1} s (last answer: {reason}); {log}")]
     NotReady {
@@ -312,6 +322,18 @@ impl Process {
     /// How it ended, or `None` while it runs.
     pub fn exit(&self) -> Option<Exit> {
         self.exit.borrow().clone()
+    }
+
+    /// # Errors
+    /// [`ProcessError::Ended`] when it has ended.
+    pub fn ensure_running(&self) -> Result<(), ProcessError> {
+        self.exit().map_or(Ok(()), |exit| {
+            Err(ProcessError::Ended {
+                name: self.name.clone(),
+                status: exit.describe(),
+                log: self.log_end(),
+            })
+        })
     }
 
     /// Waits until it has ended.

@@ -1,4 +1,4 @@
-//! What AWS has. The names of the fields are EC2's.
+//! The AWS resources of a case. The names of the fields are EC2's.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use outrigger_aws_sim::LOCAL_ZONE;
 
 /// The ID of the cases' cluster.
 pub const CLUSTER_ID: &str = "parity";
-/// The cluster's VPC.
 pub const VPC_ID: &str = "vpc-00000000000000001";
 /// A subnet of it.
 pub const SUBNET_ID: &str = "subnet-00000000000000001";
@@ -20,7 +19,6 @@ pub const ZONES: [(&str, &str, &str); 4] = [
     (LOCAL_ZONE, "use1-bos1-az1", "local-zone"),
 ];
 
-/// What the account has, and how calls fail.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Account {
@@ -29,16 +27,15 @@ pub struct Account {
     /// Network nodes of instances that have a topology, outermost first, by instance ID.
     #[serde(default)]
     pub topology: BTreeMap<String, Vec<String>>,
-    /// Interfaces that belong to no instance: those of Fargate.
+    /// Interfaces without an instance: those of Fargate.
     #[serde(default)]
     pub network_interfaces: Vec<NetworkInterface>,
-    /// Calls that fail.
     #[serde(default)]
     pub faults: Vec<Fault>,
 }
 
 impl Account {
-    /// Adds what another account has. Faults are not added: they are for all.
+    /// Adds the resources of another account. Faults are the same in all accounts of a group.
     pub fn merge(&mut self, other: &Self) {
         self.instances.extend(other.instances.iter().cloned());
         self.topology.extend(other.topology.clone());
@@ -46,27 +43,23 @@ impl Account {
     }
 }
 
-/// An instance as DescribeInstances tells it. `null` leaves an element out of the answer.
+/// An instance of DescribeInstances. `null` omits an element of the answer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Instance {
     pub instance_id: String,
-    /// Name of the state.
     #[serde(default = "running")]
     pub state: Option<String>,
-    /// Private DNS name; terminated instances have an empty one.
+    /// Empty for terminated instances.
     #[serde(default)]
     pub private_dns_name: String,
     /// Primary private address.
     pub private_ip_address: Option<String>,
-    /// Public address.
     pub public_ip_address: Option<String>,
-    /// Public DNS name.
     #[serde(default)]
     pub public_dns_name: String,
     #[serde(default = "m5_large")]
     pub instance_type: Option<String>,
-    /// Zone of its placement.
     #[serde(default = "first_zone")]
     pub availability_zone: Option<String>,
     #[serde(default = "cluster_vpc")]
@@ -78,7 +71,7 @@ pub struct Instance {
     pub network_interfaces: Option<Vec<AttachedInterface>>,
 }
 
-/// An interface as DescribeInstances tells it.
+/// An interface of DescribeInstances.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AttachedInterface {
@@ -90,29 +83,25 @@ pub struct AttachedInterface {
     /// Private IPv4 addresses, the primary one first.
     #[serde(default)]
     pub private_ip_addresses: Vec<String>,
-    /// IPv6 addresses.
     #[serde(default)]
     pub ipv6_addresses: Vec<String>,
 }
 
-/// An interface as DescribeNetworkInterfaces tells it.
+/// An interface of DescribeNetworkInterfaces.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NetworkInterface {
     pub network_interface_id: String,
     /// Primary private address.
     pub private_ip_address: String,
-    /// Private DNS name.
     #[serde(default)]
     pub private_dns_name: String,
-    /// IPv6 addresses.
     #[serde(default)]
     pub ipv6_addresses: Vec<String>,
     #[serde(default = "first_zone")]
     pub availability_zone: Option<String>,
     #[serde(default = "cluster_vpc")]
     pub vpc_id: String,
-    /// Status of the attachment.
     #[serde(default = "attached")]
     pub attachment_status: String,
 }
@@ -123,17 +112,13 @@ pub struct NetworkInterface {
 pub struct Fault {
     /// The action, or `*` for all.
     pub action: String,
-    /// HTTP status.
     pub status: u16,
-    /// AWS's error code.
     pub code: String,
-    /// AWS's message.
     #[serde(default)]
     pub message: String,
 }
 
 impl Fault {
-    /// Whether it concerns this action.
     pub fn hits(&self, action: &str) -> bool {
         self.action == "*" || self.action == action
     }

@@ -1,4 +1,4 @@
-//! From a call to its answer. Pure.
+//! Answers to calls. Pure.
 
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
@@ -6,7 +6,7 @@ use outrigger_aws_sim::xml::Element;
 use super::account::{Account, ZONES};
 use super::{instances, network};
 
-/// One ID for all answers, so that messages which quote it are the same in every run.
+/// One ID for all answers, so that messages with it are the same in every run.
 pub(super) const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";
 /// The namespace of EC2's answers.
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
@@ -28,16 +28,15 @@ impl Refusal {
         }
     }
 
-    /// Whether this server does not know the action, which is the harness's fault and not the caller's.
+    /// An action without a script is a fault of the harness, not of the caller.
     pub(super) fn is_unknown_action(&self) -> bool {
         self.code == "InvalidAction"
     }
 }
 
-/// What EC2 answers: the children of the response's root element, `requestId` left out.
+/// An answer of EC2: the children of the response's root element, `requestId` left out.
 pub(super) type Answered = Result<Vec<Element>, Refusal>;
 
-/// Answers a call.
 pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusal> {
     if let Some(fault) = account.faults.iter().find(|fault| fault.hits(&query.action)) {
         return Err(Refusal {
@@ -68,7 +67,7 @@ pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusa
     Ok(response)
 }
 
-/// EC2 refuses names of filters that it does not know, whatever there is to find.
+/// EC2 refuses unknown names of filters.
 pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Result<(), Refusal> {
     let unknown = filters
         .iter()
@@ -81,7 +80,8 @@ pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Resu
     })
 }
 
-/// EC2 takes at most 200 values for a filter.
+/// EC2 accepts at most 200 values for a filter
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html>).
 fn check_filters(query: &Query) -> Result<(), Refusal> {
     let filters = query.parameters.filters();
     match filters.iter().find(|(_, values)| values.len() > 200) {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_that_is_not_scripted_is_told_apart_from_what_ec2_refuses() {
+    fn an_unknown_action_is_not_a_refusal_of_ec2() {
         let account = Account::default();
         assert!(
             ask(&account, "Action=CreateTags")

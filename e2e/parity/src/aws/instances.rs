@@ -6,7 +6,7 @@ use outrigger_aws_sim::xml::Element;
 use super::account::{Account, AttachedInterface, Instance, SUBNET_ID};
 use super::answer::{Answered, Refusal, check_names, item, optional};
 
-/// Longest page, below what callers ask for: so every caller has to follow the pages.
+/// The longest page, below the requested sizes, so that every caller must follow the pages.
 const PAGE: usize = 25;
 
 /// Names of filters that are scripted, besides `tag:KEY`.
@@ -33,18 +33,18 @@ pub(super) fn describe(account: &Account, query: &Query) -> Answered {
     let filters = query.parameters.filters();
     check_names(&filters, &FILTERS)?;
 
-    let asked = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
+    let requested = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
     let found: Vec<&Instance> = account
         .instances
         .iter()
-        .filter(asked)
+        .filter(requested)
         .filter(|instance| matches(instance, &filters))
         .collect();
 
     page(&query.parameters, &found)
 }
 
-/// EC2 fails the call as a whole when one ID is none or does not exist, and looks at the form of all of them first.
+/// EC2 fails the whole call if one ID is malformed or does not exist. It checks the form of all IDs first.
 fn check_ids(account: &Account, ids: &[&str]) -> Result<(), Refusal> {
     let quoted = |ids: &[&str]| ids.join(", ");
     let malformed: Vec<&str> = ids.iter().copied().filter(|id| !is_id(id)).collect();
@@ -96,7 +96,7 @@ fn matches(instance: &Instance, filters: &[(&str, Vec<&str>)]) -> bool {
     })
 }
 
-/// Only calls with `MaxResults` or a token are paged. A token tells how many were sent before.
+/// Only calls with `MaxResults` or a token have pages. A token is the number of instances on earlier pages.
 fn page(parameters: &Parameters, found: &[&Instance]) -> Answered {
     let number = |name: &str| parameters.get(name).map(str::parse::<usize>);
     let invalid = |name: &str| {
@@ -141,7 +141,7 @@ fn element(instance: &Instance) -> Element {
         Element::text("dnsName", &instance.public_dns_name),
         Element::text("subnetId", SUBNET_ID),
         Element::text("vpcId", &instance.vpc_id),
-        // Long before any Node was made.
+        // Long before the creation of any Node.
         Element::text("launchTime", "2020-01-01T00:00:00.000Z"),
     ]);
 
@@ -178,7 +178,6 @@ fn element(instance: &Instance) -> Element {
     element
 }
 
-/// The numbers of the states.
 fn code_of(state: &str) -> u8 {
     match state {
         "pending" => 0,
@@ -232,7 +231,7 @@ fn interface(from: &AttachedInterface) -> Element {
     element
 }
 
-/// DescribeInstanceTopology: instances without a topology are left out of the answer.
+/// DescribeInstanceTopology: the answer omits instances without a topology.
 pub(super) fn topology(account: &Account, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
     if ids.len() > 100 {
@@ -245,8 +244,8 @@ pub(super) fn topology(account: &Account, query: &Query) -> Answered {
     check_ids(account, &ids)?;
 
     let with_topology = account.instances.iter().filter_map(|instance| {
-        let asked = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
-        let nodes = account.topology.get(&instance.instance_id).filter(|_| asked)?;
+        let requested = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
+        let nodes = account.topology.get(&instance.instance_id).filter(|_| requested)?;
         let nodes = nodes.iter().map(|node| Element::text("item", node));
         let mut element = item([
             Element::text("instanceId", &instance.instance_id),
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topology_is_told_where_there_is_one() {
+    fn only_instances_with_a_topology_are_in_the_answer() {
         let answer = ask("Action=DescribeInstanceTopology&InstanceId.1=i-00000001&InstanceId.2=i-00000002");
         let answer = answer.expect("answered");
         assert_eq!(answer.items("instanceSet").len(), 1);

@@ -1,7 +1,8 @@
-//! A scripted EC2: the reads that node controllers make, answered as EC2 answers them, from what the cases say.
+//! A scripted EC2 with the reads of the node controllers. Its answers are in EC2's format, from the resources of the
+//! cases.
 //!
-//! moto serves elsewhere in this harness. Here it does not: an instance without a state, an interface without an
-//! attachment, two instances of one name, a zone that is not listed or a host name that is empty cannot be had from it.
+//! moto cannot simulate some cases: an instance without a state, an interface without an attachment, two instances of
+//! one name, a zone that is not listed, an empty host name.
 
 mod account;
 mod answer;

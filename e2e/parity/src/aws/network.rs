@@ -1,4 +1,4 @@
-//! DescribeNetworkInterfaces, which finds the interfaces of Fargate. Pure.
+//! DescribeNetworkInterfaces, for the interfaces of Fargate. Pure.
 
 use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;

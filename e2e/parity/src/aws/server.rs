@@ -35,10 +35,10 @@ struct Shared {
 }
 
 impl ScriptedEc2 {
-    /// Listens and answers from `account` what the policy allows; without one, everything.
+    /// Listens and answers from `account` the calls that the policy allows; without a policy, all calls.
     ///
     /// # Errors
-    /// When no port of loopback can be had.
+    /// Without a free port.
     pub async fn start(account: Account, policy: Option<Arc<Policy>>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the scripted EC2")?;
         let url = format!("http://{}", listener.local_addr().context("the scripted EC2")?);
@@ -61,7 +61,7 @@ impl ScriptedEc2 {
         &self.url
     }
 
-    /// Actions that were asked for and that it does not know. An outcome that rests on one proves nothing.
+    /// Requested actions that it does not know. An outcome that depends on one proves nothing.
     pub fn unknown(&self) -> BTreeSet<String> {
         let unknown = self.shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         unknown.clone()

@@ -1,5 +1,5 @@
-//! What AWS has of load balancers, target groups and security groups, in words. Read through the proxy's gaps, and not
-//! recorded there.
+//! The load balancers, target groups and security groups of AWS as text. The reads use the proxy, which fills moto's
+//! gaps and does not log them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,17 @@ use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_aws_sim::{Proxy, Service};
 
-/// Load balancers in an answer; more than a case has.
+/// More load balancers than a case has.
 const PAGE: (&str, &str) = ("PageSize", "400");
 
-/// How often a reading is begun again, and when.
 const TRIES: usize = 5;
-const BETWEEN_TRIES: Duration = Duration::from_millis(200);
-/// Fields whose order means something.
+const BACKOFF: Duration = Duration::from_millis(200);
+/// Fields with a meaningful order.
 const ORDERED: [&str; 4] = ["securityGroups", "subnetMappings", "actions", "certificates"];
 
 type Fields = BTreeMap<String, Value>;
 
-/// Reads everything, and learns the names of what is new. What goes away meanwhile makes it begin again.
+/// Reads everything, and learns the names of new resources. If one is deleted meanwhile, it reads everything again.
 ///
 /// # Errors
 /// When AWS refuses a call.
@@ -34,7 +33,7 @@ pub async fn read(proxy: &Proxy, names: &mut Names) -> Result<Account> {
         if let Ok(account) = read_once(proxy, names).await {
             return Ok(account);
         }
-        tokio::time::sleep(BETWEEN_TRIES).await;
+        tokio::time::sleep(BACKOFF).await;
     }
     read_once(proxy, names).await
 }
@@ -53,14 +52,14 @@ async fn read_once(proxy: &Proxy, names: &mut Names) -> Result<Account> {
             let value = in_order(&field, names.name(&value));
             (field, value)
         };
-        let fields = fields.into_iter().filter(|(_, value)| !says_nothing(value)).map(named);
+        let fields = fields.into_iter().filter(|(_, value)| !is_empty(value)).map(named);
         (names.named(&object), fields.collect())
     });
 
     Ok(named.collect())
 }
 
-/// Lists are sorted by name, but for those whose order means something.
+/// Sorts lists without a meaningful order.
 fn in_order(field: &str, value: Value) -> Value {
     match value {
         Value::Array(mut items) if !ORDERED.contains(&field) => {
@@ -71,18 +70,17 @@ fn in_order(field: &str, value: Value) -> Value {
     }
 }
 
-/// The same without a tag.
 pub(super) fn without_tag(mut account: Account, key: &str) -> Account {
     for fields in account.values_mut() {
         if let Some(Value::Object(tags)) = fields.get_mut("tags") {
             tags.remove(key);
         }
-        fields.retain(|_, value| !says_nothing(value));
+        fields.retain(|_, value| !is_empty(value));
     }
     account
 }
 
-/// What is in `account` and was not, or not so, in `before`. Objects that are gone say so.
+/// New and changed objects since `before`. Deleted objects have a field `gone`.
 pub(super) fn besides(account: Account, before: &Account) -> Account {
     let gone = before.keys().filter(|object| !account.contains_key(*object));
     let gone: Vec<_> = gone
@@ -101,7 +99,7 @@ impl Reader<'_> {
     async fn ask(&self, service: &Service, action: &str, parameters: &[(&str, &str)]) -> Result<Element> {
         let parameters: Parameters = parameters.iter().copied().collect();
         let answer = self.0.ask(service, action, parameters).await;
-        answer.with_context(|| format!("reading what AWS has: {action}"))
+        answer.with_context(|| format!("reading the AWS resources: {action}"))
     }
 
     async fn groups(&self, names: &mut Names, account: &mut Account) -> Result<()> {
@@ -149,7 +147,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The tags of all ARNs that are asked for here; target groups want theirs too.
+    /// Returns the tags of all ARNs, also those of target groups.
     async fn network(&self, names: &mut Names, account: &mut Account) -> Result<BTreeMap<String, Value>> {
         let v2 = &Service::ElbV2;
         let balancers = self.ask(v2, "DescribeLoadBalancers", &[PAGE]).await?;
@@ -348,14 +346,14 @@ fn group_check(item: &Element) -> String {
     )
 }
 
-/// The two that an annotation can set.
+/// The attributes that an annotation can set.
 fn own_attributes(answer: &Element) -> BTreeMap<String, String> {
     let mut all = pairs(answer.items("Attributes"), "Key", "Value");
     all.retain(|key, _| key.starts_with("preserve_client_ip") || key.starts_with("proxy_protocol_v2"));
     all
 }
 
-/// One line for each source of each rule, doubles included.
+/// One line for each source of each rule, with duplicates.
 fn ingress(group: &Element) -> Vec<String> {
     let mut lines = Vec::new();
     for permission in list(group, "ipPermissions") {
@@ -374,7 +372,7 @@ fn ingress(group: &Element) -> Vec<String> {
     sorted(lines)
 }
 
-/// Leaves below an element by their path.
+/// The leaves of an element by their paths.
 fn flat(element: Option<&Element>) -> BTreeMap<String, String> {
     fn walk(element: &Element, path: &str, out: &mut BTreeMap<String, String>) {
         for child in &element.children {
@@ -404,12 +402,12 @@ fn flat(element: Option<&Element>) -> BTreeMap<String, String> {
 
 fn fields(value: Value) -> Fields {
     match value {
-        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !says_nothing(value)).collect(),
+        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !is_empty(value)).collect(),
         other => Fields::from([("value".to_owned(), other)]),
     }
 }
 
-fn says_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),

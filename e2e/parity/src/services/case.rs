@@ -1,56 +1,53 @@
-//! A recorded case: a Service, the part of AWS that it names, what happens to it, and what the incumbent made of that.
+//! A recorded case: a Service, the AWS resources that it names, its steps, and the results of the incumbent.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::case::{files, input_of};
+use crate::case::read;
 
 /// One file of the folder.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Case {
-    /// The file's name without its ending, which is the Service's name too where the manifest has none.
+    /// The file's name without its ending. It is the Service's name too if the manifest has none.
     #[serde(skip)]
     pub name: String,
-    /// What it is about, in a sentence.
+    /// A sentence.
     pub about: String,
-    /// Keys of the cloud config's section `Global` that are not the harness's own.
+    /// Further keys of the cloud config's section `Global`.
     #[serde(default)]
     pub config: BTreeMap<String, String>,
-    /// What AWS has besides what all cases have.
     #[serde(default)]
     pub aws: Aws,
-    /// How the Nodes are before the Service is made.
+    /// Changes of Nodes before the Service is created.
     #[serde(default)]
     pub nodes: Nodes,
-    /// The Service: `metadata` and `spec`. `<NAME>` stands for the ID of what is called so.
+    /// `metadata` and `spec`. `<NAME>` is replaced by an ID, see [`super::names`].
     pub service: Value,
-    /// What happens.
     #[serde(default = "Step::usual")]
     pub steps: Vec<Step>,
-    /// Where we differ from the record, each with its row in `docs/parity.md`.
+    /// The differences from the record, each with its row in `docs/parity.md`.
     #[serde(default)]
     pub differs: Vec<Difference>,
-    /// What the incumbent made of each step.
+    /// The result of the incumbent after each step.
     pub recorded: Option<Vec<Outcome>>,
 }
 
 impl Case {
     /// The labels of all steps in order.
     pub fn labels(&self) -> Vec<String> {
-        let numbered = self.steps.iter().enumerate();
+        let numbered = self.steps.iter().zip(1..);
         numbered
-            .map(|(index, step)| format!("{} {}", index + 1, step.action))
+            .map(|(step, number)| format!("{number} {}", step.action))
             .collect()
     }
 
-    /// The Service to create.
     pub fn manifest(&self) -> Value {
         let mut manifest = self.service.clone();
         let metadata = &mut manifest["metadata"];
@@ -66,20 +63,19 @@ impl Case {
     }
 }
 
-/// What AWS has besides what all cases have.
+/// Further AWS resources, beside those of all cases.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Aws {
-    /// Subnets of the VPC. Of those in one zone, the first has the smallest ID.
+    /// The first in each zone has the smallest ID.
     #[serde(default)]
     pub subnets: Vec<Subnet>,
-    /// Security groups of the VPC.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// Elastic IP addresses, by name.
+    /// Names of elastic IP addresses.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Tags that are set (or, with `null`, taken away) for the time of the case, by name of the resource.
+    /// Tags that are set or, with `null`, deleted during the case, by name of the resource.
     #[serde(default)]
     pub tags: BTreeMap<String, BTreeMap<String, Option<String>>>,
     /// Calls that prepare the case.
@@ -90,16 +86,14 @@ pub struct Aws {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Subnet {
-    /// Names it in the case.
     pub name: String,
-    /// Its availability zone.
     pub zone: String,
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// With a route table of its own, without a route to the internet. The VPC's main table has one.
+    /// With its own route table, without a route to the internet. The VPC's main table has one.
     #[serde(default)]
     pub private: bool,
-    /// With a route table of its own that has a route to the internet.
+    /// With its own route table, with a route to the internet.
     #[serde(default)]
     pub public: bool,
 }
@@ -113,27 +107,25 @@ pub struct Group {
     pub tags: BTreeMap<String, String>,
 }
 
-/// A call that somebody else makes by hand.
+/// A manual call of a person.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AwsCall {
     /// `ec2`, `elb` or `elbv2`.
     pub service: String,
     pub action: String,
-    /// Its parameters as on the wire.
+    /// As in the request.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What happens to Nodes, by name: `node-1` to `node-6` are there, `node-7` can be added, and so can Nodes that are no
-/// instance: `bare-…` has no provider ID, `fargate-…` runs on Fargate, `foreign-…` in another cloud.
+/// Changes of Nodes. `node-1` to `node-6` exist. `node-7` can be added, and Nodes without an instance: `bare-…` has no
+/// provider ID, `fargate-…` is on Fargate, `foreign-…` is in another cloud.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Nodes {
-    /// Nodes that come.
     #[serde(default)]
     pub add: Vec<String>,
-    /// Nodes that go.
     #[serde(default)]
     pub remove: Vec<String>,
     /// JSON merge patches.
@@ -141,19 +133,16 @@ pub struct Nodes {
     pub patch: BTreeMap<String, Value>,
 }
 
-/// What is done in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// The Service is created.
     Create,
-    /// An annotation without effect changes.
+    /// Changes an annotation without effect.
     NoOp,
-    /// The Service changes.
+    /// Changes the Service.
     Update,
-    /// Nodes change.
+    /// Changes Nodes.
     Nodes,
-    /// The Service is deleted.
     Delete,
 }
 
@@ -172,16 +161,15 @@ impl fmt::Display for Action {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Step {
-    /// What is done.
     #[serde(rename = "do")]
     pub action: Action,
     /// For an update: a JSON merge patch of the Service.
     #[serde(default)]
     pub patch: Value,
-    /// For `nodes`: what happens to them.
+    /// For `nodes`.
     #[serde(default)]
     pub nodes: Nodes,
-    /// Calls by hand, before.
+    /// Manual calls before the step.
     #[serde(default)]
     pub calls: Vec<AwsCall>,
 }
@@ -198,7 +186,7 @@ impl Step {
     }
 }
 
-/// A field in which we differ from the record, and mean it.
+/// An intended difference from the record.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
@@ -206,34 +194,23 @@ pub struct Difference {
     pub step: String,
     /// `events`, `service`, `writes`, or `aws/OBJECT/FIELD`.
     pub field: String,
-    /// What our manager gives in this field; `null` where it has none.
+    /// The value of our manager; `null` without one.
     #[serde(default)]
     pub ours: Value,
     pub why: String,
-    /// The topic of the row in `docs/parity.md` that says so.
+    /// The topic of the row in `docs/parity.md`.
     pub parity: String,
 }
 
-/// Reads every `*.yaml` of the folder, in the order of their names.
+/// Reads every case of a folder, in the order of their names.
 ///
 /// # Errors
-/// A file that is no case, a step that makes no sense, and an empty folder.
+/// A file that is no case, a step without sense, and an empty folder.
 pub fn load(folder: &Path) -> Result<Vec<Case>> {
-    let mut cases = Vec::new();
-    for path in files(folder)? {
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let mut case: Case = serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        case.name = stem.unwrap_or_default();
-        check(&case).with_context(|| path.display().to_string())?;
-        cases.push(case);
-    }
-
-    if cases.is_empty() {
-        bail!("{}: no case in here; a case is a file *.yaml", folder.display());
-    }
-
-    Ok(cases)
+    read(folder, |name, case: &mut Case| {
+        name.clone_into(&mut case.name);
+        check(case)
+    })
 }
 
 fn check(case: &Case) -> Result<()> {
@@ -245,7 +222,7 @@ fn check(case: &Case) -> Result<()> {
     for (label, step) in labels.iter().zip(&case.steps) {
         match step.action {
             Action::Update if !step.patch.is_object() => bail!("step {label}: an update needs `patch`, an object"),
-            Action::Nodes if step.nodes == Nodes::default() => bail!("step {label}: what happens to which node?"),
+            Action::Nodes if step.nodes == Nodes::default() => bail!("step {label}: `nodes` is missing"),
             Action::Create | Action::NoOp | Action::Update | Action::Nodes | Action::Delete => {}
         }
     }
@@ -262,7 +239,7 @@ fn check(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Cases that one run of a controller manager can be given, one after the other: those with the same cloud config.
+/// Cases for one run of a controller manager: those with the same cloud config.
 pub fn groups(cases: &[Case]) -> Vec<Vec<Case>> {
     let mut groups: BTreeMap<BTreeMap<String, String>, Vec<Case>> = BTreeMap::new();
     for case in cases {
@@ -271,33 +248,22 @@ pub fn groups(cases: &[Case]) -> Vec<Vec<Case>> {
     groups.into_values().collect()
 }
 
-/// Writes what was recorded into a case's file; what stands before it stays as it is.
-///
-/// # Errors
-/// When the file cannot be read or written.
-pub fn record(folder: &Path, case: &str, outcomes: &[Outcome]) -> Result<()> {
-    let path = folder.join(format!("{case}.yaml"));
-    let context = || path.display().to_string();
-    let mut file = input_of(&std::fs::read_to_string(&path).with_context(context)?);
-    file.push_str(&serde_saphyr::to_string(&BTreeMap::from([("recorded", outcomes)]))?);
-    std::fs::write(&path, file).with_context(context)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::outcome::Outcome;
-    use super::{Case, groups, load, record};
+    use super::{Case, groups, load};
+    use crate::case::record;
 
     const INPUT: &str = "about: A Service. # stays\nservice: {spec: {ports: [{port: 80}]}}\n";
 
     #[test]
-    fn what_is_recorded_is_read_again_and_the_input_stays_letter_by_letter() {
+    fn a_record_is_read_again_and_the_input_stays_letter_by_letter() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("a.yaml");
         std::fs::write(&path, INPUT).expect("written");
         let outcomes = [Outcome {
             step: "1 create".into(),
-            writes: vec!["CreateTags Tags={a=b: c}".into()],
+            writes: vec!["CreateTags Tags={a=b: c} 'd\": #".into()],
             ..Outcome::default()
         }];
         record(folder.path(), "a", &outcomes).expect("recorded");
@@ -326,8 +292,8 @@ mod tests {
             ("step: []", "b.yaml"),
             ("differs: [{step: 9 update, field: f, why: w, parity: p}]", "9 update"),
         ] {
-            let told = error(&format!("{INPUT}{steps}\n"));
-            assert!(told.contains("b.yaml") && told.contains(fault), "{told}");
+            let message = error(&format!("{INPUT}{steps}\n"));
+            assert!(message.contains("b.yaml") && message.contains(fault), "{message}");
         }
     }
 

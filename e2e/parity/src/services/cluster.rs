@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Namespace, Node, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -13,17 +12,18 @@ use super::case::Nodes;
 use super::environment::Environment;
 use super::names::Names;
 use super::outcome::{Event, ServiceState};
+use crate::harness::ready;
 
-/// An annotation that means nothing to anybody.
+/// An annotation without effect.
 const WITHOUT_EFFECT: &str = "parity.test/look";
-/// Nodes that are there unless a case says otherwise.
+/// Nodes of every case.
 pub(super) const NODES: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
 
-/// The API server's own, about addresses of Services that come and go quickly.
+/// A controller of the API server, with Events about addresses of Services with a short life.
 const ADDRESS_REPAIR: &str = "ipallocator-repair-controller";
 
-/// Said so often so far.
-pub(super) type Said = BTreeMap<Event, i32>;
+/// Events with their counts.
+pub(super) type Events = BTreeMap<Event, i32>;
 
 pub(super) struct Cluster {
     client: Client,
@@ -35,10 +35,10 @@ pub(super) struct Subject {
     services: Api<Service>,
     events: Api<KubeEvent>,
     name: String,
-    /// The one that was created, and not one of the same name.
+    /// It distinguishes the Service from another one of the same name.
     pub(super) uid: String,
     pub(super) namespace: String,
-    looks: usize,
+    no_ops: usize,
 }
 
 impl Cluster {
@@ -54,7 +54,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Changes Nodes as a case says.
     pub(super) async fn change(&self, change: &Nodes, environment: &Environment) -> Result<()> {
         for name in &change.add {
             self.add(name, environment).await?;
@@ -87,7 +86,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// All Nodes as they are without a case. Those that a case changed are made anew.
+    /// Restores the Nodes of every case. It creates changed Nodes again.
     pub(super) async fn restore(&self, changes: &[&Nodes], environment: &Environment) -> Result<()> {
         let touched = |name: &str| {
             let named = |list: &[String]| list.iter().any(|there| there == name);
@@ -119,15 +118,11 @@ impl Cluster {
             Some(instance) => (Some(instance.provider_id()), instance.private_ip.as_str()),
             None => (without_instance(name)?, "192.0.2.10"),
         };
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let node = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
             "spec": {"providerID": provider_id},
             "status": {
-                "conditions": [{
-                    "type": "Ready", "status": "True", "reason": "Harness", "message": "",
-                    "lastHeartbeatTime": now, "lastTransitionTime": now,
-                }],
+                "conditions": [ready("True")],
                 "addresses": [{"type": "InternalIP", "address": address}],
             },
         });
@@ -142,7 +137,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Creates a Service, and its namespace where there is none.
+    /// Creates a Service, and its namespace if it does not exist.
     pub(super) async fn create(&self, manifest: &Value) -> Result<Subject> {
         let namespace = manifest["metadata"]["namespace"]
             .as_str()
@@ -153,7 +148,7 @@ impl Cluster {
             let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
             match namespaces.create(&PostParams::default(), &object).await {
                 Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 409 => {} // the API server made it meanwhile
+                Err(kube::Error::Api(status)) if status.code == 409 => {} // the API server has created it meanwhile
                 Err(error) => return Err(error).with_context(|| format!("namespace {namespace}")),
             }
         }
@@ -171,18 +166,18 @@ impl Cluster {
             name: made.metadata.name.unwrap_or_default(),
             uid: made.metadata.uid.unwrap_or_default(),
             namespace,
-            looks: 0,
+            no_ops: 0,
         })
     }
 }
 
-/// The provider ID of a Node that is no instance of EC2, by the beginning of its name.
+/// The provider ID of a Node without an instance, by the beginning of its name.
 fn without_instance(name: &str) -> Result<Option<String>> {
     match name.split('-').next() {
         Some("bare") => Ok(None),
         Some("fargate") => Ok(Some(format!("aws:///us-east-1a/12345678/{name}"))),
         Some("foreign") => Ok(Some(format!("gce://project/zone/{name}"))),
-        _ => bail!("nodes: there is no {name}; there are node-1 to node-7, bare-…, fargate-…, and foreign-…"),
+        _ => bail!("nodes: {name} is unknown; use node-1 to node-7, bare-…, fargate-…, and foreign-…"),
     }
 }
 
@@ -200,21 +195,20 @@ impl Subject {
         patched.context("changing the Service").map(|_| ())
     }
 
-    /// Changes what means nothing.
-    pub(super) async fn look(&mut self) -> Result<()> {
-        self.looks += 1;
-        let looks = self.looks.to_string();
-        self.update(&json!({"metadata": {"annotations": {WITHOUT_EFFECT: looks}}}))
+    pub(super) async fn no_op(&mut self) -> Result<()> {
+        self.no_ops += 1;
+        let value = self.no_ops.to_string();
+        self.update(&json!({"metadata": {"annotations": {WITHOUT_EFFECT: value}}}))
             .await
     }
 
-    /// Deletes it; its finalizer may keep it.
+    /// The Service exists until its finalizers are removed.
     pub(super) async fn delete(&self) -> Result<()> {
         let deleted = self.services.delete(&self.name, &DeleteParams::default()).await;
         deleted.context("deleting the Service").map(|_| ())
     }
 
-    /// Takes it away whatever anybody says, so that the next case can begin.
+    /// Deletes it, and its finalizers, before the next case.
     pub(super) async fn remove(&self) -> Result<()> {
         if self.read().await?.is_some() {
             self.delete().await?;
@@ -235,7 +229,7 @@ impl Subject {
         Ok(there.filter(|service| service.metadata.uid.as_deref() == Some(&self.uid)))
     }
 
-    /// What a controller has written on it; none: it is gone.
+    /// The fields that a controller writes; none for a deleted Service.
     pub(super) async fn state(&self, names: &Names) -> Result<Option<ServiceState>> {
         let Some(service) = self.read().await? else {
             return Ok(None);
@@ -253,9 +247,9 @@ impl Subject {
         }))
     }
 
-    /// All Events about it, and how often each was said.
-    pub(super) async fn said(&self) -> Result<Said> {
-        let mut said = Said::new();
+    /// All Events about it.
+    pub(super) async fn events(&self) -> Result<Events> {
+        let mut events = Events::new();
         for event in self.events.list(&ListParams::default()).await?.items {
             if event.involved_object.uid.as_deref() != Some(&self.uid) {
                 continue;
@@ -276,9 +270,9 @@ impl Subject {
                 message: event.message.unwrap_or_default(),
             };
 
-            *said.entry(event).or_default() += count;
+            *events.entry(event).or_default() += count;
         }
 
-        Ok(said)
+        Ok(events)
     }
 }

@@ -1,25 +1,25 @@
-//! What our manager gives beside what the incumbent gave. Pure.
+//! The comparison of our manager with the record. Pure.
 //!
-//! Equal means: the same Events, the same Service, the same things in AWS, the same writes in the same order. In all
-//! cases less is asked for where a row of the page of parity says so ([`GENERAL`]), and nowhere else:
+//! Equal are the Events, the Service, the AWS resources, and the writes in their order. Rows of `docs/parity.md`
+//! ([`GENERAL`]) allow these exceptions in all cases:
 //!
-//! - writes that only set what may be set already ([`SETTERS`]): ours may leave them out, or set a part, since what AWS has
-//!   in the end is compared; so may it leave out what AWS refused;
-//! - a step that deletes the load balancer: ours has the same writes in its own order ([`DELETION`]);
-//! - a Service that was never given anything: ours may be silent where v1.37.0 says again what is wrong;
-//! - a Warning: what went wrong is said in words of our own, after the same beginning;
-//! - the tag with the cluster's UID on what ours creates ([`without_cluster_uid`]).
+//! - Writes that only set a value ([`SETTERS`]): ours may omit them or set a part, because the resources in the end are
+//!   compared. It may also omit writes that AWS refused.
+//! - A step that deletes the load balancer: ours has the same writes in its own order ([`DELETION`]).
+//! - A Service without any resource: ours may omit repeated Warnings.
+//! - A Warning: the words about the failure differ, after the same beginning.
+//! - The tag with the cluster's UID on new resources ([`without_cluster_uid`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use super::super::compare::says;
+use super::super::compare::{NOT_RECORDED, UNKNOWN_FIELD, judge, undocumented};
 use super::case::{Action, Case, Difference};
 use super::outcome::{Account, Event, Outcome, accounts};
 
-/// Actions that set something, whether or not it is so already.
+/// Actions that set a value, also one that is already set.
 pub const SETTERS: [&str; 8] = [
     "AddTags",
     "ConfigureHealthCheck",
@@ -31,7 +31,7 @@ pub const SETTERS: [&str; 8] = [
     "SetLoadBalancerPoliciesOfListener",
 ];
 
-/// Topics of `docs/parity.md` that say what holds for all cases: see the module's text.
+/// Topics of `docs/parity.md` for all cases, see the text of this module.
 pub const GENERAL: [&str; 5] = [
     "unchanged Service",
     "words of a failure",
@@ -40,13 +40,13 @@ pub const GENERAL: [&str; 5] = [
     "tags of new resources",
 ];
 
-/// Key of the tag that ours sets besides, on what it creates.
+/// Key of a tag that only ours sets, on new resources.
 const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
 
 /// Calls that set it.
 const CREATIONS: [&str; 3] = ["CreateLoadBalancer", "CreateSecurityGroup", "CreateTargetGroup"];
 
-/// The order of ours in a deletion: traffic ends first, and a group goes when no rule names it any more.
+/// The order of a deletion in ours: traffic ends first, and a group is deleted after all rules that name it.
 const DELETION: [&str; 4] = [
     "DeleteLoadBalancer",
     "DeleteTargetGroup",
@@ -54,26 +54,24 @@ const DELETION: [&str; 4] = [
     "DeleteSecurityGroup",
 ];
 
-/// Something that is not as it has to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// The step's label; empty: the case as a whole.
+    /// The step's label; empty for the whole case.
     pub step: String,
     /// The field, spelled as in [`Difference::field`].
     pub field: String,
-    /// What ours gives in it.
+    /// The value of ours.
     pub ours: Value,
-    /// What is wrong.
     pub what: String,
 }
 
 impl Problem {
-    /// Whether it concerns the objects after a step, and not Events or calls.
+    /// Whether it is about objects after a step, and not about Events or calls.
     pub fn is_of_the_end_state(&self) -> bool {
         self.step.is_empty() || self.field == "service" || self.field.starts_with("aws/")
     }
 
-    fn of_case(what: impl Into<String>) -> Self {
+    pub(super) fn of_case(what: impl Into<String>) -> Self {
         Self {
             step: String::new(),
             field: String::new(),
@@ -92,8 +90,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The outcome without that tag. In any other call than a creation it stays, and so is a difference: nothing that is there
-/// gets the tag, or loses it.
+/// The outcome without that tag in creations and resources. In any other call the tag is a difference: ours neither
+/// adds it to existing resources nor removes it.
 #[must_use]
 pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
     for line in outcome
@@ -122,12 +120,15 @@ pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// What is wrong with a case; empty when ours is equal to the record, or differs as the case and the page of parity
-/// say.
+/// The problems of a case. Without any, ours is equal to the record, or differs as the case and `docs/parity.md` say.
 pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = undocumented(case, topics).into_iter().map(Problem::of_case).collect();
+    let named = case.differs.iter().map(|difference| difference.parity.as_str());
+    let mut problems: Vec<Problem> = undocumented(named.chain(GENERAL), topics)
+        .into_iter()
+        .map(Problem::of_case)
+        .collect();
     let Some(recorded) = &case.recorded else {
-        problems.push(Problem::of_case("nothing is recorded: run `make parity-record`"));
+        problems.push(Problem::of_case(NOT_RECORDED));
         return problems;
     };
 
@@ -146,7 +147,6 @@ pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec
     problems
 }
 
-/// What is wrong with one step.
 pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Problem> {
     let recorded = case.recorded.as_deref().unwrap_or_default();
     let (Some(there), Some(here)) = (recorded.get(index), ours.get(index)) else {
@@ -169,28 +169,32 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
         ours,
         what,
     };
-    let nothing_made = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
+    let nothing_created = recorded.iter().take(index + 1).all(|outcome| outcome.writes.is_empty());
     let mut problems = Vec::new();
 
     for (field, there_value, here_value) in &pairs {
         let equal = match field.as_str() {
             "writes" => same_writes(there, here),
-            "events" => same_events(there, here, nothing_made && index > 0),
+            "events" => same_events(there, here, nothing_created && index > 0),
             _ => there_value == here_value,
         };
-        let problem = judge(equal, allowed.get(field.as_str()).copied(), there_value, here_value);
+        let problem = judge(
+            equal,
+            allowed.get(field.as_str()).map(|allowed| &allowed.ours),
+            there_value,
+            here_value,
+        );
         problems.extend(problem.map(|what| found(field, here_value.clone(), what)));
     }
 
     for field in allowed.keys() {
         if *field != "reads" && pairs.iter().all(|(known, _, _)| known != field) {
-            let what = "the case says that it differs, and neither side has it";
-            problems.push(found(field, Value::Null, what.to_owned()));
+            problems.push(found(field, Value::Null, UNKNOWN_FIELD.to_owned()));
         }
     }
 
     let ensured = there.events.iter().any(|event| event.reason == "EnsuredLoadBalancer");
-    // What somebody has changed by hand is put right, which is no sync without effect.
+    // Drift after a manual call is repaired.
     let no_op = case
         .steps
         .get(index)
@@ -205,44 +209,16 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     problems
 }
 
-fn judge(equal: bool, allowed: Option<&Difference>, there: &Value, here: &Value) -> Option<String> {
-    match allowed {
-        None if equal => None,
-        None => Some(format!("v1.37.0: {}\n      ours:    {}", lines(there), lines(here))),
-        Some(_) if equal => Some("is equal to the record; take the row out of `differs`".to_owned()),
-        Some(allowed) if says(&allowed.ours, here) => None,
-        Some(allowed) => Some(format!(
-            "differs otherwise than the case says\n      v1.37.0: {}\n      differs: {}\n      ours:    {}",
-            lines(there),
-            lines(&allowed.ours),
-            lines(here)
-        )),
-    }
-}
-
-fn lines(value: &Value) -> String {
-    match value {
-        Value::Array(items) => {
-            let items = items.iter().map(|item| match item {
-                Value::String(text) => format!("\n        {text}"),
-                other => format!("\n        {other}"),
-            });
-            format!("[{}]", items.collect::<String>())
-        }
-        other => other.to_string(),
-    }
-}
-
-/// Whether ours has the writes of the record, as far as it has to, and no others.
+/// Whether ours has the required writes of the record, and no others.
 fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     let deletes = |line: &String| action(line) == "DeleteLoadBalancer";
     if !recorded.writes.iter().any(deletes) {
-        return is_way(&recorded.writes, &ours.writes);
+        return in_order(&recorded.writes, &ours.writes);
     }
 
     let place = |line: &String| DELETION.iter().position(|known| *known == action(line));
     let sorted = |lines: &[String]| {
-        let mut lines: Vec<String> = lines.iter().filter(|line| !may_be_left_out(line)).cloned().collect();
+        let mut lines: Vec<String> = lines.iter().filter(|line| !is_optional(line)).cloned().collect();
         lines.sort();
         lines
     };
@@ -250,12 +226,12 @@ fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     sorted(&recorded.writes) == sorted(&ours.writes) && ours.writes.is_sorted_by_key(place)
 }
 
-/// Whether ours goes through the lines of the record in their order, and passes over none but those that may be left out.
-fn is_way(recorded: &[String], ours: &[String]) -> bool {
+/// Whether ours has the lines of the record in their order. It may omit optional ones only.
+fn in_order(recorded: &[String], ours: &[String]) -> bool {
     let mut ours = ours.iter().peekable();
     for line in recorded {
         let here = |ours: &&String| *ours == line || (SETTERS.contains(&action(line)) && is_part(ours, line));
-        if ours.next_if(here).is_none() && !may_be_left_out(line) {
+        if ours.next_if(here).is_none() && !is_optional(line) {
             return false;
         }
     }
@@ -267,12 +243,12 @@ fn action(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-/// What changes nothing that counts: it sets what may be set already, or AWS refused it.
-fn may_be_left_out(line: &str) -> bool {
+/// Whether a write changes nothing: it sets a value that may be set already, or AWS refused it.
+fn is_optional(line: &str) -> bool {
     SETTERS.contains(&action(line)) || line.contains(" -> ")
 }
 
-/// Whether a call of the same action sets nothing that the other does not set so too.
+/// Whether a call sets a part of the values of the other one.
 fn is_part(ours: &str, recorded: &str) -> bool {
     let words = |line: &str| -> BTreeSet<String> {
         let words = line.split([' ', '[', ']', '{', '}']);
@@ -281,15 +257,14 @@ fn is_part(ours: &str, recorded: &str) -> bool {
     action(ours) == action(recorded) && words(ours).is_subset(&words(recorded))
 }
 
-/// `nothing_made`: v1.37.0 has written nothing so far, and this is not the first step.
-fn same_events(recorded: &Outcome, ours: &Outcome, nothing_made: bool) -> bool {
+/// `nothing_created`: v1.37.0 has written nothing so far, and this is not the first step.
+fn same_events(recorded: &Outcome, ours: &Outcome, nothing_created: bool) -> bool {
     let (theirs, ours) = (comparable(recorded), comparable(ours));
-    // What went wrong is told once, not in each step.
-    let said_again = |event: &Event| nothing_made && event.kind == "Warning";
-    ours.is_subset(&theirs) && theirs.difference(&ours).all(said_again)
+    let repeated = |event: &Event| nothing_created && event.kind == "Warning";
+    ours.is_subset(&theirs) && theirs.difference(&ours).all(repeated)
 }
 
-/// Events as they are compared: of Warnings the beginning.
+/// Events, of Warnings only the beginning.
 fn comparable(outcome: &Outcome) -> BTreeSet<Event> {
     let comparable = |event: &Event| {
         let mut event = event.clone();
@@ -301,7 +276,7 @@ fn comparable(outcome: &Outcome) -> BTreeSet<Event> {
     outcome.events.iter().map(comparable).collect()
 }
 
-/// What comes before the words about the fault: of a sync also what was being done.
+/// The part before the words about the failure. For a sync it contains the operation.
 pub(super) fn beginning(event: &Event) -> String {
     if let Some((hosts, _)) = event.message.split_once(", error: ") {
         return hosts.to_owned();
@@ -315,7 +290,7 @@ fn events(outcome: &Outcome) -> Value {
     json!(comparable(outcome))
 }
 
-/// All fields of all objects on either side that are not as different as they were after the step before.
+/// All fields of all objects, without differences that the step before had already.
 fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(String, Value, Value)> {
     let flat = |accounts: &[Account], index: Option<usize>| -> Map<String, Value> {
         let account = index.and_then(|index| accounts.get(index)).cloned().unwrap_or_default();
@@ -330,7 +305,7 @@ fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(Stri
     let (there, here) = (flat(recorded, Some(index)), flat(ours, Some(index)));
     let (there_before, here_before) = (flat(recorded, before), flat(ours, before));
     let names: BTreeSet<&String> = there.keys().chain(here.keys()).collect();
-    let told = |name: &String| {
+    let known = |name: &String| {
         there.get(name) == there_before.get(name)
             && here.get(name) == here_before.get(name)
             && there.get(name) != here.get(name)
@@ -340,16 +315,7 @@ fn aws_fields(recorded: &[Account], ours: &[Account], index: usize) -> Vec<(Stri
         ((*name).clone(), of(&there), of(&here))
     };
 
-    names.iter().filter(|name| !told(name)).map(field).collect()
-}
-
-fn undocumented(case: &Case, topics: &BTreeSet<String>) -> Vec<String> {
-    let named = case.differs.iter().map(|difference| difference.parity.as_str());
-    let missing: BTreeSet<&str> = named.chain(GENERAL).filter(|topic| !topics.contains(*topic)).collect();
-    let missing = missing.into_iter();
-    missing
-        .map(|topic| format!("docs/parity.md has no row {topic:?}"))
-        .collect()
+    names.iter().filter(|name| !known(name)).map(field).collect()
 }
 
 #[cfg(test)]
@@ -429,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_is_no_problem_and_neither_is_what_need_not_be() {
+    fn equal_is_no_problem_and_neither_is_an_allowed_exception() {
         assert_eq!(found("", |_| {}), Vec::<String>::new());
         let lenient = |ours: &mut Vec<Outcome>| {
             ours[0].writes = vec!["AddTags [c]".into(), "Create a".into(), "Delete c".into()];
@@ -499,12 +465,12 @@ mod tests {
         let left = found("", |o| o[2].aws.clear());
         assert!(
             left[0].starts_with("3 delete: aws/lb/scheme"),
-            "what is left behind: {left:?}"
+            "orphaned resources: {left:?}"
         );
     }
 
     #[test]
-    fn a_service_that_was_never_given_anything_hears_what_is_wrong_once() {
+    fn a_service_without_resources_may_get_its_warning_once() {
         let refused = |o: &mut Vec<Outcome>| {
             o[0].writes.clear();
             o[1].writes.clear();
@@ -516,16 +482,16 @@ mod tests {
         assert!(same_events(&recorded[1], &ours[1], true));
         ours[1].events.pop();
         assert!(same_events(&recorded[1], &ours[1], true));
-        assert!(!same_events(&recorded[1], &ours[1], false), "something was made");
+        assert!(!same_events(&recorded[1], &ours[1], false), "resources were created");
         ours[1].events.clear();
         assert!(
             !same_events(&recorded[1], &ours[1], true),
-            "all that is no Warning is said"
+            "only Warnings may be omitted"
         );
     }
 
     #[test]
-    fn a_difference_that_is_meant_is_pinned_once_and_has_a_row() {
+    fn an_intended_difference_is_exact_and_has_a_row() {
         let row = |ours: &str, parity: &str| {
             format!("differs: [{{step: 1 create, field: aws/lb/scheme, ours: {ours}, why: w, parity: {parity}}}]\n")
         };
@@ -533,10 +499,10 @@ mod tests {
         assert_eq!(
             found(&row("public", "row"), public),
             Vec::<String>::new(),
-            "and not told again in step 2"
+            "and not reported again in step 2"
         );
         assert!(found(&row("other", "row"), public)[0].contains("differs otherwise"));
-        assert!(found(&row("public", "row"), |_| {})[0].contains("take the row out"));
+        assert!(found(&row("public", "row"), |_| {})[0].contains("remove the row"));
         assert!(found(&row("public", "elsewhere"), public)[0].contains("no row \"elsewhere\""));
     }
 }

@@ -1,4 +1,4 @@
-//! AWS for one worker: a moto with what all cases have and what a case adds, cleared after each case.
+//! The AWS of one worker: a moto with the resources of all cases and of one case, which are deleted after it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,30 +16,29 @@ use outrigger_cluster_harness::tools::Tools;
 
 /// The cluster's ID in its AWS tags.
 pub(super) const CLUSTER_ID: &str = "parity";
-/// The tag of a cluster's resources before Kubernetes 1.6, which kOps still sets; its value is the cluster's ID.
+/// The tag of a cluster's resources before Kubernetes 1.6, which kOps still sets. Its value is the cluster's ID.
 pub(super) const LEGACY_TAG: &str = "KubernetesCluster";
-/// Nodes that are there, and one that can be added.
+/// For the Nodes of every case, and for one that can be added.
 const INSTANCES: usize = 7;
-/// A security group that no cluster owns: for `ElbSecurityGroup` and annotations.
+/// A security group without a cluster, for `ElbSecurityGroup` and annotations.
 const SHARED_GROUP: &str = "shared";
 /// A filter of the VPC's route tables, subnets and groups.
 const BY_VPC: &str = "vpc-id";
 
-/// A moto, and the proxy before it.
 pub(super) struct Environment {
     pub(super) proxy: Proxy,
     pub(super) account: SeededAccount,
     pub(super) names: Names,
-    /// What AWS has when no case runs.
+    /// The resources without a case.
     pub(super) baseline: Account,
-    /// Whether a case has stopped instances.
+    /// Whether the case has stopped instances.
     stopped: AtomicBool,
-    /// Whether the cluster's resources carry [`LEGACY_TAG`] too.
+    /// Whether the cluster's resources have [`LEGACY_TAG`] too.
     pub(super) legacy_tags: bool,
     moto: Moto,
 }
 
-/// What a case has besides, and the names of it.
+/// The resources of a case, with the names of all.
 pub(super) struct Case {
     pub(super) names: Names,
     subnets: Vec<String>,
@@ -49,7 +48,6 @@ pub(super) struct Case {
 }
 
 impl Environment {
-    /// Starts a moto in a folder of its own and fills it.
     pub(super) async fn start(tools: &Tools, folder: &Path, legacy_tags: bool) -> Result<Self> {
         let moto = Moto::start(tools, folder).await?;
         let account = SeededAccount::seed(&moto, CLUSTER_ID, INSTANCES).await?;
@@ -87,13 +85,12 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The instance of a Node.
     pub(super) fn instance(&self, node: &str) -> Option<&Instance> {
         let number: usize = node.strip_prefix("node-")?.parse().ok()?;
         self.account.instances.get(number.checked_sub(1)?)
     }
 
-    /// Makes what a case has besides.
+    /// Creates the resources of a case.
     pub(super) async fn prepare(&self, wanted: &Aws) -> Result<Case> {
         let mut case = Case {
             names: self.names.clone(),
@@ -122,7 +119,7 @@ impl Environment {
             let id = case
                 .names
                 .id(resource)
-                .with_context(|| format!("aws.tags: nothing is called {resource}"))?
+                .with_context(|| format!("aws.tags: {resource} is unknown"))?
                 .to_owned();
             for (key, value) in tags {
                 let before = self.tag(&id, key, value.as_deref()).await?;
@@ -137,13 +134,13 @@ impl Environment {
         Ok(case)
     }
 
-    /// A call that somebody makes by hand, with AWS as it is.
+    /// A manual call.
     pub(super) async fn by_hand(&self, call: &AwsCall, names: &Names) -> Result<()> {
         let service = match call.service.as_str() {
             "ec2" => Service::Ec2,
             "elb" => Service::Elb,
             "elbv2" => Service::ElbV2,
-            other => anyhow::bail!("calls: there is no service {other:?}; use ec2, elb or elbv2"),
+            other => anyhow::bail!("calls: service {other:?} is unknown; use ec2, elb or elbv2"),
         };
 
         if call.action == "StopInstances" {
@@ -158,7 +155,7 @@ impl Environment {
         answer.with_context(|| format!("calls: {}", call.action)).map(|_| ())
     }
 
-    /// Of several in one zone, the first has the smallest ID, whatever moto made up.
+    /// moto draws random IDs. The first subnet in each zone gets the smallest of its zone.
     async fn subnets(&self, wanted: &[Subnet], case: &mut Case) -> Result<()> {
         let mut made = Vec::new();
         for (number, subnet) in wanted.iter().enumerate() {
@@ -194,7 +191,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Gives a subnet a route table of its own. Its association and the table.
+    /// Creates a route table for a subnet; returns the association and the table.
     async fn own_table(&self, subnet: &str, public: bool) -> Result<[String; 2]> {
         let vpc = [("VpcId", self.account.vpc_id.as_str())];
         let table = text(&self.ec2("CreateRouteTable", &vpc).await?, "routeTableId")?;
@@ -236,7 +233,7 @@ impl Environment {
         Ok(id)
     }
 
-    /// Sets a tag or takes it away, and returns its value before.
+    /// Sets or deletes a tag, and returns its old value.
     async fn tag(&self, id: &str, key: &str, value: Option<&str>) -> Result<Option<String>> {
         let filters = [("Filter.1.Name", "resource-id"), ("Filter.1.Value.1", id)];
         let there = self.ec2("DescribeTags", &filters).await?;
@@ -252,7 +249,7 @@ impl Environment {
         Ok(before)
     }
 
-    /// Takes away what the case had and what is left of its Service.
+    /// Deletes the resources of the case, and the remaining ones of its Service.
     pub(super) async fn clear(&self, case: Case) -> Result<()> {
         self.clear_load_balancers().await?;
         self.clear_groups().await?;
@@ -277,7 +274,6 @@ impl Environment {
         self.start_instances().await
     }
 
-    /// Those that a case has stopped.
     async fn start_instances(&self) -> Result<()> {
         if !self.stopped.swap(false, Ordering::Relaxed) {
             return Ok(());
@@ -287,11 +283,8 @@ impl Environment {
         let parameters: Parameters = instances
             .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
             .collect();
-        Ok(self
-            .proxy
-            .ask(&Service::Ec2, "StartInstances", parameters)
-            .await
-            .map(|_| ())?)
+        self.proxy.ask(&Service::Ec2, "StartInstances", parameters).await?;
+        Ok(())
     }
 
     async fn clear_load_balancers(&self) -> Result<()> {
@@ -320,7 +313,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Groups of all cases lose their rules, all others go.
+    /// Deletes the rules of groups of all cases, and all other groups.
     async fn clear_groups(&self) -> Result<()> {
         let filter = [
             ("Filter.1.Name", BY_VPC),
@@ -330,7 +323,7 @@ impl Environment {
         for group in groups.items("securityGroupInfo") {
             let id = group.value("groupId");
             if group.value("groupName") == "default" {
-                continue; // the VPC's own, with a rule of its own
+                continue; // AWS created it with a rule
             }
 
             let object = format!("security group {}", group.value("groupName"));
@@ -355,10 +348,11 @@ impl Environment {
         Ok(())
     }
 
-    /// So that the proxy, which remembers some of them, knows that they are gone.
+    /// Deletes through the proxy, which has state of some resources.
     async fn through(&self, action: &str, service: &Service, (key, value): (&str, &str)) -> Result<()> {
         let parameters: Parameters = [(key, value)].into_iter().collect();
-        Ok(self.proxy.ask(service, action, parameters).await.map(|_| ())?)
+        self.proxy.ask(service, action, parameters).await?;
+        Ok(())
     }
 
     async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element> {

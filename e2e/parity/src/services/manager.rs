@@ -1,4 +1,4 @@
-//! The two controller managers, with the service controller only.
+//! The start of both controller managers with the service controller only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,12 @@ use outrigger_cluster_harness::tools::Tools;
 
 /// The key of the cloud config for the tag that clusters had before Kubernetes 1.6.
 pub(super) const LEGACY_TAG_KEY: &str = "KubernetesClusterTag";
-/// `--cluster-name`, which is not the cluster's ID: names of security groups contain it.
+/// Its calls have this name in the proxy.
+pub(super) const CALLER: &str = "manager";
+/// `--cluster-name`. Names of security groups contain it.
 pub(super) const CLUSTER_NAME: &str = "parity-name";
 
-/// Starts one. The flags and the cloud config are the same for both, but for those that only ours has.
+/// Flags and cloud config are the same for both, except for flags that only ours has.
 pub(super) fn start(
     subject: Subject,
     tools: &Tools,
@@ -25,7 +27,7 @@ pub(super) fn start(
     kubeconfig: &Path,
     environment: &Environment,
     config: &BTreeMap<String, String>,
-) -> Result<(Process, Caller)> {
+) -> Result<Process> {
     let mut config = config.clone();
     if environment.legacy_tags {
         let id = || CLUSTER_ID.to_owned();
@@ -37,21 +39,21 @@ pub(super) fn start(
     let mut launch = launch.arguments(["--controllers=service-lb-controller", &cluster_name, "-v=2"]);
 
     if subject == Subject::Ours {
-        // With less of AWS's budget its reads are paced so far apart that it seems to be at rest. The search for leftovers
-        // comes minutes after the start, and its reads would count as those of whichever step is under way.
+        // With a smaller share of AWS's budget, the time between its reads would be longer than the wait for the end of
+        // a step. The search for orphaned resources starts after minutes, and its reads would count in some step.
         launch = launch.arguments(["--aws-api-budget-share=1", "--load-balancer-sweep=off"]);
     }
 
-    let caller = Caller::new("manager");
+    let caller = Caller::new(CALLER);
     environment.proxy.add_caller(&caller);
     for (name, value) in caller.environment(environment.proxy.url()) {
         launch = launch.environment(name, value);
     }
 
-    Ok((Process::start(&launch, folder)?, caller))
+    Ok(Process::start(&launch, folder)?)
 }
 
-/// A cloud config that asks neither the instance metadata service nor EC2 about the manager's own machine.
+/// A cloud config with which a manager calls neither the instance metadata service nor EC2 about its own machine.
 fn render(config: &BTreeMap<String, String>, names: &Names) -> String {
     let id = |name: &str| names.id(name).unwrap_or_default().to_owned();
     let mut keys = BTreeMap::from([

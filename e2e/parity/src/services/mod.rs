@@ -1,4 +1,4 @@
-//! Parity of Services: the same Service, changed and deleted in the same way, given to the incumbent and to our manager.
+//! Parity of Services: the incumbent and our manager get the same Service with the same changes.
 //!
 //! ```text
 //! case file ─▶ API server: the Service, Nodes ─▶ controller manager ─▶ Events, status, finalizers ─┐
@@ -6,8 +6,8 @@
 //!                     └──────────────────────────▶ load balancers, target groups, security groups ─┘
 //! ```
 //!
-//! Each file of `e2e/parity/services` is a case: written by us down to `recorded:`, from there by `make parity-record`,
-//! which runs the incumbent. `e2e/tests/parity_services.rs` runs our manager on the same cases and compares.
+//! Each file of `e2e/parity/services` is a case. `make parity-record` runs the incumbent and writes `recorded:`.
+//! `e2e/tests/parity_services.rs` runs our manager on the same cases and compares.
 
 pub mod account;
 pub mod case;

@@ -1,24 +1,23 @@
-//! IDs that AWS makes up, and the names that stand for them in case files: `<subnet-a>`, `<node-1>`, `<sg:NAME>`.
+//! IDs of AWS, and the names that replace them in case files: `<subnet-a>`, `<node-1>`, `<sg:NAME>`.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// What every ARN of a load balancer begins with.
+/// The beginning of every ARN of a load balancer.
 const ARN: &str = "arn:aws:elasticloadbalancing:us-east-1:123456789012:";
 
 /// IDs and their names.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
-    /// Longest ID first, so that no ID is replaced within another.
+    /// Longest ID first, because IDs contain IDs.
     pairs: Vec<(String, String)>,
-    /// The ID that a name stands for: of what was made again, the new one.
+    /// The ID of a name. A resource that is created again has the new one.
     ids: BTreeMap<String, String>,
 }
 
 impl Names {
-    /// `id` is called `name` from now on.
     pub fn learn(&mut self, id: &str, name: impl Into<String>) {
         if id.is_empty() || self.pairs.iter().any(|(known, _)| known == id) {
             return;
@@ -31,12 +30,12 @@ impl Names {
             .sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     }
 
-    /// What the incumbent calls the things of a Service, which contain its UID.
+    /// The names of AWS resources that contain the UID of the Service.
     pub fn learn_service(&mut self, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
         self.learn_service_as("", cluster_name, namespace, name, uid);
     }
 
-    /// The same with a text after the names, where there is more than one Service.
+    /// As [`Names::learn_service`], with a text after the names, for more than one Service.
     pub fn learn_service_as(&mut self, which: &str, cluster_name: &str, namespace: &str, name: &str, uid: &str) {
         let load_balancer: String = format!("a{}", uid.replace('-', "")).chars().take(32).collect();
         self.learn(&load_balancer, format!("lb{which}"));
@@ -49,7 +48,7 @@ impl Names {
         self.learn(uid, format!("uid{which}"));
     }
 
-    /// The ID of a name, without its brackets.
+    /// `name` is without brackets.
     pub(super) fn id(&self, name: &str) -> Option<&str> {
         self.ids.get(&format!("<{name}>")).map(String::as_str)
     }
@@ -79,12 +78,10 @@ impl Names {
         ids.into_iter().fold(text.to_owned(), replaced)
     }
 
-    /// All texts of a value with IDs for names.
     pub(super) fn resolve(&self, value: &Value) -> Value {
         map_texts(value, &|text| self.resolved(text))
     }
 
-    /// All texts of a value with names for IDs.
     pub fn name(&self, value: &Value) -> Value {
         map_texts(value, &|text| self.named(text))
     }
@@ -125,7 +122,7 @@ fn without_numbers(text: &str) -> String {
     uuids(&out)
 }
 
-/// `#` for what follows `RequestID: `.
+/// `#` for the text after `RequestID: `.
 fn without_request_ids(text: &str) -> String {
     const MARK: &str = "RequestID: ";
     let mut parts = text.split(MARK);
@@ -168,7 +165,7 @@ mod tests {
     use super::Names;
 
     #[test]
-    fn ids_and_names_stand_for_each_other() {
+    fn ids_and_names_replace_each_other() {
         let mut names = Names::default();
         names.learn("subnet-1", "subnet-a");
         names.learn("subnet-12", "subnet-b");
@@ -179,7 +176,7 @@ mod tests {
         names.learn("sg-1", "sg:k8s-elb-<lb>");
         assert_eq!(names.resolved("<sg:k8s-elb-<lb>> <lb>"), "sg-1 lb-1");
         names.learn("lb-0", "lb");
-        assert_eq!(names.resolved("<lb>"), "lb-0", "it was made again");
+        assert_eq!(names.resolved("<lb>"), "lb-0", "it was created again");
         assert_eq!(names.named("lb-0 lb-1"), "<lb> <lb>");
         let value = json!({"a": ["subnet-1", 1]});
         assert_eq!(names.name(&value), json!({"a": ["<subnet-a>", 1]}));
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_made_up_are_left_out() {
+    fn random_numbers_are_omitted() {
         let names = Names::default();
         assert_eq!(
             names.named("arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/k8s-default-a-7fa2e07508/0123456789abcdef"),

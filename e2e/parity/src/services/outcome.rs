@@ -1,26 +1,26 @@
-//! What became of a step.
+//! The result of a step.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Everything of AWS that concerns Services, by object and field. IDs are replaced by names.
+/// The AWS resources of Services, by object and field. IDs are replaced by names.
 pub type Account = BTreeMap<String, BTreeMap<String, Value>>;
 
-/// What has changed of it: fields with their new values, `null` for those that are gone, and for objects that are gone.
+/// Changes of an [`Account`]: fields with their new values, and `null` for deleted fields and objects.
 pub type Change = BTreeMap<String, Option<BTreeMap<String, Value>>>;
 
-/// What is there when nothing moves any more.
+/// The state when nothing changes any more.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Outcome {
     /// The step's label.
     pub step: String,
-    /// New Events about the Service, sorted. The same Event said twice counts once.
+    /// New Events about the Service, sorted, without their counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// The Service; none: it is gone.
+    /// None for a deleted Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceState>,
     /// Calls that change AWS, one line each, in order.
@@ -28,12 +28,12 @@ pub struct Outcome {
     pub writes: Vec<String>,
     /// Calls that change nothing.
     pub reads: usize,
-    /// What has changed of what AWS has and had not before the case, or had otherwise.
+    /// Changes of the resources that are new or changed since the begin of the case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub aws: Change,
 }
 
-/// What a controller writes on the Service.
+/// The fields of a Service that a controller writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ServiceState {
@@ -52,7 +52,6 @@ pub struct Event {
     /// `Normal` or `Warning`.
     pub kind: String,
     pub reason: String,
-    /// The component that reports it.
     pub component: String,
     pub message: String,
 }
@@ -90,7 +89,6 @@ impl TryFrom<String> for Event {
     }
 }
 
-/// What leads from one account to another.
 pub fn change(before: &Account, after: &Account) -> Change {
     let gone = before.keys().filter(|object| !after.contains_key(*object));
     let mut change: Change = gone.map(|object| (object.clone(), None)).collect();
@@ -109,7 +107,7 @@ pub fn change(before: &Account, after: &Account) -> Change {
     change
 }
 
-/// What AWS has after each step.
+/// The account after each step.
 pub fn accounts(outcomes: &[Outcome]) -> Vec<Account> {
     let mut account = Account::new();
     let mut after = Vec::new();
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_add_up_to_what_is_there() {
+    fn changes_add_up_to_the_account() {
         let states = [
             account(json!({})),
             account(json!({"a": {"x": 1, "y": [1]}, "b": {}})),

@@ -1,4 +1,5 @@
-//! Runs cases in parallel workers. Each worker has an API server, a moto, and one controller manager at a time; one case after the other.
+//! Runs cases in parallel workers. Each worker has an API server, a moto, one controller manager at a time, and one
+//! case at a time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,45 +12,44 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::case::{self, Action, Aws, Case, Nodes, Step};
-use super::cluster::{Cluster, Said, Subject as Service};
+use super::cluster::{Cluster, Events, Subject as Service};
 use super::environment::{self, Environment};
 use super::manager::{self, CLUSTER_NAME};
 use super::names::Names;
 use super::outcome::{Account, Event, Outcome, ServiceState};
 use super::{account, compare, writes};
 use crate::Subject;
+use outrigger_aws_sim::Call;
 use outrigger_aws_sim::iam::roles::Role;
-use outrigger_aws_sim::{Call, Caller};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// Parallel workers.
 const WORKERS: usize = 3;
-/// What the start of a manager costs, in cases.
+/// The time of a manager's start, in cases.
 const START: usize = 3;
-/// Pause between two looks at what is there.
-const LOOK: Duration = Duration::from_millis(60);
-/// So long nothing moves when a step is over.
+/// Between two observations.
+const INTERVAL: Duration = Duration::from_millis(60);
+/// A step is over after this time without a change.
 const QUIET: Duration = Duration::from_millis(350);
-/// A step of which nothing is seen is over then.
+/// A step of the incumbent without calls and Events is over after this time.
 const IDLE: Duration = Duration::from_secs(2);
-/// The incumbent tries a deletion again after 5 s.
-const BETWEEN_TRIES: Duration = Duration::from_secs(6);
-/// No step of the incumbent takes longer; and our manager has so long to become equal: it looks again after 5 s
-/// before it takes away many targets, and reads more slowly on a busy machine.
+/// The incumbent retries a deletion after 5 s.
+const BACKOFF: Duration = Duration::from_secs(6);
+/// No step of the incumbent takes longer.
 const MOST: Duration = Duration::from_secs(30);
+/// The longest wait for our manager to become equal. It reads more slowly on a busy machine.
 const OURS_MOST: Duration = Duration::from_secs(15);
-/// Our manager is not waited for any longer when it has said what came out, and is not equal.
+/// The wait for equality after an Event that ends a step.
 const SETTLED: Duration = Duration::from_millis(1500);
-/// The same where many targets may go: it looks again after 5 s.
+/// The wait for equality if many targets may be removed: our manager observes a mass loss twice, 5 s apart.
 const CONFIRMED: Duration = Duration::from_secs(8);
-/// Our manager looks at Nodes no more than once a second.
+/// Our manager reconciles Nodes at most once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
-/// Our manager is waited for so long where v1.37.0 says that it is done, and ours, which says the same failure once, need not.
-const UNSAID: Duration = Duration::from_millis(2500);
-/// For the first Service of a manager.
-const WARM: Duration = Duration::from_secs(60);
+/// The wait for an Event that v1.37.0 has. Our manager does not repeat an Event about the same failure.
+const NO_EVENT: Duration = Duration::from_millis(2500);
+const FIRST_SERVICE: Duration = Duration::from_secs(60);
 /// The Events that end a step.
 const ENDS: [&str; 6] = [
     "EnsuredLoadBalancer",
@@ -60,20 +60,19 @@ const ENDS: [&str; 6] = [
     "DeleteLoadBalancerFailed",
 ];
 
-/// What became of cases.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// By the case's name.
     pub outcomes: BTreeMap<String, Vec<Outcome>>,
-    /// What kept others from being run to their end: mostly that the API server refuses something.
+    /// The errors of the other cases. Most are refusals of the API server.
     pub failed: Vec<String>,
 }
 
 impl Ran {
-    /// What became of all cases.
+    /// The outcomes of all cases.
     ///
     /// # Errors
-    /// When one was not run to its end.
+    /// Those of cases that were not run to their end.
     pub fn all(self) -> Result<BTreeMap<String, Vec<Outcome>>> {
         if self.failed.is_empty() {
             return Ok(self.outcomes);
@@ -85,13 +84,13 @@ impl Ran {
 /// Runs all cases.
 ///
 /// # Errors
-/// When something of the harness does not come about.
+/// When a part of the harness fails.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
     run_workers(subject, &Permissions::All, cases, folder).await
 }
 
-/// As [`run`], with a manager that may do only what a role allows. A step is over when AWS and the Service are as recorded,
-/// whatever the Events and the calls are.
+/// As [`run`], with the permissions of a role. A step is over when AWS and the Service are as recorded, independent of
+/// Events and calls.
 ///
 /// # Errors
 /// As [`run`].
@@ -99,7 +98,8 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
     run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
-/// As [`run_as`], with a role that lacks an action which the first Service of a manager may need: no Service comes before the cases.
+/// As [`run_as`], with a role without an action that the first Service of a manager may need. No Service is created
+/// before the cases.
 ///
 /// # Errors
 /// As [`run`].
@@ -169,7 +169,7 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     workers
 }
 
-/// What AWS allows a manager.
+/// The permissions of a manager.
 #[derive(Clone)]
 enum Permissions {
     All,
@@ -200,20 +200,13 @@ struct Worker<'a> {
     _api: ApiServer,
 }
 
-/// A manager that runs.
-struct Running {
-    process: Process,
-    caller: Caller,
-}
-
-/// One case under way.
 struct Progress<'a> {
     case: &'a Case,
     service: Service,
     names: Names,
-    /// What AWS had before the Service.
+    /// The AWS resources before the Service.
     before: Account,
-    said: Said,
+    events: Events,
     outcomes: Vec<Outcome>,
 }
 
@@ -254,7 +247,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         };
 
-        let started = manager::start(
+        let process = manager::start(
             self.subject,
             self.tools,
             &folder,
@@ -262,34 +255,29 @@ impl<'a> Worker<'a> {
             &self.environment,
             &first.config,
         )?;
-
-        let running = Running {
-            process: started.0,
-            caller: started.1,
-        };
         let clean = self.environment.prepare(&Aws::default()).await?;
         let policy = self.permissions.role().map(|role| Arc::clone(&role.policy));
         self.environment.proxy.set_policy(policy);
         if !matches!(self.permissions, Permissions::Lacking(_)) {
-            self.warm_up(&running).await.context("the first Service of a manager")?;
+            self.warm_up(&process).await.context("the first Service of a manager")?;
         }
 
         self.environment.clear(clean).await?;
         for case in cases {
-            match self.case(&running, case).await {
+            match self.case(&process, case).await {
                 Ok(outcome) => drop(ran.outcomes.insert(case.name.clone(), outcome)),
                 Err(error) => ran.failed.push(format!("case {}: {error:#}", case.name)),
             }
         }
 
         self.environment.proxy.set_policy(None);
-        running.process.stop(Duration::from_secs(5)).await?;
+        process.stop(Duration::from_secs(5)).await?;
 
         Ok(())
     }
 
-    /// A Service that comes and goes, so that the manager's caches are full.
-    async fn warm_up(&self, running: &Running) -> Result<()> {
+    /// Creates and deletes a Service to fill the caches of the manager.
+    async fn warm_up(&self, process: &Process) -> Result<()> {
         let manifest =
             json!({"metadata": {"name": "warm-up"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
         let service = self.cluster.create(&manifest).await?;
@@ -297,28 +285,33 @@ impl<'a> Worker<'a> {
         let mut deleted = false;
 
         loop {
-            running.alive()?;
+            process.ensure_running()?;
             match service.state(&self.environment.names).await? {
                 None => break,
                 Some(state) if !deleted && !state.ingress.is_empty() => {
                     service.delete().await?;
                     deleted = true;
                 }
-                Some(_) if start.elapsed() > WARM => bail!("not done within {WARM:?}:\n{}", running.process.log_tail()),
-                Some(_) => tokio::time::sleep(LOOK).await,
+                Some(_) if start.elapsed() > FIRST_SERVICE => {
+                    bail!(
+                        "no load balancer or no deletion within {FIRST_SERVICE:?}:\n{}",
+                        process.log_tail()
+                    )
+                }
+                Some(_) => tokio::time::sleep(INTERVAL).await,
             }
         }
 
         service.remove().await
     }
 
-    async fn case(&self, running: &Running, case: &Case) -> Result<Vec<Outcome>> {
+    async fn case(&self, process: &Process, case: &Case) -> Result<Vec<Outcome>> {
         let prepared = self.environment.prepare(&case.aws).await?;
         self.cluster.change(&case.nodes, &self.environment).await?;
 
         let done = match self.begin(case, &prepared).await {
             Ok((mut progress, mark)) => {
-                let done = self.steps(running, &mut progress, mark).await;
+                let done = self.steps(process, &mut progress, mark).await;
                 progress.service.remove().await?;
                 done.map(|()| progress.outcomes)
             }
@@ -333,7 +326,7 @@ impl<'a> Worker<'a> {
         done
     }
 
-    /// Makes the Service.
+    /// Creates the Service.
     async fn begin<'c>(&self, case: &'c Case, prepared: &environment::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
         let before = self.account(case, &mut names).await?;
@@ -347,16 +340,15 @@ impl<'a> Worker<'a> {
             service,
             names,
             before,
-            said: Said::new(),
+            events: Events::new(),
             outcomes: Vec::new(),
         };
 
         Ok((progress, mark))
     }
 
-    /// Looks at what came of the creation, and goes on from there.
-    async fn steps(&self, running: &Running, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
-        self.settle(running, progress, mark).await?;
+    async fn steps(&self, process: &Process, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
+        self.settle(process, progress, mark).await?;
 
         let case = progress.case;
         for (step, label) in case.steps.iter().zip(case.labels()).skip(1) {
@@ -366,7 +358,7 @@ impl<'a> Worker<'a> {
             let mark = self.environment.proxy.mark();
             let performed = self.perform(step, progress).await;
             performed.with_context(|| format!("step {label}"))?;
-            self.settle(running, progress, mark).await?;
+            self.settle(process, progress, mark).await?;
         }
 
         Ok(())
@@ -375,7 +367,7 @@ impl<'a> Worker<'a> {
     async fn perform(&self, step: &Step, progress: &mut Progress<'_>) -> Result<()> {
         match step.action {
             Action::Create => bail!("steps: a Service is created once"),
-            Action::NoOp => progress.service.look().await,
+            Action::NoOp => progress.service.no_op().await,
             Action::Update => {
                 let patch = progress.names.resolve(&step.patch);
                 progress.service.update(&patch).await
@@ -385,17 +377,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits until nothing moves any more, and writes down what is there.
-    async fn settle(&self, running: &Running, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
-        let label = progress
-            .case
-            .labels()
-            .get(progress.outcomes.len())
-            .cloned()
-            .unwrap_or_default();
-        let action = progress.case.steps.get(progress.outcomes.len()).map(|step| step.action);
-        let recorded = progress.case.recorded.as_deref().unwrap_or_default();
-        let recorded = recorded.get(progress.outcomes.len());
+    /// Waits until nothing changes any more, and adds the outcome.
+    async fn settle(&self, process: &Process, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
+        let index = progress.outcomes.len();
+        let label = progress.case.labels().get(index).cloned().unwrap_or_default();
+        let action = progress.case.steps.get(index).map(|step| step.action);
+        let recorded = progress.case.recorded.as_deref().unwrap_or_default().get(index);
         let ends = recorded.is_some_and(|outcome| outcome.events.iter().any(ends_a_step));
         let least = if action == Some(Action::Nodes) {
             AFTER_NODES
@@ -403,59 +390,59 @@ impl<'a> Worker<'a> {
             QUIET
         };
         let start = Instant::now();
-        let mut moved = start;
+        let mut changed = start;
         let mut last = None;
 
         loop {
-            tokio::time::sleep(LOOK).await;
-            running.alive()?;
+            tokio::time::sleep(INTERVAL).await;
+            process.ensure_running()?;
 
-            let calls = running.calls(self.environment.proxy.calls_since(mark));
-            let said = progress.service.said().await?;
+            let mut calls = self.environment.proxy.calls_since(mark);
+            calls.retain(|call| call.caller == manager::CALLER);
+            let events = progress.service.events().await?;
             let state = progress.service.state(&progress.names).await?;
             let busy = calls.iter().any(|call| call.outcome.is_none());
-            let look = Look {
-                ended: state.is_none() || new_events(&said, &progress.said).iter().any(ends_a_step),
+            let seen = Observation {
+                ended: state.is_none() || new_events(&events, &progress.events).iter().any(ends_a_step),
                 wrote: calls.iter().any(Call::is_write),
                 elapsed: start.elapsed(),
-                quiet: moved.elapsed(),
+                quiet: changed.elapsed(),
             };
-            let now = Some((calls.len(), busy, said.clone(), state.clone()));
+            let now = Some((calls.len(), busy, events.clone(), state.clone()));
             if now != last {
                 last = now;
-                moved = Instant::now();
+                changed = Instant::now();
                 continue;
             }
-            if busy || look.quiet < QUIET {
+            if busy || seen.quiet < QUIET {
                 continue;
             }
 
             let over = match self.subject {
-                Subject::Incumbent => look.incumbent_is_done(),
-                Subject::Ours => look.elapsed >= least && (look.ended || !ends || look.elapsed > UNSAID),
+                Subject::Incumbent => seen.incumbent_is_done(),
+                Subject::Ours => seen.elapsed >= least && (seen.ended || !ends || seen.elapsed > NO_EVENT),
             };
             if !over {
                 continue;
             }
 
-            let outcome = self.outcome(&label, progress, &calls, &said, state).await?;
+            let outcome = self.outcome(&label, progress, &calls, &events, state).await?;
             progress.outcomes.push(outcome);
 
-            let index = progress.outcomes.len() - 1;
             let equal = || {
                 let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
                 !problems
                     .iter()
                     .any(|problem| self.permissions.role().is_none() || problem.is_of_the_end_state())
             };
-            let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| takes_targets_away(line)));
-            let told = if loses || action == Some(Action::Nodes) {
-                look.quiet > CONFIRMED
+            let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| removes_targets(line)));
+            let ended = if loses || action == Some(Action::Nodes) {
+                seen.quiet > CONFIRMED
             } else {
-                look.ended && look.quiet > SETTLED
+                seen.ended && seen.quiet > SETTLED
             };
-            if self.subject == Subject::Incumbent || told || look.elapsed > OURS_MOST || equal() {
-                progress.said = said;
+            if self.subject == Subject::Incumbent || ended || seen.elapsed > OURS_MOST || equal() {
+                progress.events = events;
                 return Ok(());
             }
 
@@ -478,7 +465,7 @@ impl<'a> Worker<'a> {
         label: &str,
         progress: &mut Progress<'_>,
         calls: &[Call],
-        said: &Said,
+        events: &Events,
         state: Option<ServiceState>,
     ) -> Result<Outcome> {
         let account = self.account(progress.case, &mut progress.names).await?;
@@ -488,7 +475,7 @@ impl<'a> Worker<'a> {
 
         Ok(compare::without_cluster_uid(Outcome {
             step: label.to_owned(),
-            events: named(new_events(said, &progress.said), &progress.names),
+            events: named(new_events(events, &progress.events), &progress.names),
             service: state,
             writes: writes
                 .into_iter()
@@ -500,39 +487,23 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What is seen of a step.
-struct Look {
+/// An observation of a step.
+struct Observation {
     ended: bool,
     wrote: bool,
     elapsed: Duration,
     quiet: Duration,
 }
 
-impl Look {
+impl Observation {
     fn incumbent_is_done(&self) -> bool {
-        let patience = if self.wrote { BETWEEN_TRIES } else { IDLE };
+        let patience = if self.wrote { BACKOFF } else { IDLE };
         self.ended || self.quiet >= patience || self.elapsed > MOST
     }
 }
 
-impl Running {
-    fn alive(&self) -> Result<()> {
-        if self.process.exit().is_some() {
-            bail!("the manager ended by itself:\n{}", self.process.log_tail());
-        }
-        Ok(())
-    }
-
-    fn calls(&self, calls: Vec<Call>) -> Vec<Call> {
-        calls
-            .into_iter()
-            .filter(|call| call.caller == self.caller.name)
-            .collect()
-    }
-}
-
-/// Whether a write of v1.37.0 takes targets away, or what only targets need.
-fn takes_targets_away(line: &str) -> bool {
+/// Whether a write of v1.37.0 removes targets, or rules that only targets need.
+fn removes_targets(line: &str) -> bool {
     ["Deregister", "RevokeSecurityGroupIngress GroupId=<sg:parity-nodes>"]
         .iter()
         .any(|beginning| line.starts_with(beginning))
@@ -542,8 +513,7 @@ fn ends_a_step(event: &Event) -> bool {
     ENDS.contains(&event.reason.as_str())
 }
 
-/// What was said since.
-fn new_events(now: &Said, before: &Said) -> Vec<Event> {
+fn new_events(now: &Events, before: &Events) -> Vec<Event> {
     let new = |(event, count): (&Event, &i32)| (before.get(event).unwrap_or(&0) < count).then(|| event.clone());
     now.iter().filter_map(new).collect()
 }

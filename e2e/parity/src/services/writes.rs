@@ -1,5 +1,5 @@
-//! A call as one line: the action, then its parameters by name, without what says nothing. Lists whose order means
-//! nothing to AWS are sorted. Pure.
+//! A call as one line: the action, then its parameters by name, without empty ones. Lists without a meaningful order
+//! are sorted. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::names::Names;
 use outrigger_aws_sim::Call;
 use outrigger_aws_sim::query::Parameters;
 
-/// Lists whose order means nothing to AWS. Others, such as subnets and their addresses, stay as sent.
+/// Lists without a meaningful order. Others, such as subnets and their addresses, stay as sent.
 const UNORDERED: [&str; 8] = [
     "Instances",
     "Targets",
@@ -28,7 +28,7 @@ enum Tree {
     Map(BTreeMap<String, Tree>),
 }
 
-/// The line of a call; with the error code where AWS refused it.
+/// The line of a call, with the error code if AWS refused it.
 pub(super) fn line(call: &Call, names: &Names) -> String {
     let mut line = call.action.clone();
     let Tree::Map(fields) = tree(&call.parameters, names) else {
@@ -87,7 +87,7 @@ fn put(tree: &mut Tree, path: &[&str], value: &str) {
     put(child, rest, value);
 }
 
-/// The text of a value; none for one that says nothing.
+/// None for an empty value.
 fn rendered(key: &str, value: &Tree) -> Option<String> {
     match value {
         Tree::Leaf(text) => Some(quoted(text)),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_a_line_whatever_the_order_of_what_has_none() {
+    fn the_line_of_a_call_does_not_depend_on_a_meaningless_order() {
         let mut names = Names::default();
         names.learn("sg-1", "sg:own");
         let one = "Action=A&Version=1&GroupId=sg-1&Tags.member.1.Key=b&Tags.member.1.Value=x+y&Tags.member.2.Key=a&Tags.member.2.Value=&Subnets.member.1=s2&Subnets.member.2=s1&SecurityGroups=&DryRun=false";

@@ -1,4 +1,4 @@
-//! Between the EC2 SDK's types and ours. Whatever AWS leaves out is `None` or empty.
+//! Converts between the EC2 SDK's types and this crate's. A field that is missing in a response is `None` or empty.
 
 use aws_sdk_ec2::types as sdk;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Tags;
 
-/// An empty text says as little as an absent one: EC2 sends empty DNS names.
+/// Treats an empty text as absent: EC2 sends empty DNS names.
 pub(super) fn told(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }

@@ -2,7 +2,6 @@
 
 mod adapter;
 mod convert;
-mod fargate;
 mod instance;
 mod network;
 mod read_instances;
@@ -12,8 +11,7 @@ mod topology;
 use async_trait::async_trait;
 
 pub use adapter::SdkEc2;
-pub use fargate::FargateEni;
-pub use instance::{Instance, InstanceId, InstanceState, NetworkInterface};
+pub use instance::{FargateEni, Instance, InstanceId, InstanceState, NetworkInterface};
 pub use network::{
     AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
@@ -68,10 +66,10 @@ pub enum InstanceQuery<'a> {
     Running { vpc_id: &'a str, tag: &'a Filter },
 }
 
-/// What the controllers request from EC2.
+/// The calls of EC2 that the controllers send.
 ///
-/// A method whose name ends in `page` is one call and answers one page: the first without a token, then each with the
-/// token of the one before. The other lists are read to their last page.
+/// A method whose name ends in `page` sends one call and returns one page. The first call has no token, each further
+/// call has the token of the page before. The other methods read all pages.
 #[async_trait]
 pub trait Ec2: Send + Sync {
     /// A page of instances.

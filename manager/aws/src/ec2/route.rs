@@ -12,9 +12,8 @@ use crate::sdk::failed;
 pub struct Route {
     /// IPv4 destination in CIDR notation; `None` for an IPv6 range or a prefix list.
     pub destination: Option<String>,
-    /// Where it leads.
     pub target: RouteTarget,
-    /// Whether EC2 says that the target is not there or cannot pass traffic on (state `blackhole`).
+    /// The state `blackhole`: the target does not exist or cannot forward traffic.
     pub blackhole: bool,
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn describe(
     Ok(Page::new(items.collect(), answer.next_token))
 }
 
-/// An answer without an ID is about nobody; empty names of network nodes would shift the layers, so they end the list.
+/// An item without an ID is ignored. An empty name of a network node would shift the layers, so it ends the list.
 fn convert(item: InstanceTopology) -> Option<(InstanceId, Vec<String>)> {
     let id = item.instance_id.filter(|id| !id.is_empty())?;
     let nodes = item.network_nodes.unwrap_or_default();

@@ -22,7 +22,7 @@ impl SdkElb {
     }
 }
 
-/// A request that lacks a field; our own types always have it, so this says that they and the SDK disagree.
+/// A request that lacks a field. This crate's types always have it, so this is a difference between them and the SDK.
 fn unbuilt(operation: &'static str) -> impl Fn(BuildError) -> Error {
     move |error| Error::unusable(operation, "the request could not be built").with_source(error)
 }

@@ -1,4 +1,5 @@
-//! Between the SDK's types of classic load balancers and ours. Whatever AWS leaves out is absent or empty.
+//! Converts between the SDK's types for classic load balancers and this crate's. A field that is missing in a response
+//! is absent or empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,7 +17,7 @@ use crate::{Error, InstanceId, Kind, Page, Tags, by_name, page};
 /// Names that one call takes at most. AWS names this number for tags only; for descriptions it is known to be taken.
 pub const MAX_NAMES: usize = 20;
 
-/// What the service controller asks of classic load balancers. `name` is always the load balancer's name.
+/// The calls for classic load balancers that the service controller sends. `name` is always the load balancer's name.
 #[async_trait]
 pub trait Elb: Send + Sync {
     /// One call for the load balancers of at most [`MAX_NAMES`] names.
@@ -125,8 +125,8 @@ pub trait Elb: Send + Sync {
     /// Replaces the policies of the listener on `port`.
     async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<(), Error>;
 
-    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now and let `ahead`
-    /// others go first, for AWS's rate of such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
+    /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.
     fn expected_wait(&self, _action: &str, _ahead: u32) -> Duration {
         Duration::ZERO
     }

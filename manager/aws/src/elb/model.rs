@@ -35,7 +35,7 @@ pub struct HealthCheck {
     pub healthy_threshold: i32,
 }
 
-/// The attributes of a load balancer that the controller sets. `None`: not told by AWS, or not wanted to be set.
+/// The attributes of a load balancer that the controller sets. `None`: missing in AWS's response, or not to be set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Whether each node serves the instances of all zones.
@@ -68,7 +68,7 @@ pub struct AccessLog {
 pub struct LoadBalancer {
     /// Name, unique in account and region.
     pub name: String,
-    /// DNS name, empty while AWS has not told one.
+    /// Empty until AWS assigns a name.
     pub dns_name: String,
     /// `internet-facing` or `internal`.
     pub scheme: Option<String>,

@@ -1,5 +1,5 @@
-//! Between the SDK's types of network load balancers and ours. What AWS leaves out is absent or empty, except for what
-//! identifies a thing: without it the answer cannot be used, since a thing passed over would look as if it did not exist.
+//! Converts between the SDK's types for network load balancers and this crate's. A field that is missing in a response
+//! is absent or empty. A missing identifier is an error: a resource that is skipped would seem not to exist.
 
 use aws_sdk_elasticloadbalancingv2::types as sdk;
 
@@ -13,7 +13,7 @@ fn told(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// What must be there.
+/// The value of a required field.
 fn needed<T>(operation: &'static str, what: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| Error::unusable(operation, format!("AWS's answer lacks {what}")))
 }

@@ -32,16 +32,16 @@ pub const MAX_NAMES: usize = 20;
 pub enum TargetGroupQuery<'a> {
     /// All of account and region, whatever they are for.
     All,
-    /// Those that the load balancer of this ARN uses.
+    /// The target groups of the load balancer with this ARN.
     UsedBy(&'a str),
-    /// Those of these names, at most [`MAX_NAMES`].
+    /// The target groups with these names, at most [`MAX_NAMES`].
     Names(&'a [String]),
 }
 
-/// What the service controller requests about network load balancers.
+/// The calls for network load balancers that the service controller sends.
 ///
-/// A method whose name ends in `page` is one call and answers one page: the first without a token, then each with the
-/// token of the one before. The other lists are read to their last page.
+/// A method whose name ends in `page` sends one call and returns one page. The first call has no token, each further
+/// call has the token of the page before. The other methods read all pages.
 #[async_trait]
 pub trait Elbv2: Send + Sync {
     /// One call for the network load balancers of at most [`MAX_NAMES`] names.
@@ -198,8 +198,8 @@ pub trait Elbv2: Send + Sync {
     /// Sets these attributes of a target group; others stay.
     async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
 
-    /// How long a call of this AWS action, for example `CreateLoadBalancer`, would wait if it came now and let `ahead`
-    /// others go first, for AWS's rate of such calls: see [`crate::limit::Limited`]. Zero where nobody keeps a budget.
+    /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
+    /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.
     fn expected_wait(&self, _action: &str, _ahead: u32) -> Duration {
         Duration::ZERO
     }

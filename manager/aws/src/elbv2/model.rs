@@ -14,7 +14,7 @@ pub struct NetworkLoadBalancer {
     pub arn: String,
     /// Name, unique in account and region among load balancers of this API.
     pub name: String,
-    /// DNS name, empty while AWS has not told one.
+    /// Empty until AWS assigns a name.
     pub dns_name: String,
     /// `provisioning`, `active`, `active_impaired` or `failed`.
     pub state: Option<String>,
@@ -52,7 +52,7 @@ pub struct NewNetworkLoadBalancer {
     pub tags: Tags,
 }
 
-/// What a listener does. Protocols are `TCP`, `UDP`, `TLS` or `TCP_UDP`.
+/// The settings of a listener. Protocols are `TCP`, `UDP`, `TLS` or `TCP_UDP`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ListenerSettings {
     /// Port that clients use, 1–65535. AWS allows one listener for each, whatever its protocol.
@@ -71,11 +71,10 @@ pub struct ListenerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listener {
     pub arn: String,
-    /// What it does.
     pub settings: ListenerSettings,
 }
 
-/// How a target group checks its targets. `None`: not told by AWS, or left to AWS.
+/// How a target group checks its targets. `None`: missing in AWS's response, or AWS's default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct TargetHealthCheck {
     /// `TCP`, `HTTP` or `HTTPS`. Cannot be changed later.

@@ -71,7 +71,7 @@ impl SdkElbv2 {
         modified.map_err(|error| failed("ModifyTargetGroup", error))
     }
 
-    /// AWS answers with all targets at once: this action has no pages.
+    /// AWS returns all targets in one response: this action has no pages.
     pub(super) async fn read_target_health(&self, arn: &str) -> Result<Vec<TargetHealth>, Error> {
         const OPERATION: &str = "DescribeTargetHealth";
         let answer = self.client.describe_target_health().target_group_arn(arn).send().await;

@@ -1,4 +1,4 @@
-//! What the adapter sends, and what it makes of the answers.
+//! The requests that the adapter sends, and the results that it returns for responses.
 
 use aws_credential_types::Credentials;
 use aws_sdk_elasticloadbalancingv2::config::{BehaviorVersion, Region};

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::Error;
 
-/// What is left in each bucket.
+/// The remaining tokens of each bucket.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
     left: BTreeMap<String, (f64, Instant)>,

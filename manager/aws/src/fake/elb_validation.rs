@@ -1,5 +1,5 @@
-//! What the classic load balancing API refuses, from its documentation and what is known of its answers: a caller that
-//! sends such a thing would be refused by AWS too, on every attempt.
+//! The validation of the classic load balancing API, from its documentation and from observed responses. AWS rejects
+//! such requests on every attempt.
 
 use std::collections::BTreeSet;
 

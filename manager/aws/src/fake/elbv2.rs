@@ -33,7 +33,7 @@ fn about(listener: &ListenerSettings) -> String {
     format!("{}/{} {group}", listener.protocol, listener.port)
 }
 
-/// What AWS refuses of a new load balancer.
+/// The validation of a new load balancer.
 fn check(world: &World, action: &'static str, new: &NewNetworkLoadBalancer) -> Result<(), Error> {
     if new.subnets.is_empty() {
         return Err(super::network::invalid(action, "At least one subnet must be specified"));

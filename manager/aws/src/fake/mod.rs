@@ -31,7 +31,7 @@ use crate::{Error, Page};
 pub struct Call {
     /// The AWS action, ending in `/v2` where the name alone could mean either API of load balancers.
     pub action: &'static str,
-    /// What it was about: names, IDs, ports.
+    /// The subject of the call: names, IDs, ports.
     pub about: String,
     /// Whether it changes anything at AWS.
     pub write: bool,
@@ -84,7 +84,7 @@ impl FakeAws {
         self.inner().world.clone()
     }
 
-    /// Changes the state as someone else would.
+    /// Changes the state as another AWS client would.
     pub fn change(&self, change: impl FnOnce(&mut World)) {
         change(&mut self.inner().world);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::elbv2::{Attributes, ListenerSettings, NetworkLoadBalancer, SubnetMapping, Target, TargetGroup};
 use crate::{Error, Tags};
 
-/// The policy that AWS gives a `TLS` listener that asks for none.
+/// The policy of a `TLS` listener that is created without one.
 pub(super) const DEFAULT_SSL_POLICY: &str = "ELBSecurityPolicy-2016-08";
 
 /// A load balancer with what AWS keeps apart from its description.
@@ -15,7 +15,7 @@ pub struct FakeNetworkLoadBalancer {
     pub described: NetworkLoadBalancer,
     /// `network`; load balancers of other types share the names.
     pub kind: String,
-    /// What it was made with, addresses included.
+    /// The subnets at creation, with addresses.
     pub mappings: Vec<SubnetMapping>,
     /// Its attributes.
     pub attributes: Attributes,
@@ -28,7 +28,6 @@ pub struct FakeNetworkLoadBalancer {
 pub struct FakeListener {
     /// The ARN of its load balancer.
     pub load_balancer: String,
-    /// What it does.
     pub settings: ListenerSettings,
     pub tags: Tags,
 }
@@ -36,14 +35,14 @@ pub struct FakeListener {
 /// A target group with its targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FakeTargetGroup {
-    /// Its description. Which load balancers use it follows from the listeners, whatever stands here.
+    /// Its load balancers are ignored: they follow from the listeners.
     pub described: TargetGroup,
     /// Its attributes.
     pub attributes: Attributes,
     pub tags: Tags,
     /// Registered targets.
     pub targets: BTreeSet<Target>,
-    /// Targets on their way out, with how many more looks at the targets will show them.
+    /// Draining targets, with the number of further descriptions that show them.
     pub draining: BTreeMap<Target, u32>,
 }
 
@@ -55,11 +54,11 @@ pub struct Network {
     pub listeners: BTreeMap<String, FakeListener>,
     /// Target groups.
     pub target_groups: BTreeMap<String, FakeTargetGroup>,
-    /// How many targets a target group may have; `None`: any number. Targets on their way out do not count.
+    /// How many targets a target group may have; `None`: any number. Draining targets do not count.
     pub most_targets: Option<usize>,
-    /// How many looks at a target group still show a target that was taken away, 1 unless told.
+    /// How many descriptions of a target group show a target after its deregistration; by default 1.
     pub drain_looks: u32,
-    /// How many descriptions show a new load balancer as `provisioning`, 1 unless told.
+    /// How many descriptions show a new load balancer as `provisioning`; by default 1.
     pub provisioning_looks: u32,
     /// How often a thing of a name was made; numbers the ARNs, so that what is made again has another one.
     pub made: BTreeMap<String, u32>,
@@ -259,7 +258,7 @@ impl Network {
     }
 }
 
-/// Certificate and policy of a listener: those of `TLS` stay where they are not told, others have none.
+/// Certificate and policy of a listener. Those of a `TLS` listener stay if they are not given; others have none.
 fn secured(
     action: &'static str,
     wanted: &ListenerSettings,

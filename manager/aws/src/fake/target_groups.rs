@@ -234,7 +234,7 @@ pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Re
     Ok(())
 }
 
-/// A look at the targets, which brings those on their way out closer to being gone.
+/// Describes the targets. Each description advances the deregistration of draining targets.
 pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealth>, Error> {
     let used = !network.users_of(arn).is_empty();
     let group = network.group("DescribeTargetHealth", arn)?;

@@ -1,4 +1,4 @@
-//! The instance metadata service (IMDS): what it says about the instance that this process runs on.
+//! The instance metadata service (IMDS): metadata of the instance that this process runs on.
 //!
 //! It is asked only for what nothing else gives, and it may be absent: a Pod without the host's network reaches it only where
 //! the instance's hop limit is 2 or more, and off EC2 nothing answers at all. So all questions together get [`PATIENCE`].
@@ -18,7 +18,7 @@ const DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 const ENDPOINT: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
 const MODE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE";
 
-/// What the service says. Each part is absent when the service knows no such path.
+/// The own instance's metadata. A field is absent if the service does not have its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnInstance {
     /// The region, for example `us-east-1`.
@@ -61,7 +61,7 @@ pub enum MetadataError {
     Refused {
         /// Its address.
         address: String,
-        /// What it answered.
+        /// The response or the error.
         reason: String,
     },
 }
@@ -101,7 +101,7 @@ impl Metadata {
         &self.address
     }
 
-    /// Everything about the own instance, asked at once, in at most [`PATIENCE`].
+    /// All metadata of the own instance, from concurrent requests, within [`PATIENCE`].
     ///
     /// # Errors
     /// [`MetadataError`]. A path that the service does not know is no error.
@@ -194,7 +194,7 @@ impl Metadata {
     }
 }
 
-/// The last cause says it in the fewest words; those above it are the SDK's layers.
+/// The innermost cause is the shortest message; the outer causes are the SDK's layers.
 fn innermost(error: &(dyn StdError + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Bucket {
     size: BucketSize,
     tokens: f64,
-    /// Until when the tokens are counted. In the future during a pause, in which none comes in.
+    /// The time up to which tokens were added. During a backoff it is in the future, and no tokens are added.
     counted: Instant,
     /// How long the last pause was meant to be; zero while AWS does not throttle.
     pause: Duration,
@@ -39,7 +39,7 @@ impl Bucket {
     /// Takes one token.
     ///
     /// # Errors
-    /// When there will be one, if nobody else takes it.
+    /// The time of the next token.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), Instant> {
         if now < self.counted {
             return Err(self.counted);
@@ -59,7 +59,7 @@ impl Bucket {
         Err(now + missing.max(Duration::from_millis(1)))
     }
 
-    /// How long a call would wait that comes now and lets `ahead` others go first, if AWS does not throttle meanwhile.
+    /// The expected wait of a call after `ahead` other calls, if AWS throttles none of them.
     pub(super) fn expected_wait(&self, now: Instant, ahead: u32) -> Duration {
         let pause = self.counted.saturating_duration_since(now);
         let new = now.saturating_duration_since(self.counted).as_secs_f64() * self.size.refill_rate;

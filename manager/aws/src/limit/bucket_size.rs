@@ -19,7 +19,7 @@ impl Default for Share {
     }
 }
 
-/// A bucket: so many calls at once, and so many more a second.
+/// The burst of a bucket, and its refill rate per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BucketSize {
     pub capacity: f64,
@@ -30,9 +30,9 @@ pub(super) struct BucketSize {
 /// say which of its buckets they go into, so both are assumed.
 pub(super) const BY_PLAIN_ID: &str = "DescribeInstances by plain IDs";
 
-/// What this process may take of an action's bucket, as EC2 documents them for an account in one region:
-/// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. Only the reads are shared, as
-/// [`load_balancing`] does, and for its reason. At least one call fits in.
+/// This process's share of an action's bucket. EC2 documents the buckets per account and region:
+/// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. The share limits reads only, for the
+/// reason given at [`load_balancing`]. The bucket holds at least one call.
 pub(super) fn ec2(action: &str, share: Share) -> BucketSize {
     let (capacity, refill_rate) = match action {
         BY_PLAIN_ID => (50.0 * share.0, 10.0 * share.0),
@@ -65,11 +65,10 @@ const READS: &str = "reads about load balancers";
 const TARGETS: &str = "registering and deregistering targets";
 const WRITES: &str = "changes of load balancers";
 
-/// What this process may take of the buckets of one load balancing API, as AWS documents them for an account in one
-/// region: <https://docs.aws.amazon.com/elasticloadbalancing/latest/userguide/elb-api-throttling.html>. Only the
-/// reads are shared: a write is sent when someone has changed something and waits for it, never as a matter of routine,
-/// and AWS allows few enough of them as it is. With a quarter of one new load balancer in five seconds, thirty new Services
-/// would take ten minutes.
+/// This process's share of a bucket of one load balancing API. AWS documents the buckets per account and region:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/latest/userguide/elb-api-throttling.html>. The share limits reads
+/// only: a write follows a change that a user waits for, and AWS allows few of them. With a quarter of one new load
+/// balancer in five seconds, thirty new Services would take ten minutes.
 pub(super) fn load_balancing(bucket: &str, share: Share) -> BucketSize {
     let (capacity, refill_rate) = match bucket {
         SLOW => (10.0, 0.2),

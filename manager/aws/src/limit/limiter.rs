@@ -30,7 +30,7 @@ struct State {
 /// The position of a call in the queue: by priority, then by order of arrival.
 pub(super) type Position = (Priority, u64);
 
-/// A place in the queue. Whoever gives up leaves it.
+/// A place in the queue. Dropping it removes it from the queue.
 struct QueueEntry<'a> {
     limiter: &'a Limiter,
     at: Position,

@@ -15,7 +15,7 @@ use crate::{Error, Kind};
 /// The buckets that a call takes a token of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Buckets<'a> {
-    /// Those that are taken to be empty when AWS throttles the call.
+    /// The buckets that count as empty after AWS throttles the call.
     pub throttling: &'a [&'static str],
     pub others: &'a [&'static str],
 }
@@ -51,8 +51,8 @@ impl Limiters {
         Arc::clone(limiters.entry(bucket).or_insert_with(new))
     }
 
-    /// Sends a call when there is a token in each of these buckets, and tells their limiters what AWS said. A throttled call
-    /// is sent again; meanwhile it keeps its position among the calls that wait.
+    /// Sends a call when each of these buckets has a token, and reports the result to their limiters. A throttled call
+    /// is retried and keeps its position in the queue.
     pub(super) async fn call<T, F>(&self, buckets: Buckets<'_>, call: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -89,8 +89,8 @@ impl Limiters {
         }
     }
 
-    /// How long a call that comes now in this task's priority, and lets `ahead` others go first that have not come yet, would
-    /// wait for a token of this bucket.
+    /// The expected wait for a token of this bucket, in this task's priority, after `ahead` calls that are not queued
+    /// yet.
     pub(super) fn expected_wait(&self, bucket: &'static str, ahead: u32) -> Duration {
         self.limiter(bucket).expected_wait(Priority::current(), ahead)
     }

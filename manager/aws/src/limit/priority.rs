@@ -6,7 +6,7 @@ tokio::task_local! {
     static CURRENT: Priority;
 }
 
-/// What a call is for. Of calls that wait for the same budget, those of an earlier priority go first.
+/// The purpose of a call. Calls that wait for the same bucket are sent in the order of these variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// New Nodes and Services.

@@ -1,13 +1,13 @@
-//! How often a throttled call is sent again. Pure: the time is an argument.
+//! The retries of a throttled call. No IO: the time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most retries of one call. The pauses before them are 1, 2, 4, 8 and 10 s, each shortened by up to a half.
+/// Maximum retries of one call. The backoffs before them are 1, 2, 4, 8 and 10 s, each shortened by up to a half.
 const MOST: u32 = 5;
 
-/// A call that is throttled so long after AWS throttled it first is not sent again.
+/// A call is not retried when this time has passed since AWS throttled it first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The retries of one call.

@@ -1,7 +1,7 @@
 //! Every flag in one table: it drives parsing, `--help`, the start-up warnings and `docs/flags.md`.
 //!
 //! Names, types and defaults are those of aws-cloud-controller-manager v1.37.0; those of node IPAM are
-//! kube-controller-manager's, and the first group is ours.
+//! kube-controller-manager's, and the first group is Outrigger's.
 
 // The rows stay one line each.
 #[rustfmt::skip]
@@ -19,7 +19,6 @@ pub struct Flag {
     pub kind: Kind,
     /// Default, written as on a command line.
     pub default: &'static str,
-    /// What it does today.
     pub effect: Effect,
     /// One line of help.
     pub help: &'static str,
@@ -54,26 +53,24 @@ pub enum Kind {
     Version,
 }
 
-/// What a flag does today.
+/// The effect of a flag in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// As documented.
     Works,
-    /// Parsed; has no effect yet, and says so when set, unless it is set to `silent`, which is what happens anyway.
+    /// Accepted, without effect yet. A value other than `silent` logs a warning.
     NotYet {
-        /// What is missing.
         reason: &'static str,
-        /// The value that asks for what happens anyway.
+        /// The value that requests the actual behaviour.
         silent: &'static str,
     },
-    /// Parsed; has no effect here by design, and says so when set, unless it is set to `silent`, which is what happens anyway.
+    /// Accepted, without effect by design. A value other than `silent` logs a warning.
     ByDesign {
-        /// What happens in its place.
         reason: &'static str,
-        /// The value that asks for what happens anyway.
+        /// The value that requests the actual behaviour.
         silent: &'static str,
     },
-    /// Parsed; has no effect in the incumbent either.
+    /// Accepted, without effect in the incumbent, too.
     NoEffectUpstream(&'static str),
     /// Existed in an older release of the incumbent; accepted with a warning.
     Removed(&'static str),

@@ -29,103 +29,103 @@ const PERCENT: Kind = Int { min: 0, max: 100 };
 const PORT: Kind = Int { min: 0, max: 65_535 };
 
 const NO_WEBHOOKS: &str =
-    "this provider registers no webhook in the manager; the admission webhook is a binary of its own";
+    "the manager serves no webhooks; the admission webhook is a separate program";
 const LOGS_TO_STDERR: &str = "logs always go to stderr";
 
 pub(super) const GENERIC: &[Flag] = &[
-    flag("allocate-node-cidrs", Bool, "false", Works, "Allows node IPAM to give Nodes ranges for their Pods; it must be named in --controllers, too."),
-    flag("allow-untagged-cloud", Bool, "false", NoEffectUpstream("a cluster ID is always needed"), "Deprecated. Run without a cluster ID."),
-    flag("cidr-allocator-type", Text, "RangeAllocator", Works, "Allocator of node IPAM; only RangeAllocator."),
-    flag("cloud-config", Text, "", Works, "Path to the cloud configuration file; empty means an empty configuration."),
-    flag("cloud-provider", Text, "", Works, "The cloud provider; required, and must be aws."),
-    flag("cluster-cidr", List, "", Works, "At most two CIDRs, one of each family, of the cluster's Pods. Routes are made for IPv4; without an IPv4 range the route controller stays off."),
-    flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster; not the cluster ID."),
-    flag("configure-cloud-routes", Bool, "true", Works, "Whether routes of the VPC are configured for the nodes' Pod CIDRs."),
-    flag("controller-start-interval", Duration, "0s", Works, "Pause between starting two controllers."),
-    flag("controllers", List, "*", Works, "Controllers to run: a name or alias enables, -name disables, * stands for all that are on by default. The first match decides."),
+    flag("allocate-node-cidrs", Bool, "false", Works, "Allow node IPAM to assign Pod CIDRs to Nodes. The controller must also be enabled in --controllers."),
+    flag("allow-untagged-cloud", Bool, "false", NoEffectUpstream("a cluster ID is always required"), "Deprecated. Run without a cluster ID."),
+    flag("cidr-allocator-type", Text, "RangeAllocator", Works, "CIDR allocator of node IPAM. Only RangeAllocator is supported."),
+    flag("cloud-config", Text, "", Works, "Path to the cloud configuration file. If empty, the configuration is empty."),
+    flag("cloud-provider", Text, "", Works, "Cloud provider. Required; must be aws."),
+    flag("cluster-cidr", Text, "", Works, "CIDRs of the cluster's Pods, at most one per IP family. Routes are created for IPv4 only; without an IPv4 CIDR the route controller does not run."),
+    flag("cluster-name", Text, "kubernetes", Works, "Name prefix of the cluster. This is not the cluster ID."),
+    flag("configure-cloud-routes", Bool, "true", Works, "Create routes in the VPC's route tables for the Pod CIDRs of Nodes."),
+    flag("controller-start-interval", Duration, "0s", Works, "Interval between the starts of two controllers."),
+    flag("controllers", List, "*", Works, "Controllers to run. A name or alias enables a controller, -name disables it, and * enables all controllers that are on by default. The first match applies."),
     flag("external-cloud-volume-plugin", Text, "", NoEffectUpstream("read by kube-controller-manager only"), "No effect here."),
-    flag("feature-gates", BoolMap, "", NoEffectUpstream("none of the incumbent's gates changes what runs on AWS here"), "Pairs Name=true|false; unknown gates are an error."),
-    flag("kube-api-burst", COUNT_OR_ZERO, "30", Works, "Burst of requests of each client to the API server; 0 means 10. No limit while neither this nor --kube-api-qps is set."),
-    flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", ByDesign { reason: "requests and answers are JSON", silent: "application/json" }, "Content type of requests to the API server."),
-    flag("kube-api-qps", Float, "20", Works, "Requests per second of each client to the API server; 0 means 5. No limit while neither this nor --kube-api-burst is set."),
-    flag("leader-elect", Bool, "true", Works, "Hold a Lease before controllers start."),
-    flag("leader-elect-lease-duration", Duration, "15s", Works, "How long others wait after the last renewal before they take the Lease."),
-    flag("leader-elect-renew-deadline", Duration, "10s", Works, "How long the holder may fail to renew before it stops writing."),
-    flag("leader-elect-resource-lock", Text, "leases", Works, "Kind of the lock; only leases."),
+    flag("feature-gates", BoolMap, "", NoEffectUpstream("no feature gate of the incumbent affects this manager"), "Feature gates, as pairs Name=true|false. An unknown gate is an error."),
+    flag("kube-api-burst", COUNT_OR_ZERO, "30", Works, "Burst of requests to the API server, per client; 0 means 10. Without this flag and --kube-api-qps, requests are not limited."),
+    flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", ByDesign { reason: "requests and responses are JSON", silent: "application/json" }, "Content type of requests to the API server."),
+    flag("kube-api-qps", Float, "20", Works, "Requests per second to the API server, per client; 0 means 5. Without this flag and --kube-api-burst, requests are not limited."),
+    flag("leader-elect", Bool, "true", Works, "Acquire a Lease before starting controllers."),
+    flag("leader-elect-lease-duration", Duration, "15s", Works, "Time after the last observed renewal before another candidate acquires the Lease."),
+    flag("leader-elect-renew-deadline", Duration, "10s", Works, "Time for which the holder retries a failed renewal before it stops leading."),
+    flag("leader-elect-resource-lock", Text, "leases", Works, "Resource type of the lock. Only leases is supported."),
     flag("leader-elect-resource-name", Text, "cloud-controller-manager", Works, "Name of the main Lease."),
-    flag("leader-elect-resource-namespace", Text, "kube-system", Works, "Namespace of the main and of the migration Lease."),
-    flag("leader-elect-retry-period", Duration, "2s", Works, "Pause between attempts."),
-    flag("min-resync-period", Duration, "12h0m0s", ByDesign { reason: "a watch that breaks lists anew, and every controller looks at everything in a period of its own", silent: "" }, "Least time between full resyncs."),
+    flag("leader-elect-resource-namespace", Text, "kube-system", Works, "Namespace of the main Lease and of the migration Lease."),
+    flag("leader-elect-retry-period", Duration, "2s", Works, "Interval between attempts to acquire or renew a Lease."),
+    flag("min-resync-period", Duration, "12h0m0s", ByDesign { reason: "a broken watch lists again, and each controller has its own resync period", silent: "" }, "Minimum interval between full resyncs."),
     flag("node-sync-period", Duration, "0s", NoEffectUpstream("deprecated"), "Deprecated. No effect."),
-    flag("route-reconciliation-period", Duration, "10s", Works, "Time from one pass over the routes to the next, at least 1s. Changes of Nodes start one at once."),
-    flag("use-service-account-credentials", Bool, "false", Works, "Each controller acts as a service account of its own in kube-system; the manager needs create on serviceaccounts and serviceaccounts/token."),
+    flag("route-reconciliation-period", Duration, "10s", Works, "Interval between two reconciliations of all routes, at least 1s. A change of a Node starts one immediately."),
+    flag("use-service-account-credentials", Bool, "false", Works, "Run each controller with its own service account in kube-system. The manager needs permission to create serviceaccounts and serviceaccounts/token."),
 ];
 
 pub(super) const MISC: &[Flag] = &[
-    flag("kubeconfig", Text, "", Works, "Path to a kubeconfig; with --master empty too, the in-cluster configuration is used. With --migration-kubeconfig the same is refused in it as there."),
-    flag("master", Text, "", Works, "Address of the API server; overrides the one in the kubeconfig."),
-    flag("node-status-update-frequency", Duration, "5m0s", Works, "Pause between two refreshes of all nodes' addresses."),
+    flag("kubeconfig", Text, "", Works, "Path to a kubeconfig. If this and --master are empty, the in-cluster configuration is used. If --migration-kubeconfig is set, the same fields are rejected as in that file."),
+    flag("master", Text, "", Works, "Address of the API server. Overrides the address in the kubeconfig."),
+    flag("node-status-update-frequency", Duration, "5m0s", Works, "Interval between two updates of the addresses of all Nodes."),
 ];
 
 pub(super) const NODE: &[Flag] = &[
-    flag("concurrent-node-status-updates", COUNT_OR_ZERO, "0", Works, "Addresses written at the same time; 0 means as --concurrent-node-syncs."),
-    flag("concurrent-node-syncs", COUNT, "1", Works, "Nodes initialized at the same time. Left at its default, 32 are."),
+    flag("concurrent-node-status-updates", COUNT_OR_ZERO, "0", Works, "Nodes whose addresses are updated concurrently; 0 means the value of --concurrent-node-syncs."),
+    flag("concurrent-node-syncs", COUNT, "1", Works, "Nodes initialized concurrently. Without this flag, 32."),
 ];
 
 pub(super) const LIFECYCLE: &[Flag] = &[
-    flag("concurrent-node-lifecycle-syncs", COUNT, "1", ByDesign { reason: "one pass asks AWS about all nodes at once", silent: "1" }, "Nodes checked at the same time."),
-    flag("node-monitor-period", Duration, "5s", Works, "Pause between two passes over the nodes that are not Ready."),
+    flag("concurrent-node-lifecycle-syncs", COUNT, "1", ByDesign { reason: "one pass describes the instances of all Nodes together", silent: "1" }, "Nodes checked concurrently."),
+    flag("node-monitor-period", Duration, "5s", Works, "Interval between two checks of the Nodes that are not Ready."),
 ];
 
 pub(super) const SERVICE: &[Flag] = &[
-    flag("concurrent-service-syncs", COUNT, "1", Works, "Services reconciled at the same time. Left at its default, 8 are. One is left to Services that somebody makes, changes or deletes."),
+    flag("concurrent-service-syncs", COUNT, "1", Works, "Services reconciled concurrently. Without this flag, 8. One of the workers is reserved for Services that a user creates, changes or deletes."),
 ];
 
 pub(super) const LEADER_MIGRATION: &[Flag] = &[
     flag("enable-leader-migration", Bool, "false", Works, "Run the migrated controllers under the migration Lease."),
-    flag("leader-migration-config", Text, "", Works, "Path to a LeaderMigrationConfiguration; empty means the built-in list."),
+    flag("leader-migration-config", Text, "", Works, "Path to a LeaderMigrationConfiguration. If empty, the built-in configuration applies."),
 ];
 
 pub(super) const DEBUGGING: &[Flag] = &[
-    flag("contention-profiling", Bool, "false", ByDesign { reason: "nothing here is profiled", silent: "false" }, "Profile lock contention."),
-    flag("profiling", Bool, "true", Works, "Serve /debug: the log's verbosity at /debug/flags/v. There are no profiles."),
+    flag("contention-profiling", Bool, "false", ByDesign { reason: "there are no profiles", silent: "false" }, "Profile lock contention."),
+    flag("profiling", Bool, "true", Works, "Serve the log verbosity at /debug/flags/v. There are no profiles."),
 ];
 
 pub(super) const SERVING: &[Flag] = &[
     flag("bind-address", Text, "0.0.0.0", Works, "IP address to listen on."),
-    flag("cert-dir", Text, "", Works, "Folder of cloud-controller-manager.crt and .key, used when no certificate file is named."),
+    flag("cert-dir", Text, "", Works, "Directory of cloud-controller-manager.crt and cloud-controller-manager.key, used if --tls-cert-file is empty."),
     flag("disable-http2-serving", Bool, "false", Works, "Serve HTTP/1.1 only."),
-    flag("http2-max-streams-per-connection", COUNT_OR_ZERO, "0", Works, "Limit of streams of one HTTP/2 connection; 0 means the library's."),
-    flag("permit-address-sharing", Bool, "false", Works, "Set SO_REUSEADDR. It is set in any case, as Go does for every listener."),
-    flag("permit-port-sharing", Bool, "false", Works, "Set SO_REUSEPORT, so that two processes can share the port."),
-    flag("secure-port", PORT, "10258", Works, "Port of HTTPS; 0 serves nothing."),
-    flag("tls-cert-file", Text, "", Works, "Certificate and chain in PEM. Without one, a self-signed certificate is made in memory."),
-    flag("tls-cipher-suites", List, "", Works, "Cipher suites for TLS 1.2, by their names in Go. Those of TLS 1.3 are always on."),
-    flag("tls-curve-preferences", List, "", Works, "Numbers of the key exchange groups, in order, such as 4588,29,23."),
-    flag("tls-min-version", Text, "", Works, "VersionTLS12 or VersionTLS13; empty means TLS 1.2."),
+    flag("http2-max-streams-per-connection", COUNT_OR_ZERO, "0", Works, "Maximum number of streams per HTTP/2 connection; 0 means the default of the HTTP library."),
+    flag("permit-address-sharing", Bool, "false", Works, "Set SO_REUSEADDR on the port. It is always set, as Go sets it for every listener."),
+    flag("permit-port-sharing", Bool, "false", Works, "Set SO_REUSEPORT on the port, so that several processes can listen on it."),
+    flag("secure-port", PORT, "10258", Works, "HTTPS port; 0 disables serving."),
+    flag("tls-cert-file", Text, "", Works, "Serving certificate and its chain, in PEM. Without a certificate, a self-signed one is created in memory."),
+    flag("tls-cipher-suites", List, "", Works, "Cipher suites for TLS 1.2, by their names in Go. All cipher suites of TLS 1.3 are always enabled."),
+    flag("tls-curve-preferences", List, "", Works, "Key exchange groups by number, in order of preference, such as 4588,29,23."),
+    flag("tls-min-version", Text, "", Works, "Minimum TLS version: VersionTLS12 or VersionTLS13. If empty, TLS 1.2."),
     flag("tls-private-key-file", Text, "", Works, "Private key of --tls-cert-file, in PEM."),
-    flag("tls-sni-cert-key", Repeated, "", Works, "Further certificates, chosen by server name: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,*.NAME; without names, those in the certificate."),
+    flag("tls-sni-cert-key", Repeated, "", Works, "Further certificate and key, selected by server name: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,*.NAME. Without names, the names in the certificate apply."),
 ];
 
 pub(super) const AUTHENTICATION: &[Flag] = &[
-    flag("authentication-kubeconfig", Text, "", Works, "Kubeconfig for token reviews; empty means that of --kubeconfig."),
-    flag("authentication-skip-lookup", Bool, "false", Works, "Do not look up the missing authentication configuration in the cluster."),
-    flag("authentication-token-webhook-cache-ttl", Duration, "10s", Works, "How long an answer of a token review is kept."),
-    flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: "a look-up that fails never ends the process, it is tried again", silent: "true" }, "Serve even when that look-up fails."),
-    flag("client-ca-file", Text, "", Works, "CA of client certificates, in PEM; empty means the one in the ConfigMap kube-system/extension-apiserver-authentication."),
-    flag("requestheader-allowed-names", List, "", Works, "Common names of front proxies; empty means any."),
-    flag("requestheader-client-ca-file", Text, "", Works, "CA of front proxies, in PEM; empty means that all about them is in the same ConfigMap."),
-    flag("requestheader-extra-headers-prefix", List, "x-remote-extra-", Works, "Beginnings of headers of the user's further attributes."),
-    flag("requestheader-group-headers", List, "x-remote-group", Works, "Headers of the user's groups."),
-    flag("requestheader-uid-headers", List, "", Works, "Headers of the user's UID."),
-    flag("requestheader-username-headers", List, "x-remote-user", Works, "Headers of the user's name."),
+    flag("authentication-kubeconfig", Text, "", Works, "Kubeconfig for token reviews. If empty, --kubeconfig applies."),
+    flag("authentication-skip-lookup", Bool, "false", Works, "Do not read missing authentication configuration from the cluster."),
+    flag("authentication-token-webhook-cache-ttl", Duration, "10s", Works, "Time for which the result of a token review is cached."),
+    flag("authentication-tolerate-lookup-failure", Bool, "false", NotYet { reason: "a failed lookup is retried and never ends the process", silent: "true" }, "Serve even if reading the authentication configuration from the cluster fails."),
+    flag("client-ca-file", Text, "", Works, "CA bundle for client certificates, in PEM. If empty, the CA bundle in the ConfigMap kube-system/extension-apiserver-authentication applies."),
+    flag("requestheader-allowed-names", List, "", Works, "Allowed common names of front proxies. If empty, all are allowed."),
+    flag("requestheader-client-ca-file", Text, "", Works, "CA bundle for front proxies, in PEM. If empty, all --requestheader settings are read from the ConfigMap kube-system/extension-apiserver-authentication."),
+    flag("requestheader-extra-headers-prefix", List, "x-remote-extra-", Works, "Prefixes of the headers with extra attributes of the user."),
+    flag("requestheader-group-headers", List, "x-remote-group", Works, "Headers with the groups of the user."),
+    flag("requestheader-uid-headers", List, "", Works, "Headers with the UID of the user."),
+    flag("requestheader-username-headers", List, "x-remote-user", Works, "Headers with the name of the user."),
 ];
 
 pub(super) const AUTHORIZATION: &[Flag] = &[
-    flag("authorization-always-allow-paths", List, "/healthz,/readyz,/livez", Works, "Paths served without asking who calls; a trailing * matches the rest."),
-    flag("authorization-kubeconfig", Text, "", Works, "Kubeconfig for access reviews; empty means that of --kubeconfig."),
-    flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", Works, "How long a permission is kept."),
-    flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", Works, "How long a refusal is kept."),
+    flag("authorization-always-allow-paths", List, "/healthz,/readyz,/livez", Works, "Paths served without authorization. A trailing * matches any suffix."),
+    flag("authorization-kubeconfig", Text, "", Works, "Kubeconfig for access reviews. If empty, --kubeconfig applies."),
+    flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", Works, "Time for which an allowed access review is cached."),
+    flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", Works, "Time for which a denied access review is cached."),
 ];
 
 pub(super) const WEBHOOK: &[Flag] = &[
@@ -143,52 +143,52 @@ pub(super) const WEBHOOK: &[Flag] = &[
 ];
 
 pub(super) const TAGGING: &[Flag] = &[
-    flag("resources", Repeated, "", Works, "Kinds of resources to tag; only instance. Needed by the tagging controller."),
-    flag("tagging-controller-burst-limit", COUNT_OR_ZERO, "0", Works, "How many nodes may be taken up at once before the rate limit counts."),
-    flag("tagging-controller-concurrent-node-syncs", COUNT, "1", Works, "Calls of the tagging controller under way at the same time."),
-    flag("tagging-controller-enable-batching", Bool, "false", Works, "Tag up to 50 instances with one call."),
-    flag("tagging-controller-rate-limit", Float, "0", Works, "Nodes taken up per second; counts only where the burst limit is set, too."),
-    flag("tags", Map, "", Works, "Tags for the resources. Needed by the tagging controller."),
+    flag("resources", Repeated, "", Works, "Resource types that the tagging controller tags. Only instance is supported. Required by the tagging controller."),
+    flag("tagging-controller-burst-limit", COUNT_OR_ZERO, "0", Works, "Burst of the rate limit, in Nodes."),
+    flag("tagging-controller-concurrent-node-syncs", COUNT, "1", Works, "Concurrent AWS calls of the tagging controller."),
+    flag("tagging-controller-enable-batching", Bool, "false", Works, "Tag up to 50 instances per AWS call."),
+    flag("tagging-controller-rate-limit", Float, "0", Works, "Nodes processed per second. Applies only if --tagging-controller-burst-limit is set, too."),
+    flag("tags", Map, "", Works, "Tags to add to the resources. Required by the tagging controller."),
 ];
 
 pub(super) const NODE_IPAM: &[Flag] = &[
-    flag("node-cidr-mask-size", MASK, "0", Works, "Prefix length of the Nodes' ranges where --cluster-cidr has one CIDR; 0 means 24 for IPv4 and 64 for IPv6."),
-    flag("node-cidr-mask-size-ipv4", MASK, "0", Works, "Prefix length of the Nodes' IPv4 ranges; 0 means 24."),
-    flag("node-cidr-mask-size-ipv6", MASK, "0", Works, "Prefix length of the Nodes' IPv6 ranges; 0 means 64."),
-    flag("service-cluster-ip-range", List, "", Works, "At most two CIDRs of Services, which no Node gets."),
+    flag("node-cidr-mask-size", MASK, "0", Works, "Prefix length of the Nodes' Pod CIDRs if --cluster-cidr has one CIDR; 0 means 24 for IPv4 and 64 for IPv6."),
+    flag("node-cidr-mask-size-ipv4", MASK, "0", Works, "Prefix length of the Nodes' IPv4 Pod CIDRs; 0 means 24."),
+    flag("node-cidr-mask-size-ipv6", MASK, "0", Works, "Prefix length of the Nodes' IPv6 Pod CIDRs; 0 means 64."),
+    flag("service-cluster-ip-range", List, "", Works, "Service CIDRs, at most two. Node IPAM does not assign them to Nodes."),
 ];
 
 pub(super) const LOGS: &[Flag] = &[
-    flag("log-flush-frequency", Duration, "5s", NoEffectUpstream("every line is written at once"), "No effect here."),
+    flag("log-flush-frequency", Duration, "5s", NoEffectUpstream("each line is written immediately"), "No effect here."),
     flag("log-text-info-buffer-size", Text, "0", NoEffectUpstream("lines are not buffered"), "No effect here."),
     flag("log-text-split-stream", Bool, "false", NoEffectUpstream(LOGS_TO_STDERR), "No effect here."),
-    flag("logging-format", Text, "text", Works, "text, or json with the field names of Kubernetes' JSON logs."),
-    Flag { short: Some('v'), ..flag("v", COUNT_OR_ZERO, "0", Works, "Verbosity: 0 to 3 informational, 4 and 5 debugging, 6 and more everything.") },
-    flag("vmodule", Text, "", ByDesign { reason: "it names files of Go; --v holds for the whole process", silent: "" }, "Verbosity by source file."),
+    flag("logging-format", Text, "text", Works, "Log format: text, or json with the field names of Kubernetes' JSON logs."),
+    Flag { short: Some('v'), ..flag("v", COUNT_OR_ZERO, "0", Works, "Log verbosity: 0 to 3 logs info, 4 and 5 also debug messages of the manager, 6 and more also those of its libraries.") },
+    flag("vmodule", Text, "", ByDesign { reason: "it refers to Go source files; --v applies to the whole process", silent: "" }, "Log verbosity per source file."),
 ];
 
 pub(super) const GLOBAL: &[Flag] = &[
     Flag { short: Some('h'), ..flag("help", Bool, "false", Works, "Print this help.") },
-    flag("version", Version, "false", Works, "Print the version; raw prints its parts."),
+    flag("version", Version, "false", Works, "Print the version. raw prints all version fields."),
 ];
 
 pub(super) const OURS: &[Flag] = &[
-    flag("aws-api-budget-share", Float, "0.25", Works, "Part of the account's budget of reads of EC2 and about load balancers that this manager may take: greater than 0, at most 1. Writes may take the whole budget."),
-    flag("cloud-config-strict", Bool, "true", Works, "Unknown sections and keys of the cloud configuration are an error; false passes over them in silence."),
-    flag("cluster-id", Text, "", Works, "Cluster ID; must agree with the cloud configuration's. Without both, the tags of the own instance name it."),
-    flag("load-balancer-resync-period", Duration, "30m0s", Works, "After about this time a Service that nobody changed is looked at for changes at AWS, which are undone; 0 turns it off."),
-    flag("load-balancer-sweep", Text, "report", Works, "What is done with load balancers, target groups, security groups and rules of this cluster whose Service is gone: off, report or delete."),
-    flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Time between two searches for them, at least 1m. Deleted is what two searches have found."),
-    flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager takes part in; implies leader migration."),
-    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster where that object lives; empty means this cluster. exec and auth-provider are refused in it, as they start programs, and files outside its folder."),
-    flag("node-deletion-breaker-hold", Duration, "15m0s", Works, "After more Nodes than a window allows turn out to have no instance, no such Node is deleted for this time; then the window's number is deleted in each window."),
-    flag("node-deletion-breaker-minimum", COUNT, "3", Works, "This many Nodes whose instances EC2 does not list may be deleted within a window, however small the cluster. Nodes of terminated instances do not count."),
-    flag("node-deletion-breaker-percent", PERCENT, "10", Works, "This percentage of all Nodes may be deleted within a window because EC2 does not list their instances, if it is more than the minimum; 100 turns the breaker off."),
-    flag("node-deletion-breaker-window", Duration, "5m0s", Works, "Time in which these deletions are counted, at least 1m."),
-    flag("region", Text, "", Works, "AWS region; goes before Zone and Region of the cloud configuration, AWS_REGION, and the instance metadata service."),
-    flag("security-group-rules-quota", COUNT, "60", Works, "How many rules AWS allows in a security group. From four fifths on there is a warning; a number that is set is never gone beyond."),
-    flag("tag-resync-period", Duration, "30m0s", Works, "Time between two searches of the tagging controller for tags that were lost, which are set again; at least 1s, 0 turns it off."),
-    flag("vpc-id", Text, "", Works, "VPC of the cluster; goes before VPC of the cloud configuration and the own instance's."),
+    flag("aws-api-budget-share", Float, "0.25", Works, "Share of the account's request rate limits for reads of EC2 and of load balancers that this manager uses: greater than 0, at most 1. Writes use the full limits."),
+    flag("cloud-config-strict", Bool, "true", Works, "Reject unknown sections and keys in the cloud configuration. If false, they are ignored without a message."),
+    flag("cluster-id", Text, "", Works, "Cluster ID. Must equal the cluster ID in the cloud configuration, if that has one. Without both, it is read from the tags of the instance that the manager runs on."),
+    flag("load-balancer-resync-period", Duration, "30m0s", Works, "Approximate interval at which an unchanged Service is reconciled to repair drift in AWS; 0 disables it."),
+    flag("load-balancer-sweep", Text, "report", Works, "Handling of orphaned load balancers, target groups, security groups and rules of this cluster, whose Service no longer exists: off, report or delete."),
+    flag("load-balancer-sweep-period", Duration, "1h0m0s", Works, "Interval between two searches for orphaned resources, at least 1m. A resource is deleted after two searches found it."),
+    flag("migration", Text, "", Works, "Name of the CloudProviderMigration that this manager participates in. Enables leader migration."),
+    flag("migration-kubeconfig", Text, "", Works, "Kubeconfig of the cluster that holds the CloudProviderMigration. If empty, this cluster. It must not use exec or auth-provider, which start programs, or files outside its directory."),
+    flag("node-deletion-breaker-hold", Duration, "15m0s", Works, "Time for which no Node is deleted after the number of Nodes without an instance exceeds the limit. Afterwards, at most the limit is deleted per window."),
+    flag("node-deletion-breaker-minimum", COUNT, "3", Works, "Number of Nodes that may always be deleted per window because EC2 does not list their instances. Nodes of terminated instances do not count."),
+    flag("node-deletion-breaker-percent", PERCENT, "10", Works, "Percentage of all Nodes that may be deleted per window because EC2 does not list their instances, if that is more than the minimum; 100 disables the breaker."),
+    flag("node-deletion-breaker-window", Duration, "5m0s", Works, "Window in which the breaker counts deletions, at least 1m."),
+    flag("region", Text, "", Works, "AWS region. Takes precedence over Zone and Region in the cloud configuration, AWS_REGION, and the instance metadata service."),
+    flag("security-group-rules-quota", COUNT, "60", Works, "AWS quota of rules per security group. A warning is emitted from 80 % of it. A value that is set is never exceeded."),
+    flag("tag-resync-period", Duration, "30m0s", Works, "Interval at which the tagging controller repairs missing tags, at least 1s; 0 disables it."),
+    flag("vpc-id", Text, "", Works, "VPC of the cluster. Takes precedence over VPC in the cloud configuration and the VPC of the instance that the manager runs on."),
 ];
 
 pub(super) const REMOVED: &[Flag] = &[

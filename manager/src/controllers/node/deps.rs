@@ -18,7 +18,6 @@ use crate::node_cache::NodeCache;
 pub struct Deps {
     pub client: kube::Client,
     pub nodes: NodeCache,
-    /// What is known about instances.
     pub instances: Instances,
     /// EC2, for zones and the network's topology.
     pub ec2: Arc<dyn Ec2>,

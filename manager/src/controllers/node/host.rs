@@ -1,11 +1,10 @@
-//! What a Node runs on.
+//! The platform that runs a Node.
 
 use std::sync::Arc;
 
 use outrigger_aws::Instance;
 use outrigger_aws::ec2::FargateEni;
 
-/// What a Node runs on.
 #[derive(Debug, Clone)]
 pub enum Host {
     /// An EC2 instance.

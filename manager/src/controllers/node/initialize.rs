@@ -1,5 +1,5 @@
-//! Initializes new Nodes. They are described in groups and written one by one. A Node that is created meanwhile waits for
-//! none of them.
+//! Initializes new Nodes. They are described in groups and written one by one. A later Node does not wait for earlier
+//! ones.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;

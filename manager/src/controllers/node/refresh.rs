@@ -186,7 +186,7 @@ async fn zones(
     zones
 }
 
-/// What a Node lacks.
+/// The fields that a Node lacks.
 fn completion(
     deps: &Deps,
     node: &Arc<NodeView>,

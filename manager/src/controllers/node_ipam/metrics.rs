@@ -50,38 +50,38 @@ impl IpamMetrics {
             r.family(
                 "node_ipam_controller_cidrset_cidrs_allocations",
                 &["clusterCIDR"],
-                "Ranges taken",
+                "CIDRs allocated",
                 own.allocations.clone(),
             );
             r.family(
                 "node_ipam_controller_cidrset_cidrs_releases",
                 &["clusterCIDR"],
-                "Ranges released",
+                "CIDRs released",
                 own.releases.clone(),
             );
             // The misspelling is upstream's.
             r.family(
                 "node_ipam_controller_cirdset_max_cidrs",
                 &["clusterCIDR"],
-                "How many ranges there are",
+                "Number of CIDRs in the cluster CIDR",
                 own.most.clone(),
             );
             r.family(
                 "node_ipam_controller_cidrset_usage_cidrs",
                 &["clusterCIDR"],
-                "Part of the ranges that is in use, 0 to 1",
+                "Share of the CIDRs that is allocated, 0 to 1",
                 own.usage.clone(),
             );
             r.family(
                 "node_ipam_controller_cidrset_allocation_tries_per_request",
                 &["clusterCIDR"],
-                "Taken ranges that were passed over to find a free one",
+                "Allocated CIDRs that were skipped to find a free one",
                 own.tries.clone(),
             );
             r.family(
                 "outrigger_node_ipam_problem_nodes",
                 &["reason"],
-                "Nodes whose ranges are wrong and left alone, by reason",
+                "Nodes with invalid Pod CIDRs, which are not changed, by reason",
                 own.problems.clone(),
             );
         });

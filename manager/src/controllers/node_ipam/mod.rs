@@ -15,7 +15,6 @@ pub mod allocator;
 mod apply;
 pub mod cidr_set;
 mod deps;
-mod error;
 mod metrics;
 mod observe;
 mod worker;
@@ -30,8 +29,8 @@ use crate::node_cache::NodeView;
 use allocator::Allocator;
 use cidr_set::CidrSet;
 pub use deps::{ClusterRange, Deps};
-pub use error::Error;
 pub use metrics::IpamMetrics;
+pub use worker::Error;
 use worker::Worker;
 
 /// Source of this controller's Events; kube-controller-manager's is the same.

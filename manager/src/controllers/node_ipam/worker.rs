@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
+use ipnet::IpNet;
+use outrigger_leader::NotLeader;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::allocator::{Allocator, NodeRanges, Problem};
 use super::apply::{self, Assigned};
 use super::deps::Deps;
-use super::error::Error;
 use crate::backoff::Backoff;
 use crate::events::EventType;
 use crate::node_cache::NodeView;
@@ -21,6 +22,19 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// An Event is emitted at this failure in a row: kube-controller-manager's number of attempts.
 const EVENT_AFTER_FAILURES: u32 = 3;
+
+/// An error that ends the controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the node IPAM controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+    /// A defect: the flags are checked at start.
+    #[error("the range {0} cannot be cut into ranges of /{1} for Nodes")]
+    Ranges(IpNet, u8),
+    /// A defect: a task panicked.
+    #[error("a write of the node IPAM controller ended")]
+    Task(#[source] JoinError),
+}
 
 pub(super) struct Worker {
     deps: Deps,

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use outrigger_leader::NotLeader;
 use outrigger_shared::taints;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::deps::Deps;
-use super::error::Error;
 use super::plan::History;
 use super::plan::{Action, Opened, Reason};
 use crate::api_write::write;
@@ -19,6 +19,13 @@ use crate::events::{EventType, about_cluster, about_node};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
+
+/// An error that ends the controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the node lifecycle controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+}
 
 /// Applies one action. A failed write is logged and planned again in the next pass.
 pub(super) async fn apply(

@@ -14,9 +14,8 @@ use crate::node_cache::NodeCache;
 pub struct Deps {
     pub client: kube::Client,
     pub nodes: NodeCache,
-    /// What EC2 says about the instances of Nodes.
     pub instances: Instances,
-    /// From the start of one pass to the next.
+    /// The interval between the starts of two passes.
     pub monitor_period: Duration,
     /// Limits of deletions.
     pub breaker: DeletionBreaker,

@@ -6,7 +6,6 @@
 
 mod apply;
 mod deps;
-mod error;
 mod observe;
 pub mod plan;
 
@@ -16,8 +15,8 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+pub use apply::Error;
 pub use deps::Deps;
-pub use error::Error;
 use observe::Failures;
 use plan::History;
 

@@ -50,7 +50,7 @@ pub enum Finding {
 #[derive(Debug, Clone)]
 pub struct ObservedNode {
     pub node: Arc<NodeView>,
-    /// What is known.
+    /// `None` if nothing is known.
     pub finding: Option<Finding>,
     /// How long the Node has existed.
     pub age: Duration,
@@ -101,7 +101,7 @@ pub struct Plan {
     pub opened: Option<Opened>,
 }
 
-/// What the breaker found when it opened.
+/// The numbers at the time when the breaker opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// How many deletions are deferred.

@@ -18,7 +18,6 @@ pub struct Deps {
     pub nodes: NodeCache,
     /// Route tables and writes.
     pub ec2: Arc<dyn Ec2>,
-    /// What is known of instances.
     pub instances: Instances,
     /// The cluster's ID in the tags of its route tables and instances.
     pub cluster_id: String,

@@ -1,5 +1,5 @@
-//! What the user hears of failures: an Event on the Node when something new is to be said, and one line in the log
-//! for each cause in a pass, however many Nodes it concerns.
+//! Reports of failures: an Event on the Node when its failure is new or changes, and one log line per reason and pass,
+//! for any number of Nodes.
 
 use std::collections::BTreeMap;
 

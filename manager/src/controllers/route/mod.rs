@@ -5,17 +5,15 @@
 //! ```
 //!
 //! It serves the route table that the cloud configuration names, or every table of the VPC with the cluster's tag, all
-//! alike. IPv4 only. Where nothing changed nothing is written; which routes it may touch is told in [`plan`], and when
-//! one may go in [`confirmations`].
+//! alike. IPv4 only. Without a change it writes nothing. [`plan`] decides which routes are managed, and
+//! [`confirmation`] decides when a route may be deleted.
 
 mod apply;
 mod condition;
 pub mod confirmation;
 mod denials;
 mod deps;
-mod error;
 mod failures;
-mod node_changes;
 mod observe;
 pub mod plan;
 
@@ -27,14 +25,25 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::RouteSyncLabels;
+use crate::node_cache::{Changes, NodeCache, NodeView};
 use apply::{Outcome, Reports};
 use confirmation::Confirmations;
 pub use deps::Deps;
-pub use error::{Error, ObserveError};
 use observe::Membership;
+pub use observe::ObserveError;
 
 /// Source of this controller's Events: upstream's, with the underscore.
 pub const EVENT_COMPONENT: &str = "route_controller";
+
+/// How long changes of Nodes are collected, so that a burst of Nodes costs one pass.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// An error that ends the controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the route controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+}
 
 #[derive(Default)]
 struct State {
@@ -56,7 +65,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     }
 
     let mut state = State::default();
-    let changed = node_changes::reader(&deps.nodes);
+    let changed = relevant_changes(&deps.nodes);
     let mut ticks = tokio::time::interval(deps.period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
@@ -68,7 +77,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
             _ = ticks.tick() => "periodic",
             () = tokio::time::sleep_until(retry_after), if state.retry_after.is_some() => "periodic",
             // While the routes cannot be read, changes of Nodes wait for the tick.
-            () = node_changes::gather(&changed), if !unreadable => "node_change",
+            () = gather(&changed), if !unreadable => "node_change",
         };
         let passed = pass(&deps, &mut state, &stop).await?;
         unreadable = passed.is_err();
@@ -96,6 +105,26 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 
         count(&deps, outcome, trigger);
     }
+}
+
+/// Later changes of Nodes that affect routes. Heartbeats and this controller's own writes do not.
+fn relevant_changes(nodes: &NodeCache) -> Changes {
+    let changes = nodes.subscribe_where(|was, is| was.and_then(fingerprint) != is.and_then(fingerprint));
+    drop(changes.take());
+    changes
+}
+
+/// The fields that affect routes; `None` for a Node without a range, which has no route.
+fn fingerprint(node: &NodeView) -> Option<(&str, Option<&str>, &[String])> {
+    let ranges = &node.spec.pod_cidrs;
+    (!ranges.is_empty()).then(|| (node.uid(), node.provider_id(), ranges.as_slice()))
+}
+
+/// Waits for a change, then for [`WINDOW`]. Cancel safe.
+async fn gather(changes: &Changes) {
+    changes.changed().await;
+    tokio::time::sleep(WINDOW).await;
+    drop(changes.take());
 }
 
 /// One pass: observe, plan, apply.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{Filter, RouteTable, RouteTarget};
 use outrigger_aws::limit::Priority;
+use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
 use super::deps::Deps;
-use super::error::ObserveError;
 use super::failures;
 use super::plan::{Member, NodeHost, Observed, concerns};
 use crate::instances::{Answer, Target};
@@ -28,6 +27,21 @@ const UNTAGGED_MAX_AGE: Duration = Duration::from_secs(30);
 /// Which instances have the cluster's tag, and when EC2 was asked.
 #[derive(Debug, Default)]
 pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    #[error(transparent)]
+    Aws(#[from] AwsError),
+    /// The configured table does not exist.
+    #[error("EC2 lists no route table {0}: correct RouteTableID in the cloud configuration, or remove it")]
+    NoSuchTable(String),
+    /// No table has the cluster's tag.
+    #[error(
+        "no route table of VPC {vpc} has the tag kubernetes.io/cluster/{cluster}: tag the tables of the nodes' subnets, or \
+         name one with RouteTableID in the cloud configuration"
+    )]
+    NoTaggedTable { vpc: String, cluster: String },
+}
 
 /// Reads tables and Nodes, in the steady state with one call.
 pub(super) async fn observe(deps: &Deps, membership: &mut Membership) -> Result<Observed, ObserveError> {

@@ -1,4 +1,4 @@
-//! What the controller does for a Service.
+//! Decides whether a Service is ignored, ensured or deleted.
 
 use std::time::Duration;
 
@@ -32,7 +32,6 @@ fn wants(service: &Service) -> bool {
         .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
 }
 
-#[must_use]
 pub fn has_finalizer(service: &Service) -> bool {
     service
         .metadata
@@ -43,7 +42,6 @@ pub fn has_finalizer(service: &Service) -> bool {
 }
 
 /// Whether the Service has a `loadBalancerClass`.
-#[must_use]
 pub fn has_class(service: &Service) -> bool {
     service
         .spec
@@ -51,7 +49,6 @@ pub fn has_class(service: &Service) -> bool {
         .is_some_and(|spec| spec.load_balancer_class.is_some())
 }
 
-#[must_use]
 pub fn action(service: &Service) -> ServiceAction {
     let deleting = service.metadata.deletion_timestamp.is_some();
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());

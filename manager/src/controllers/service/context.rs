@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::inventory::Aws;
 use super::queue::creation_queue::CreationQueues;
-use super::queue::node_sync::NodeSync;
+use super::queue::node_changes::NodeSync;
 use super::queue::service_state::ServiceStates;
 use super::settings::Settings;
 use super::writer::Writer;

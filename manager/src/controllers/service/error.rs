@@ -30,31 +30,22 @@ pub enum Error {
         "security group {group} cannot be deleted yet: it is still in use, by a network interface or by a rule of another \
          security group"
     )]
-    GroupInUse {
-        /// The group's ID.
-        group: String,
-    },
+    GroupInUse { group: String },
 }
 
 /// An invalid field or annotation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// An annotation's value.
     #[error("annotation {key} is {value:?}: {expected}")]
     Annotation {
-        /// The annotation's full key.
         key: String,
         value: String,
-        /// What it may be.
         expected: String,
     },
-    /// A field's value.
     #[error("{field} is {value:?}: {expected}")]
     Field {
-        /// The field's path.
         field: &'static str,
         value: String,
-        /// What it may be.
         expected: &'static str,
     },
     /// The type annotation was changed on a Service that has a load balancer.
@@ -63,21 +54,14 @@ pub enum Invalid {
          Service's status names {hostname:?}, which is none: the type cannot be changed; delete the Service and make \
          it again"
     )]
-    TypeChanged {
-        /// The kind of load balancer that the annotation asks for.
-        wanted: &'static str,
-        /// What the status names.
-        hostname: String,
-    },
-    /// An unsupported field.
+    TypeChanged { wanted: &'static str, hostname: String },
     #[error("{what} is not built yet; nothing was changed at AWS")]
     NotBuilt { what: &'static str },
 }
 
-/// What at AWS prevents the spec, and how to fix it.
+/// A condition at AWS that prevents the spec, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Environment {
-    /// No subnet fits.
     #[error(
         "no subnet of VPC {vpc} is suitable for {scheme} load balancer: tag subnets with \
          kubernetes.io/cluster/{cluster}, {public}or list them in annotation \
@@ -87,7 +71,6 @@ pub enum Environment {
         vpc: String,
         /// `an internet-facing` or `an internal`.
         scheme: &'static str,
-        /// The cluster ID.
         cluster: String,
         /// A further hint for internet-facing ones.
         public: &'static str,
@@ -97,24 +80,14 @@ pub enum Environment {
         "annotation service.beta.kubernetes.io/aws-load-balancer-subnets lists {listed} subnets, but AWS knows {found} \
          of that ID or Name tag in the VPC"
     )]
-    SubnetsMissing {
-        /// How many are listed.
-        listed: usize,
-        /// How many were found.
-        found: usize,
-    },
+    SubnetsMissing { listed: usize, found: usize },
     /// The load balancer's only subnet is to be replaced by another one of its zone.
     #[error(
         "the load balancer stands in subnet {subnet} only, and AWS does not replace it by {replacement} of the same \
          zone: list a subnet of another zone too in annotation service.beta.kubernetes.io/aws-load-balancer-subnets, \
          if only for a while"
     )]
-    OnlySubnet {
-        /// The subnet that it has.
-        subnet: String,
-        /// The one that it should have.
-        replacement: String,
-    },
+    OnlySubnet { subnet: String, replacement: String },
     /// A subnet has no route table.
     #[error("subnet {subnet} has no route table, and its VPC has no main one: public and private cannot be told apart")]
     NoRouteTable { subnet: String },
@@ -124,23 +97,16 @@ pub enum Environment {
          the tag kubernetes.io/cluster/{cluster} on exactly one of them"
     )]
     AmbiguousGroups {
-        /// The instance.
         instance: String,
         /// `with the cluster's tag` or `and none with the cluster's tag`.
         which: &'static str,
         /// The groups, as `ID(name)`.
         groups: String,
-        /// The cluster ID.
         cluster: String,
     },
     /// Another load balancer has the target group.
     #[error("target group {name} is used by load balancer {load_balancer}: it has to go first")]
-    TargetGroupTaken {
-        /// The target group's name.
-        name: String,
-        /// The load balancer's ARN.
-        load_balancer: String,
-    },
+    TargetGroupTaken { name: String, load_balancer: String },
     /// There is not one address for each subnet.
     #[error(
         "annotation service.beta.kubernetes.io/aws-load-balancer-{annotation} lists {addresses} addresses for {subnets} \
@@ -149,9 +115,7 @@ pub enum Environment {
     AddressCount {
         /// The annotation, without its prefix.
         annotation: &'static str,
-        /// How many are listed.
         addresses: usize,
-        /// How many subnets there are.
         subnets: usize,
     },
     /// A security group would have more rules than its quota allows.
@@ -159,13 +123,7 @@ pub enum Environment {
         "security group {group} would have {rules} rules, and the quota is {quota}: nothing was changed; name fewer client \
          networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
     )]
-    TooManyRules {
-        group: String,
-        /// So many rules it would have.
-        rules: usize,
-        /// So many it may have.
-        quota: usize,
-    },
+    TooManyRules { group: String, rules: usize, quota: usize },
     /// The load balancer of the Service's name is another cluster's.
     #[error(
         "load balancer {load_balancer} belongs to another cluster, and nothing was changed: its tag \
@@ -184,10 +142,8 @@ pub enum Environment {
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {
         group: String,
-        /// The tag's key.
         key: String,
         value: String,
-        /// The value of our tag.
         expected: String,
     },
 }

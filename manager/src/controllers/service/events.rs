@@ -12,7 +12,7 @@ use super::execute::target_batches::RejectedTarget;
 use super::plan::quota::Fullness;
 use super::plan::subnets::is_internal;
 use super::plan::{Plan, Planned, Step};
-use super::queue::reason::Reason;
+use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use crate::events::EventType;
@@ -167,7 +167,7 @@ async fn report_ensuring(context: &Context, service: &Service) {
         .states
         .update(uid(service), |state| state.ensuring_reported = true);
     let message = "Ensuring load balancer";
-    emit(context, service, EventType::Normal, "EnsuringLoadBalancer", message).await;
+    emit(context, service, "EnsuringLoadBalancer", message).await;
 }
 
 /// Emits an Event if no Node can be a target, once, and again with each change of the spec.
@@ -177,7 +177,7 @@ pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: 
     });
     if none && (!reported || reason == Reason::SpecChanged) {
         let message = "There are no available nodes for LoadBalancer";
-        emit(context, service, EventType::Warning, "UnAvailableLoadBalancer", message).await;
+        warn(context, service, "UnAvailableLoadBalancer", message).await;
     }
 }
 
@@ -196,18 +196,18 @@ pub(super) async fn report_done(context: &Context, service: &Service, plan: &Pla
     });
     if ensuring {
         let message = "Ensured load balancer";
-        emit(context, service, EventType::Normal, "EnsuredLoadBalancer", message).await;
+        emit(context, service, "EnsuredLoadBalancer", message).await;
         return;
     }
 
     let unasked = |planned: &&Planned| reason == Reason::Resync || !follows_nodes(&planned.step);
     if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
         let message = "Updated load balancer with new hosts";
-        emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+        emit(context, service, "UpdatedLoadBalancer", message).await;
     }
 
     if let Some(message) = repairs(plan.steps.iter().filter(unasked)) {
-        emit(context, service, EventType::Normal, "RepairedLoadBalancer", &message).await;
+        emit(context, service, "RepairedLoadBalancer", &message).await;
     }
 }
 
@@ -226,18 +226,11 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
             "Security group {group} will have {rules} rules of {quota} that AWS allows by default: name fewer client \
              networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
         );
-        emit(
-            context,
-            service,
-            EventType::Warning,
-            "SecurityGroupNearlyFull",
-            &message,
-        )
-        .await;
+        warn(context, service, "SecurityGroupNearlyFull", &message).await;
     }
 }
 
-/// Reports refused targets, if they have changed.
+/// Logs refused targets. Emits an Event if the message is new, or was last emitted long ago.
 pub(super) async fn report_refused(context: &Context, service: &Service, refused: &[RejectedTarget]) {
     let Some(message) = refusals(refused) else {
         return;
@@ -248,11 +241,11 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     });
     tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
     if news {
-        emit(context, service, EventType::Warning, "TargetsRefused", &message).await;
+        warn(context, service, "TargetsRefused", &message).await;
     }
 }
 
-/// Emits an Event if annotation `internal` asks for another scheme than the load balancer has, once.
+/// Emits an Event if annotation `internal` requests another scheme than the load balancer has, once.
 pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
     let differs = is_internal(scheme, desired.internal()) != desired.internal();
     let reported = context.states.update(uid(service), |state| {
@@ -266,7 +259,7 @@ pub(super) async fn report_scheme(context: &Context, service: &Service, desired:
         "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
          this one stays {scheme}. For another scheme, delete the Service and create it again"
     );
-    emit(context, service, EventType::Warning, "SchemeNotChanged", &message).await;
+    warn(context, service, "SchemeNotChanged", &message).await;
 }
 
 /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all
@@ -282,7 +275,7 @@ pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
          elasticloadbalancing:DescribeTags to change that: {denial}"
     );
 
-    emit(context, service, EventType::Warning, "TagsUnreadable", &message).await;
+    warn(context, service, "TagsUnreadable", &message).await;
 }
 
 /// Emits an Event if AWS has denied listing zones, once in the life of the process.
@@ -295,7 +288,7 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
         "The controller's role may not list zones, here and for other Services: whether a subnet is in a local or \
          wavelength zone is derived from the zone's name. Allow ec2:DescribeAvailabilityZones to change that: {denial}"
     );
-    emit(context, service, EventType::Warning, "ZonesUnreadable", &message).await;
+    warn(context, service, "ZonesUnreadable", &message).await;
 }
 
 /// Emits `DeletingLoadBalancer`, once.
@@ -305,13 +298,13 @@ pub(super) async fn report_deletion(context: &Context, service: &Service, plan: 
     });
     if !reported && !plan.steps.is_empty() {
         let message = "Deleting load balancer";
-        emit(context, service, EventType::Normal, "DeletingLoadBalancer", message).await;
+        emit(context, service, "DeletingLoadBalancer", message).await;
     }
 }
 
 pub(super) async fn report_deleted(context: &Context, service: &Service) {
     let message = "Deleted load balancer";
-    emit(context, service, EventType::Normal, "DeletedLoadBalancer", message).await;
+    emit(context, service, "DeletedLoadBalancer", message).await;
 }
 
 /// Records a failure and reports it, if it is new.
@@ -329,11 +322,19 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
 
     tracing::warn!(error = %message, ?pause, "sync or deletion failed");
     if is_news {
-        emit(context, service, EventType::Warning, reason, &message).await;
+        warn(context, service, reason, &message).await;
     }
 }
 
-pub(super) async fn emit(context: &Context, service: &Service, kind: EventType, reason: &'static str, message: &str) {
+/// Emits a normal Event.
+pub(super) async fn emit(context: &Context, service: &Service, reason: &'static str, message: &str) {
+    let kind = EventType::Normal;
+    context.writer.event(service, kind, reason, message).await;
+}
+
+/// Emits a warning.
+pub(super) async fn warn(context: &Context, service: &Service, reason: &'static str, message: &str) {
+    let kind = EventType::Warning;
     context.writer.event(service, kind, reason, message).await;
 }
 

@@ -18,25 +18,23 @@
 //!   them;
 //! - an attached subnet in a local or wavelength zone stays attached.
 
-pub mod action;
+mod action;
 mod cluster_uid;
-pub mod context;
-pub mod error;
+mod context;
+mod error;
 mod events;
-pub mod execute;
-pub mod inventory;
-pub mod model;
+mod execute;
+mod inventory;
+mod model;
 mod observation;
 pub mod orphans;
-mod ownership;
-pub mod patches;
-pub mod plan;
-pub mod queue;
-pub mod reconcile;
+mod plan;
+mod queue;
+mod reconcile;
 pub mod settings;
-pub mod spec;
+mod spec;
 mod update_targets;
-pub mod writer;
+mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -63,18 +61,15 @@ use crate::node_cache::NodeCache;
 use action::{Next, ServiceAction, action};
 use context::Context;
 use inventory::Aws;
-use inventory::node_instances::NodeInstances;
+use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
-use inventory::tag_reads::TagReads;
-use inventory::target_group_list::TargetGroupList;
-use inventory::zone_cache::ZoneCache;
 use orphans::orphaned_services;
 use orphans::sweep::{self, SweepSettings};
 use queue::creation_queue::CreationQueues;
 use queue::node_changes;
-use queue::node_sync::NodeSync;
+use queue::node_changes::NodeSync;
+use queue::service_state::SpecFingerprint;
 use queue::service_state::{self, ServiceStates};
-use queue::spec_fingerprint::SpecFingerprint;
 use queue::worker_pool::{MAX_WAITING, WorkerPool, is_requested};
 use settings::Settings;
 use spec::names;

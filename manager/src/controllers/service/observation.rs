@@ -1,24 +1,25 @@
-//! Observes AWS for a Service and plans the changes.
+//! Observes AWS for a Service and plans the changes. Before the first change it checks that the load balancer belongs to
+//! this cluster.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::SecurityGroup;
-use outrigger_aws::{Error as AwsError, InstanceId, Kind};
+use outrigger_aws::{Error as AwsError, InstanceId, Kind, Tags};
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::error::Error;
+use super::error::{Environment, Error};
 use super::inventory::Reader;
-use super::inventory::freshness::MAX_AGE;
-use super::inventory::target_group_list::Search;
-use super::ownership::LoadBalancerIdentity;
-use super::plan::Plan;
+use super::inventory::account::Search;
+use super::inventory::shared::MAX_AGE;
+use super::model::classic::KnownTags;
 use super::plan::targets::{self, Candidate};
-use super::queue::reason::Reason;
+use super::plan::{Plan, PlanInput};
+use super::queue::service_state::Reason;
 use super::spec::desired::Desired;
-use super::spec::names::uid;
-use super::{inventory, plan};
+use super::spec::names::{self, other_uid, uid};
+use super::{inventory, model, plan};
 
 pub(super) struct Observation {
     pub plan: Plan,
@@ -55,9 +56,7 @@ pub(super) struct Pass<'a> {
 
 /// Observes AWS and makes a plan. Without a change of the spec or a failure, shared answers are used first; if they
 /// lead to a write, AWS is read again.
-///
-/// # Errors
-/// A failed read, or a spec that cannot be met.
+/// Fails when a read fails, or the spec cannot be met.
 pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
     // With so short a resync period, shared answers would hide drift.
     let often = context
@@ -100,7 +99,7 @@ async fn observe_with(
 
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
             let candidates = &with_held(context, candidates, registered, seen_gone);
-            let plan = plan::classic::plan(plan::classic::PlanInput {
+            let plan = plan::classic::plan(PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
@@ -128,7 +127,7 @@ async fn observe_with(
                 inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
             let registered = observed.registered();
             let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
-            let plan = plan::network::plan(plan::network::PlanInput {
+            let plan = plan::network::plan(PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
@@ -168,10 +167,8 @@ pub(super) fn with_held(
 /// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
 /// targets.
 fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
-    let (older_balancer, older) = (
-        reader.freshness().used_older_balancer(),
-        reader.freshness().used_older(),
-    );
+    let older_balancer = reader.freshness().used_older_balancer();
+    let older = reader.freshness().used_older();
     match outcome {
         Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes(),
         Ok(plan) if plan.steps.is_empty() => true,
@@ -183,4 +180,94 @@ fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
         Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
         Err(_) => true,
     }
+}
+
+/// The properties of a load balancer that tell which cluster owns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadBalancerIdentity {
+    /// Its DNS name, which is never reused.
+    pub dns_name: String,
+    /// The ARN; `None` for a classic load balancer.
+    pub arn: Option<String>,
+    /// Its tags, if they were read.
+    pub tags: Option<Tags>,
+}
+
+impl LoadBalancerIdentity {
+    pub fn classic(existing: &model::classic::Existing) -> Self {
+        Self {
+            dns_name: existing.described.dns_name.clone(),
+            arn: None,
+            tags: match &existing.tags {
+                KnownTags::Read(tags) => Some(tags.clone()),
+                KnownTags::Unknown { .. } => None,
+            },
+        }
+    }
+
+    /// The same, with tags that were not read.
+    pub fn without_tags(self) -> Self {
+        Self { tags: None, ..self }
+    }
+
+    pub fn network(existing: &model::network::Existing) -> Self {
+        Self {
+            dns_name: existing.described.dns_name.clone(),
+            arn: Some(existing.described.arn.clone()),
+            tags: existing.tags.clone(),
+        }
+    }
+}
+
+/// Checks that a plan changes no load balancer of another cluster. Tags that the observation did not read are read
+/// here, once per load balancer and process.
+/// Fails with [`Environment::ForeignLoadBalancer`], or when a read fails. After a denied read the load balancer counts
+/// as this cluster's.
+pub(super) async fn check_owner(
+    context: &Context,
+    service: &Service,
+    identity: Option<&LoadBalancerIdentity>,
+    plan: &Plan,
+) -> Result<(), Error> {
+    let (Some(identity), Some(own)) = (identity, &context.settings.cluster_uid) else {
+        return Ok(());
+    };
+
+    let known = context.states.of(uid(service)).owned.as_ref() == Some(&identity.dns_name);
+    if identity.tags.is_none() && (known || plan.steps.is_empty()) {
+        return Ok(());
+    }
+
+    let name = names::load_balancer(uid(service));
+    let tags = match (&identity.tags, &identity.arn) {
+        (Some(tags), _) => Some(tags.clone()),
+        (None, Some(arn)) => {
+            let read = context.aws.elbv2.tags(std::slice::from_ref(arn)).await;
+            let read = context.aws.tag_reads.allowed(read)?;
+            read.map(|mut tags| tags.remove(arn).unwrap_or_default())
+        }
+        (None, None) => context
+            .aws
+            .tag_reads
+            .allowed(context.aws.elb.describe_tags(&name).await)?,
+    };
+
+    let other = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings));
+    if let Some(other) = other {
+        return Err(Error::Environment(Environment::ForeignLoadBalancer {
+            load_balancer: name,
+            other: other.to_owned(),
+            own: own.clone(),
+        }));
+    }
+
+    remember_owned(context, service, &identity.dns_name);
+
+    Ok(())
+}
+
+pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
+    context
+        .states
+        .update(uid(service), |state| state.owned = Some(dns_name.to_owned()));
 }

@@ -1,6 +1,8 @@
 //! Reconciles one Service: desired, observe, plan, execute.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
@@ -12,32 +14,34 @@ use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
 use super::execute::{Created, Executor, apply};
-use super::inventory::target_group_list::Search;
+use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::orphans::{orphaned_services, release};
-use super::plan::Plan;
-use super::plan::quota;
-use super::plan::revoke_first::revoke_where_full;
+use super::orphans::{deletion, orphaned_services};
+use super::plan::quota::revoke_where_full;
 use super::plan::targets::{self, Candidate, candidates};
-use super::queue::creation_slot::makes_one;
-use super::queue::reason::{Reason, reason};
-use super::queue::service_state::{CONFIRMATION, SUBNET_CONFIRMATION, ServiceState, Settled};
-use super::queue::spec_fingerprint::SpecFingerprint;
-use super::queue::{creation_slot, resync};
+use super::plan::{Plan, quota};
+use super::queue::creation_queue::Slot;
+use super::queue::service_state::{
+    CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, reason,
+};
 use super::spec::annotations::{Annotations, Kind};
-use super::spec::desired::desired;
-use super::spec::names::{namespaced_name, uid};
+use super::spec::desired::{Desired, desired};
+use super::spec::names::uid;
 use super::spec::network;
 use super::writer::Found;
-use super::{observation, ownership, patches, update_targets};
+use super::{observation, update_targets, writer};
 
 /// For this time after a reconciliation the watch may not have delivered the address that it wrote.
 const STORE_LAG: Duration = Duration::from_secs(5);
 
+/// The period of one Service differs from the configured one by up to this percentage, so that all Services of a start
+/// are not resynced at once.
+const SPREAD_PERCENT: u64 = 10;
+
+/// The action whose limit new load balancers wait for.
+const CREATE: &str = "CreateLoadBalancer";
+
 /// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
-///
-/// # Errors
-/// The reason why the Service is not in its desired state.
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
     let result = match action(service) {
         ServiceAction::Ignore => orphaned_services::release_unmanaged(context, service).await,
@@ -48,7 +52,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
             }
             ensured
         }
-        ServiceAction::Delete => release::clean_up(context, service).await,
+        ServiceAction::Delete => deletion::clean_up(context, service).await,
     };
 
     if let Err(failure) = &result {
@@ -62,22 +66,20 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
 }
 
 /// The backoff after a failure.
-#[must_use]
 pub fn retry_after(context: &Context, service: &Service) -> Duration {
     context.states.of(uid(service)).retry_after()
 }
 
 async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let now = Instant::now();
-    let fingerprint = SpecFingerprint::of(service);
     let state = context.states.of(uid(service));
     if Annotations::of(service).kind() == Kind::External {
-        return leave_to_other_controller(context, service, fingerprint, &state).await;
+        return leave_to_other_controller(context, service, &state).await;
     }
 
     let desired = desired(service, &context.settings);
     if Annotations::of(service).kind() == Kind::Network {
-        for port in network::ports::without_node_port(service) {
+        for port in network::desired::without_node_port(service) {
             tracing::warn!(port, "port has no node port and so no listener");
         }
     }
@@ -88,15 +90,18 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let likely = likely_targets(&candidates, &state.targets);
     let settled = state.settled.as_ref();
     let same_targets = settled.is_some_and(|settled| settled.targets == likely);
-    let reason = reason(&state, &fingerprint, has_finalizer(service), same_targets);
+    let reason = reason(
+        &state,
+        &SpecFingerprint::of(service),
+        has_finalizer(service),
+        same_targets,
+    );
     if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
         return Ok(rest);
     }
 
     orphaned_services::delete_earlier(context, service).await?;
-    context
-        .states
-        .begin(uid(service), &namespaced_name(service), fingerprint);
+    context.states.begin(service);
     events::report_begin(context, service, reason).await;
     if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
         return Ok(Next::OnChange);
@@ -111,7 +116,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     // A Service without our finalizer has no load balancer yet, so skip the AWS reads until a creation slot is free.
     let is_new = !has_finalizer(service);
     if (is_new || context.creation_queues.has(uid(service)))
-        && let Some(later) = creation_slot::wait_for_creation(context, service, &desired).await
+        && let Some(later) = wait_for_creation(context, service, &desired).await
     {
         return Ok(later);
     }
@@ -134,10 +139,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     if context.states.of(uid(service)).name.is_empty() {
         // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
         // deleted as orphaned.
-        let fingerprint = SpecFingerprint::of(service);
-        context
-            .states
-            .begin(uid(service), &namespaced_name(service), fingerprint);
+        context.states.begin(service);
     }
 
     ended.map_err(|failure| failure.after_node_change(reason, names))
@@ -148,10 +150,10 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     let Pass { service, desired, .. } = *pass;
     let look = observation::observe(context, pass, search).await;
     let observation = look.during(events::ENSURE)?;
-    let owned = ownership::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
+    let owned = observation::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
     owned.during(events::ENSURE)?;
     if makes_one(&observation.plan)
-        && let Some(later) = creation_slot::wait_for_creation(context, service, desired).await
+        && let Some(later) = wait_for_creation(context, service, desired).await
     {
         return Ok(later);
     }
@@ -167,7 +169,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
 
     let made = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {
-        ownership::remember_owned(context, service, dns_name);
+        observation::remember_owned(context, service, dns_name);
     }
 
     if let Some(refused) = observation.plan.refused.clone() {
@@ -205,8 +207,9 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     Ok(settle(context, service, settled, observation.plan, &refused))
 }
 
-/// The next reconciliation, if there is nothing to do now: the spec is unchanged, the last observation is recent, and
-/// the status has the address.
+/// The next reconciliation, if there is nothing to do now: spec and targets are unchanged, nothing is open, and the
+/// next full observation is not due. If the status lacks the address, the watch may not have delivered it yet; that is
+/// checked again [`STORE_LAG`] after the last reconciliation.
 fn next_if_unchanged(
     context: &Context,
     service: &Service,
@@ -215,7 +218,7 @@ fn next_if_unchanged(
     now: Instant,
 ) -> Option<Next> {
     let settled = state.settled.as_ref().filter(|_| reason == Reason::Resync)?;
-    if !patches::has_address(service, &settled.hostname) {
+    if !writer::has_address(service, &settled.hostname) {
         let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
         return (!wait.is_zero()).then_some(Next::After(wait));
     }
@@ -231,7 +234,7 @@ fn until_resync(context: &Context, service: &Service, state: &ServiceState, now:
     let Some(whole) = state.last_full else {
         return Some(Duration::ZERO);
     };
-    let after = resync::after(context.settings.resync_period, uid(service))?;
+    let after = resync_after(context.settings.resync_period, uid(service))?;
     Some(after.saturating_sub(now.saturating_duration_since(whole)))
 }
 
@@ -242,7 +245,7 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
     }
     context
         .writer
-        .patch(service, "add the finalizer", patches::add_finalizer(service))
+        .patch(service, "add the finalizer", writer::add_finalizer(service))
         .await
 }
 
@@ -250,13 +253,10 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
 async fn leave_to_other_controller(
     context: &Context,
     service: &Service,
-    fingerprint: SpecFingerprint,
     state: &ServiceState,
 ) -> Result<Next, Failure> {
-    let reason = reason(state, &fingerprint, has_finalizer(service), true);
-    context
-        .states
-        .begin(uid(service), &namespaced_name(service), fingerprint);
+    let reason = reason(state, &SpecFingerprint::of(service), has_finalizer(service), true);
+    context.states.begin(service);
     events::report_begin(context, service, reason).await;
     add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
 
@@ -299,7 +299,7 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
 }
 
 async fn write_address(context: &Context, service: &Service, hostname: &str) -> Result<Found, Error> {
-    if hostname.is_empty() || patches::has_address(service, hostname) {
+    if hostname.is_empty() || writer::has_address(service, hostname) {
         return Ok(Found::There);
     }
     context
@@ -307,14 +307,16 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
         .patch(
             service,
             "write the load balancer's address",
-            patches::address(service, hostname),
+            writer::address(service, hostname),
         )
         .await
 }
 
-/// Records the result and returns when to reconcile next. That is soon if a loss of targets or an unchosen subnet is
-/// unconfirmed, EC2 does not list a Ready Node's instance yet, AWS has refused a target, the address is unknown, or a
-/// deletion may remove a rule that this load balancer relies on.
+/// Records the result and returns when to reconcile next. That is soon if something is open: a loss of targets or an
+/// unchosen subnet is unconfirmed; a target without a candidate is kept until all Nodes are known; a Ready Node is no
+/// target, because EC2 does not list its instance, the instance is terminating or lacks the cluster's tag, or AWS has
+/// refused it; the address is unknown; or the load balancer relies on a rule of another one, and it has just been
+/// changed or a deletion is under way.
 fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
     let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
@@ -368,4 +370,64 @@ fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> B
         .iter()
         .filter(|candidate| candidate.ready || targets.contains(&candidate.id));
     likely.map(|candidate| candidate.id.clone()).collect()
+}
+
+fn makes_one(plan: &Plan) -> bool {
+    plan.steps.iter().any(|planned| planned.step.creates_balancer())
+}
+
+/// When to reconcile again, if no load balancer can be created for this Service now. A long wait is reported.
+pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desired: &Desired) -> Option<Next> {
+    let wait = |ahead| match desired {
+        Desired::Classic(_) => context.aws.elb.expected_wait(CREATE, ahead),
+        Desired::Network(_) => context.aws.elbv2.expected_wait(CREATE, ahead),
+    };
+    let slot = context
+        .creation_queues
+        .of(desired)
+        .request(uid(service), wait, Instant::now());
+    let Slot::Later { wait, ahead, report } = slot else {
+        return None;
+    };
+
+    // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
+    context.states.update(uid(service), ServiceState::wait);
+    if report {
+        let message = format!(
+            "Waiting to create load balancer: AWS limits how many an account may create (Services that \
+             come first: {ahead}); expected in about {} s",
+            wait.as_secs_f64().ceil()
+        );
+        events::emit(context, service, "WaitingToCreateLoadBalancer", &message).await;
+    }
+
+    Some(Next::After(wait))
+}
+
+/// Time between two full observations; `None`: never. It is always the same for one Service.
+fn resync_after(period: Option<Duration>, uid: &str) -> Option<Duration> {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    // In thousandths, from 900 to 1100.
+    let share = 1000 - SPREAD_PERCENT * 10 + hasher.finish() % (SPREAD_PERCENT * 20 + 1);
+    let share = u32::try_from(share).unwrap_or(1000);
+    period.map(|period| period.saturating_mul(share) / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn services_are_spread_around_the_period_and_each_keeps_its_place() {
+        let period = Duration::from_secs(1800);
+        let times: BTreeSet<Duration> = (0..500)
+            .filter_map(|n| resync_after(Some(period), &format!("uid-{n}")))
+            .collect();
+        assert!(times.len() > 100, "{} different times", times.len());
+        assert!(times.first() >= Some(&(period * 9 / 10)) && times.last() <= Some(&(period * 11 / 10)));
+        assert_eq!(resync_after(Some(period), "a"), resync_after(Some(period), "a"));
+        assert_eq!(resync_after(None, "a"), None);
+    }
 }

@@ -17,13 +17,14 @@ pub struct Settings {
     pub disable_security_group_ingress: bool,
     /// One group for all load balancers (`ElbSecurityGroup`); it is never changed or deleted.
     pub elb_security_group: Option<String>,
-    /// The cluster's name on the command line (`--cluster-name`), part of the name of the groups made for network load
-    /// balancers.
+    /// The cluster's name on the command line (`--cluster-name`), part of the name of the groups that are created for
+    /// network load balancers.
     pub cluster_name: String,
     /// Whether a network load balancer gets security groups (`NLBSecurityGroupMode=Managed`).
     pub nlb_security_groups_managed: bool,
     pub health_probe: HealthProbe,
-    /// Time between two searches for drift of an unchanged Service (`--load-balancer-resync-period`); `None`: never.
+    /// Time between two full observations of an unchanged Service, which find drift (`--load-balancer-resync-period`).
+    /// The period of each Service differs from it by up to 10 %. `None`: never.
     pub resync_period: Option<Duration>,
     /// `--security-group-rules-quota`.
     pub rules_quota: Quota,

@@ -10,14 +10,13 @@ use super::context::Context;
 use super::error::{Environment, Error};
 use super::execute::{Executor, apply};
 use super::inventory::Reader;
-use super::ownership::LoadBalancerIdentity;
-use super::plan::Plan;
+use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
+use super::plan::{Plan, PlanInput};
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::uid;
 use super::spec::{hostname, names};
-use super::{events, inventory, observation, ownership, plan};
-use crate::events::EventType;
+use super::{events, inventory, observation, plan};
 
 /// Calls that change targets. If AWS refuses these, there is nothing else to try.
 const OF_TARGETS: [&str; 4] = [
@@ -68,7 +67,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     context.node_sync.ended(began, all);
     if all && !plan.targets.is_empty() {
         let message = "Updated load balancer with new hosts";
-        events::emit(context, service, EventType::Normal, "UpdatedLoadBalancer", message).await;
+        events::emit(context, service, "UpdatedLoadBalancer", message).await;
     }
 }
 
@@ -84,7 +83,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let (plan, identity) = if kind == Kind::Classic {
         let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-        let plan = plan::classic::plan_targets(plan::classic::TargetsInput {
+        let plan = plan::classic::plan_targets(PlanInput {
+            desired: (),
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, registered, seen_gone),
             observed,
@@ -95,7 +95,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, identity.map(LoadBalancerIdentity::without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
-        let plan = plan::network::plan_targets(plan::network::TargetsInput {
+        let plan = plan::network::plan_targets(PlanInput {
+            desired: (),
             settings: &context.settings,
             candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
             observed,
@@ -105,7 +106,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
     };
 
-    ownership::check_owner(context, service, identity.as_ref(), &plan).await?;
+    observation::check_owner(context, service, identity.as_ref(), &plan).await?;
     context.states.update(uid(service), |state| {
         // A loss from a full observation may be in target groups that are not observed here.
         state.note_gone(&plan.unconfirmed, &plan.targets, now);

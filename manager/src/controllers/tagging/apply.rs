@@ -19,12 +19,12 @@ use crate::node_write::{self, Part, WriteError};
 
 /// How often a batch is sent once more without those that failed it.
 const ROUNDS: usize = 3;
-/// How old the answer may be that says to which cluster an instance belongs.
+/// Maximum age of the description that shows the cluster of an instance.
 const MEMBERSHIP_AGE: Duration = Duration::from_secs(300);
 /// Labels written at the same time for one batch.
 const LABELS_AT_ONCE: usize = 10;
 
-/// What came out for one instance.
+/// The result for one instance.
 #[derive(Debug, Clone)]
 pub(super) enum TagResult {
     /// AWS logged that it is done.
@@ -81,8 +81,8 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
     Ok(Applied { action, results })
 }
 
-/// Those that have the cluster's tag, and results for the others. A provider ID is what somebody wrote, so it does not
-/// say that the instance belongs to the cluster.
+/// The instances with the cluster's tag, and results for the others. Any writer of a Node can set its provider ID, so
+/// it does not prove that the instance belongs to the cluster.
 async fn in_cluster(deps: &Deps, ids: Vec<InstanceId>) -> (Vec<InstanceId>, Vec<(InstanceId, TagResult)>) {
     let answers = deps.instances.by_id(&ids, Priority::Background, MEMBERSHIP_AGE).await;
     let (mut members, mut others) = (Vec::new(), Vec::new());
@@ -149,7 +149,7 @@ async fn bad_ones(
     } else {
         named(asked, error.message())
     };
-    // EC2 may name one at a time: from the second time on all of them are looked for at once.
+    // EC2 may name only one bad ID per call: from the second round, all IDs are checked together.
     let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.result())).collect();
     if asked.len() > 1 && (named.is_empty() || round > 0) {
         let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;

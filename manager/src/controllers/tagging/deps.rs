@@ -18,7 +18,6 @@ pub struct Deps {
     pub client: kube::Client,
     pub nodes: NodeCache,
     pub ec2: Arc<dyn Ec2>,
-    /// What is known about instances.
     pub instances: Instances,
     pub tags: Tags,
     /// The label's value for these tags; see [`label::value`](super::label::value).

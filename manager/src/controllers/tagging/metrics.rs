@@ -14,7 +14,7 @@ struct ErrorLabels {
     instance_id: &'static str,
 }
 
-/// What is counted. Clones share it.
+/// Clones share the metrics.
 #[derive(Clone)]
 pub struct TaggingMetrics {
     errors: Family<ErrorLabels, Counter>,
@@ -36,17 +36,17 @@ impl TaggingMetrics {
             r.family(
                 "cloudprovider_aws_tagging_controller_work_item_errors",
                 &["error_type", "instance_id"],
-                "Failed tries to tag an instance or to take its tags off",
+                "Failed attempts to add tags to an instance or to remove them",
                 own.errors.clone(),
             );
             r.register(
                 "tagging_controller_inital_node_tagging_delay_seconds",
-                "From a Node's creation to its first successful tagging",
+                "Time from a Node's creation to its first successful tagging; the misspelt name is the incumbent's",
                 own.misspelt_delay.clone(),
             );
             r.register(
                 "tagging_controller_initial_node_tagging_delay_seconds",
-                "The same, spelt right",
+                "Time from a Node's creation to its first successful tagging",
                 own.delay.clone(),
             );
         });

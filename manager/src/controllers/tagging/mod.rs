@@ -14,7 +14,6 @@
 
 mod apply;
 mod deps;
-mod error;
 pub mod label;
 mod metrics;
 pub mod queue;
@@ -28,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::sleep_until;
 use crate::node_cache::NodeView;
 pub use deps::Deps;
-pub use error::Error;
 pub use metrics::TaggingMetrics;
+pub use worker::Error;
 use worker::Worker;
 
 /// Source of this controller's Events.
@@ -111,7 +110,7 @@ async fn tick(ticks: &mut Option<Interval>) -> Duration {
     ticks.period()
 }
 
-/// Who is there, on which instance, with which label.
+/// Whether the instance of a Node, its label, or the existence of the Node changed.
 fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
     let (Some(was), Some(is)) = (was, is) else {
         return true;

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::apply::{self, Applied, TagResult};
 use super::deps::Deps;
-use super::error::Error;
 use super::label;
 use super::queue::{Action, ObservedNode, WorkQueue};
 use crate::aws_errors;
@@ -44,6 +43,16 @@ const MISSING_AGE: Duration = Duration::from_secs(5);
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
+
+/// An error that ends the controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the tagging controller lost its permit to write")]
+    NotLeader(#[from] NotLeader),
+    /// A defect: a task panicked.
+    #[error("a call of the tagging controller ended")]
+    Task(#[source] JoinError),
+}
 
 pub(super) struct Worker {
     deps: Deps,

@@ -334,10 +334,10 @@ impl Target<'_> {
     /// Sets a field whose parent exists, possibly as an element of a list.
     fn set(&self, builder: &mut Builder, object: &Value, keys: &[&str], new: Value) -> Result<(), NotAnObject> {
         let depth = self.at.keys().count().saturating_sub(1);
-        let (check_parent, rest) = keys.split_at(depth);
-        let check_parent = Path::new(check_parent);
-        let found = object.pointer(check_parent.pointer().as_str()).unwrap_or(&Value::Null);
-        builder.set(&check_parent, found, rest, new)
+        let (parent, rest) = keys.split_at(depth);
+        let parent = Path::new(parent);
+        let found = object.pointer(parent.pointer().as_str()).unwrap_or(&Value::Null);
+        builder.set(&parent, found, rest, new)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `outrigger-bench`: what `make bench` runs.
+//! `outrigger-bench`, the program of `make bench`.
 
 mod common;
 mod manager;
@@ -8,33 +8,23 @@ mod webhook;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-
-use self::common::say;
+use outrigger_cluster_harness::command;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let done = match arguments.split_first() {
+    let arguments = command::begin();
+    command::end("outrigger-bench", run(&arguments))
+}
+
+fn run(arguments: &[String]) -> Result<bool> {
+    match arguments.split_first() {
         Some((what, options)) if what == "webhook" => webhook::run(options),
         Some((what, options)) if what == "manager" => manager::run(options),
         Some((what, options)) if what == "services" => services::run(options),
-        _ => usage(),
-    };
-
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(&format!("{error:#}"));
-            ExitCode::FAILURE
-        }
+        _ => bail!(
+            "usage: {}\n       {}\n       {}",
+            webhook::USAGE,
+            manager::USAGE,
+            services::USAGE
+        ),
     }
-}
-
-fn usage() -> Result<bool> {
-    bail!(
-        "usage: {}\n       {}\n       {}",
-        webhook::USAGE,
-        manager::USAGE,
-        services::USAGE
-    )
 }

@@ -1,33 +1,31 @@
-//! Annotations and values for them: what is usual, and what people write by mistake.
+//! Annotations with usual values and common mistakes.
 
 use super::rng::Rng;
 
-/// What all annotations of AWS load balancers begin with.
+/// The prefix of all annotations of AWS load balancers.
 pub(super) const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 /// The kind of load balancer.
 pub(super) const TYPE: &str = "type";
 
-/// Which Nodes are targets.
+/// Selects the Nodes that are targets.
 pub(super) const NODE_LABELS: &str = "target-node-labels";
 
-/// An annotation.
 pub(super) struct Known {
     pub(super) suffix: &'static str,
-    /// For classic load balancers, for network ones.
+    /// Whether it applies to classic and to network load balancers.
     classic: bool,
     network: bool,
     good: &'static [&'static str],
-    /// Odd and taken, odd and refused.
+    /// Unusual values, accepted or refused.
     odd: &'static [&'static str],
 }
 
 impl Known {
-    /// Whether the kind takes notice of it.
     pub(super) fn is_for(&self, network: bool) -> bool {
         if network { self.network } else { self.classic }
     }
 
-    /// A value, and whether it is a good one.
+    /// A value, and whether it is a usual one.
     pub(super) fn value(&self, rng: &mut Rng, odd: usize) -> (&'static str, bool) {
         if !self.odd.is_empty() && rng.chance(odd) {
             return (rng.pick(self.odd), false);
@@ -66,13 +64,13 @@ const fn network(suffix: &'static str, good: &'static [&'static str], odd: &'sta
     }
 }
 
-/// For `true` and `false` as Go reads them.
+/// `true` and `false` according to [strconv.ParseBool](https://pkg.go.dev/strconv#ParseBool).
 const BOOLEANS: &[&str] = &["true", "false", "true", "True", "t", "1", "0", "F"];
 const NO_BOOLEANS: &[&str] = &["yes", "", " true", "tRue", "on"];
 const NO_NUMBERS: &[&str] = &[
     "ten", "", " 10", "10 ", "3.3", "1e1", "0x10", "1_0", "010", "-1", "-5", "0", "+7",
 ];
-/// The same for health checks, and numbers beyond 32 bits, one of which is 2 when it is cut.
+/// For health checks: also numbers beyond 32 bits, one of which has the lower 32 bits of 2.
 const NO_COUNTS: &[&str] = &[
     "ten",
     "",
@@ -94,8 +92,8 @@ const NO_COUNTS: &[&str] = &[
     "99999999999999999999",
 ];
 
-/// All but the type. Not here, as ours differs by intent and a row of the page of parity says how: an empty policy, groups
-/// listed twice, and subnets in another order than AWS lists them in.
+/// All annotations but the type. Missing are values with an intended difference in `docs/parity.md`: an empty policy,
+/// repeated groups, and subnets in another order than that of AWS.
 pub(super) const KNOWN: [Known; 29] = [
     both(
         "internal",
@@ -256,7 +254,7 @@ pub(super) const KNOWN: [Known; 29] = [
 const CERTIFICATE: &str = "arn:aws:iam::123456789012:server-certificate/one";
 const ANOTHER: &str = "arn:aws:iam::123456789012:server-certificate/two";
 
-/// What goes together.
+/// Annotations that belong together.
 pub(super) const SETS: [&[&str]; 7] = [
     &["ssl-cert", "ssl-ports"],
     &["ssl-cert", "backend-protocol", "ssl-negotiation-policy"],
@@ -281,7 +279,7 @@ pub(super) const SETS: [&[&str]; 7] = [
     &["internal", "subnets"],
 ];
 
-/// Annotations without their prefix that go together, or any.
+/// Annotations without their prefix: a part of a set, or any.
 pub(super) fn drawn(rng: &mut Rng, is_network: bool, odd: usize) -> (Vec<(&'static str, &'static str)>, bool) {
     let mut suffixes: Vec<&'static str> = Vec::new();
     if rng.chance(60) {
@@ -297,7 +295,7 @@ pub(super) fn drawn(rng: &mut Rng, is_network: bool, odd: usize) -> (Vec<(&'stat
     let mut values: Vec<(&'static str, &'static str)> = Vec::new();
     let mut good = true;
     for known in KNOWN.iter().filter(|known| suffixes.contains(&known.suffix)) {
-        // Now and then one that is for the other kind, which is ignored or refused.
+        // A fifth of those for the other kind stay, and are ignored or refused.
         if !known.is_for(is_network) && (odd == 0 || !rng.chance(20)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What AWS and the cloud config have besides.
+//! The AWS resources and the cloud config of a case.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::rng::Rng;
 
 const CLUSTER: &str = "kubernetes.io/cluster/parity";
 
-/// Keys of the cloud config. Few sets, as cases of one set share a manager.
+/// Keys of the cloud config. There are few sets, because cases of one set share a manager.
 pub(super) fn config(rng: &mut Rng) -> Value {
     match rng.below(100) {
         0..58 => json!({}),
@@ -25,7 +25,7 @@ pub(super) fn config(rng: &mut Rng) -> Value {
     }
 }
 
-/// Subnets, groups, addresses and tags. `text` is all else of the case, which may name some of them.
+/// Subnets, groups, addresses and tags. `text` is the rest of the case, which may name some of them.
 pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
     let mut aws = Map::new();
     if rng.chance(25) {
@@ -55,7 +55,7 @@ pub(super) fn aws(rng: &mut Rng, text: &str) -> Value {
         let subnet = rng.pick(&["subnet-a", "subnet-b"]);
         aws.insert("tags".into(), json!({subnet: subnet_tags(rng)}));
     } else if rng.chance(3) {
-        // The only group of each Node, which is taken without a tag too.
+        // The only group of each Node, which managers use without a tag too.
         aws.insert("tags".into(), json!({"sg:parity-nodes": {CLUSTER: null}}));
     }
 

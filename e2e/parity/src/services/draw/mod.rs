@@ -1,13 +1,11 @@
-//! Cases that nobody has thought of: Services, what they stand on and what happens to them, drawn at random.
+//! Random cases: Services, their environment and their steps.
 //!
-//! The same seed draws the same cases. Most are what people write, some have values that are odd or refused. What the API
-//! server refuses is not drawn, as no controller sees it.
+//! The same seed draws the same cases. Most values are usual, some are unusual or refused by a manager. Values that the
+//! API server refuses are not drawn, because no controller observes them.
 
 mod annotations;
-mod drift;
 mod environment;
 pub mod judge;
-mod manifest;
 mod nodes;
 mod rng;
 mod service;
@@ -18,11 +16,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use nodes::Crowd;
+use nodes::History;
 use rng::Rng;
 use service::Draft;
 
-/// Writes so many cases into the folder, and makes it where there is none.
+/// Writes `count` cases into the folder, which it creates if necessary.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -36,18 +34,18 @@ pub fn draw(seed: u64, count: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One case: what stands in its file.
+/// The content of a case's file.
 fn case(seed: u64, number: usize) -> Value {
     let mut rng = Rng::new(seed, number);
     let config = environment::config(&mut rng);
     let mut draft = Draft::drawn(&mut rng);
     let service = draft.manifest();
     let plain = config == json!({});
-    let mut crowd = Crowd::default();
-    // Labels that a later step asks for are there from the beginning.
+    let mut so_far = History::default();
+    // Some Nodes have the labels that a later step may require.
     let labels = if rng.chance(30) { "role" } else { "" };
-    let nodes = nodes::before(&mut rng, &format!("{service}{labels}"), &mut crowd);
-    let steps = steps::drawn(&mut rng, &mut draft, plain, &mut crowd);
+    let nodes = nodes::before(&mut rng, &format!("{service}{labels}"), &mut so_far);
+    let steps = steps::drawn(&mut rng, &mut draft, plain, &mut so_far);
     let text = format!("{service}{}", json!(steps));
     let aws = environment::aws(&mut rng, &text);
 

@@ -1,4 +1,4 @@
-//! Nodes: how they are before the Service is made, and what happens to them.
+//! Nodes before the creation of the Service, and their changes.
 
 use serde_json::{Map, Value, json};
 
@@ -6,23 +6,23 @@ use super::rng::Rng;
 
 pub(super) const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub(super) const AUTOSCALER: &str = "ToBeDeletedByClusterAutoscaler";
-/// Nodes that are no instance of EC2, by what their provider ID is.
+/// Nodes without an instance, by their provider ID.
 const WITHOUT_INSTANCE: [&str; 3] = ["bare-1", "fargate-1", "foreign-1"];
 
-/// What has happened to Nodes so far.
+/// The changes of Nodes so far.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct History {
     extra: bool,
     other: Option<&'static str>,
     unready: bool,
     tainted: bool,
     stopped: bool,
-    /// v1.37.0 may have failed over a target that was stopped, so that what is there is not known.
+    /// v1.37.0 may have failed because of a stopped target, so that the state is not known.
     pub(super) ever_stopped: bool,
 }
 
-/// Nodes before the Service is made. `text` is all else of the case, which may ask for labels.
-pub(super) fn before(rng: &mut Rng, text: &str, crowd: &mut Crowd) -> Value {
+/// Nodes before the creation of the Service. `text` is the rest of the case, which may require labels.
+pub(super) fn before(rng: &mut Rng, text: &str, so_far: &mut History) -> Value {
     let mut patch = Map::new();
     if text.contains("role") {
         patch.insert("node-1".into(), labelled(&json!({"role": "edge"})));
@@ -38,42 +38,42 @@ pub(super) fn before(rng: &mut Rng, text: &str, crowd: &mut Crowd) -> Value {
     }
 
     if rng.chance(6) {
-        crowd.unready = true;
+        so_far.unready = true;
         patch.insert("node-5".into(), ready(rng.pick(&["False", "Unknown"])));
     }
 
     let mut nodes = json!({"patch": patch});
     if rng.chance(4) {
         let other = rng.pick(&WITHOUT_INSTANCE);
-        crowd.other = Some(other);
+        so_far.other = Some(other);
         nodes["add"] = json!([other]);
     }
 
     nodes
 }
 
-/// A step in which one Node comes, goes, or changes, or an instance stops or starts.
-pub(super) fn step(rng: &mut Rng, crowd: &mut Crowd) -> Value {
+/// A step that adds, removes or changes one Node, or stops or starts an instance.
+pub(super) fn step(rng: &mut Rng, so_far: &mut History) -> Value {
     let change = match rng.below(16) {
-        0 | 1 if !crowd.extra => {
-            crowd.extra = true;
+        0 | 1 if !so_far.extra => {
+            so_far.extra = true;
             json!({"add": ["node-7"]})
         }
-        0..3 if crowd.extra => {
-            crowd.extra = false;
+        0..3 if so_far.extra => {
+            so_far.extra = false;
             json!({"remove": ["node-7"]})
         }
-        2 | 3 => without_instance(rng, crowd),
+        2 | 3 => without_instance(rng, so_far),
         4 | 5 => {
-            crowd.unready = !crowd.unready;
-            let status = if crowd.unready { "False" } else { "True" };
+            so_far.unready = !so_far.unready;
+            let status = if so_far.unready { "False" } else { "True" };
             json!({"patch": {"node-5": ready(status)}})
         }
         6 => {
-            crowd.tainted = !crowd.tainted;
-            json!({"patch": {"node-4": tainted(crowd.tainted)}})
+            so_far.tainted = !so_far.tainted;
+            json!({"patch": {"node-4": tainted(so_far.tainted)}})
         }
-        7 | 8 => return stopped(crowd),
+        7 | 8 => return stopped(so_far),
         9 | 10 => json!({"patch": {"node-6": excluded(rng)}}),
         11 => json!({"patch": {"node-3": labelled(&json!({EXCLUDE: null}))}}),
         12 => json!({"patch": {"node-1": labelled(&json!({"role": null}))}}),
@@ -83,31 +83,31 @@ pub(super) fn step(rng: &mut Rng, crowd: &mut Crowd) -> Value {
     json!({"do": "nodes", "nodes": change})
 }
 
-/// A Node that is no instance comes, goes, or turns out to be one.
-fn without_instance(rng: &mut Rng, crowd: &mut Crowd) -> Value {
-    let Some(other) = crowd.other else {
+/// Adds or removes a Node without an instance, or gives it one.
+fn without_instance(rng: &mut Rng, so_far: &mut History) -> Value {
+    let Some(other) = so_far.other else {
         let other = rng.pick(&WITHOUT_INSTANCE);
-        crowd.other = Some(other);
+        so_far.other = Some(other);
         return json!({"add": [other]});
     };
-    if other == "bare-1" && !crowd.extra && rng.chance(50) {
-        crowd.extra = true; // its instance is taken
+    if other == "bare-1" && !so_far.extra && rng.chance(50) {
+        so_far.extra = true; // it uses the instance of node-7
         return json!({"patch": {other: {"spec": {"providerID": "aws:///us-east-1a/<node-7>"}}}});
     }
-    if crowd.extra {
+    if so_far.extra {
         return json!({"patch": {"node-6": excluded(rng)}});
     }
 
-    crowd.other = None;
+    so_far.other = None;
 
     json!({"remove": [other]})
 }
 
-fn stopped(crowd: &mut Crowd) -> Value {
-    crowd.stopped = !crowd.stopped;
-    crowd.ever_stopped = true;
+fn stopped(so_far: &mut History) -> Value {
+    so_far.stopped = !so_far.stopped;
+    so_far.ever_stopped = true;
 
-    let action = if crowd.stopped {
+    let action = if so_far.stopped {
         "StopInstances"
     } else {
         "StartInstances"
@@ -116,7 +116,7 @@ fn stopped(crowd: &mut Crowd) -> Value {
     json!({"do": "no-op", "calls": [call]})
 }
 
-/// A Node with the label that may keep it out.
+/// A Node with the label that may exclude it from load balancers.
 fn excluded(rng: &mut Rng) -> Value {
     labelled(&json!({EXCLUDE: rng.pick(&["true", "false", "", "yes", "0"])}))
 }

@@ -1,11 +1,10 @@
-//! Numbers that look like chance, the same for the same seed (splitmix64).
+//! Pseudorandom numbers, the same for the same seed (splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
 
-/// A source of numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// The `number`-th case of `seed` has rng of its own, so that a case stays as it is when more are asked for.
+    /// Each case has its own generator, so that a case does not depend on the number of cases.
     pub(super) fn new(seed: u64, number: usize) -> Self {
         let number = u64::try_from(number).unwrap_or(u64::MAX);
         let mut rng = Self(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(number));
@@ -20,7 +19,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `end - 1`; 0 if there is none.
+    /// A number from 0 to `end - 1`; 0 if `end` is 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         let drawn = self.next().checked_rem(end).unwrap_or(0);
@@ -32,12 +31,12 @@ impl Rng {
         self.below(100) < percent
     }
 
-    /// One of these; the default if there is none.
+    /// One item; the default for an empty list.
     pub(super) fn pick<T: Copy + Default>(&mut self, of: &[T]) -> T {
         of.get(self.below(of.len())).copied().unwrap_or_default()
     }
 
-    /// So many of these, each once, in any order.
+    /// Up to `count` items, each once, in any order.
     pub(super) fn some<T: Clone>(&mut self, of: &[T], count: usize) -> Vec<T> {
         let mut rest = of.to_vec();
         let mut some = Vec::new();
@@ -53,7 +52,7 @@ mod tests {
     use super::Rng;
 
     #[test]
-    fn every_number_comes_and_every_seed_and_case_has_its_own() {
+    fn every_number_is_drawn_and_every_seed_and_case_has_its_own() {
         let drawn = |seed, number| -> Vec<usize> {
             let mut rng = Rng::new(seed, number);
             (0..50).map(|_| rng.below(6)).collect()

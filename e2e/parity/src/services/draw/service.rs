@@ -1,11 +1,13 @@
-//! A Service as it stands at some step: what is drawn, and how it is written.
+//! A Service at some step: its drawn values, its manifest, and its patches.
 
 use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
 
 use super::annotations::{self, PREFIX, TYPE};
 use super::rng::Rng;
 
-/// Protocols of ports; AWS has no load balancer for the third.
+/// Protocols of ports. AWS has no load balancer for SCTP.
 pub(super) const TCP: &str = "TCP";
 pub(super) const UDP: &str = "UDP";
 const SCTP: &str = "SCTP";
@@ -23,7 +25,7 @@ const PORTS: [(u16, &str); 8] = [
     (444, "c"),
 ];
 const NODE_PORTS: [u16; 8] = [30080, 30443, 30081, 30082, 30083, 30084, 31000, 32000];
-/// Client networks as the API server takes them; some with bits beyond their length, some within others.
+/// Client networks that the API server accepts; some contain others.
 const NETWORKS: [&str; 9] = [
     "10.0.0.0/8",
     "10.1.0.0/16",
@@ -36,9 +38,9 @@ const NETWORKS: [&str; 9] = [
     "192.0.2.128/25",
 ];
 const MOST_PORTS: usize = 5;
-/// Annotations whose lists have to be as long as that of the subnets, which are drawn by themselves.
+/// Annotations with a list as long as that of the subnets, which are drawn separately.
 const NEED_A_NUMBER: [&str; 2] = ["eip-allocations", "private-ipv4-addresses"];
-/// In so many values out of a hundred something is odd, in a case that may have odd ones.
+/// Percentage of unusual values in a case that may have some.
 const ODD: usize = 35;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -52,22 +54,22 @@ pub(super) struct Port {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Draft {
     pub(super) network: bool,
-    /// With their whole names.
+    /// By their full names.
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) ports: Vec<Port>,
     pub(super) ranges: Vec<String>,
     pub(super) local: bool,
-    /// Session affinity, which AWS does not have.
+    /// Session affinity, which AWS does not support.
     pub(super) sticky: bool,
-    /// Asks for an address, which AWS does not give.
+    /// Requests an address, which AWS does not support.
     pub(super) addressed: bool,
-    /// Others hold it too, by finalizers of theirs.
+    /// Has finalizers of other controllers.
     pub(super) kept: bool,
-    /// Has a class, so that it is for another controller.
+    /// Has the class of another controller.
     pub(super) class: bool,
-    /// Odd values may be drawn.
+    /// Unusual values may be drawn.
     pub(super) odd: bool,
-    /// Nothing odd has been drawn so far.
+    /// No unusual value has been drawn so far.
     pub(super) good: bool,
     pub(super) wanted: bool,
 }
@@ -129,7 +131,7 @@ impl Draft {
         draft
     }
 
-    /// Ports of different protocols, one of them on the same number as another.
+    /// Ports of different protocols, perhaps two with the same number.
     fn mix(&mut self, rng: &mut Rng) {
         self.good = false;
 
@@ -146,7 +148,7 @@ impl Draft {
         }
     }
 
-    /// The API server takes no number twice of one protocol.
+    /// The API server accepts a number once for a protocol.
     pub(super) fn without_doubles(&mut self) {
         let mut kept: Vec<Port> = Vec::new();
         for port in &self.ports {
@@ -166,7 +168,7 @@ impl Draft {
         if self.odd { ODD } else { 0 }
     }
 
-    /// The annotation of the kind, as it is now.
+    /// Sets the annotation of the kind.
     pub(super) fn kind(&mut self, rng: &mut Rng) {
         let value = match (self.network, self.odd) {
             (true, _) => "nlb",
@@ -184,7 +186,7 @@ impl Draft {
         }
     }
 
-    /// More annotations, or other values.
+    /// Adds annotations or changes values.
     pub(super) fn annotate(&mut self, rng: &mut Rng) {
         let (drawn, good) = annotations::drawn(rng, self.network, self.odd_percent());
         for (suffix, value) in drawn {
@@ -194,7 +196,7 @@ impl Draft {
         self.good &= good;
     }
 
-    /// One port more, if there is room.
+    /// Adds a port, up to [`MOST_PORTS`].
     pub(super) fn port(&mut self, rng: &mut Rng) {
         let free = |(port, _): &&(u16, &str)| self.ports.iter().all(|there| there.port != *port);
         let free: Vec<(u16, &'static str)> = PORTS.iter().filter(free).copied().collect();
@@ -212,19 +214,19 @@ impl Draft {
         }
     }
 
-    /// A node port that no port has; 0 if there is none.
+    /// An unused node port; 0 without one.
     pub(super) fn free_node_port(&self, rng: &mut Rng) -> u16 {
         let free = |node_port: &&u16| self.ports.iter().all(|there| there.node_port != **node_port);
         let free: Vec<u16> = NODE_PORTS.iter().filter(free).copied().collect();
         rng.pick(&free)
     }
 
-    /// Other client networks: in the field, in the annotation, or in both.
+    /// Changes client networks in the field, in the annotation, or in both.
     pub(super) fn ranged(&mut self, rng: &mut Rng) {
         let count = rng.pick(&[1, 1, 2, 3, 6]);
         self.ranges = rng.some(&NETWORKS, count).into_iter().map(str::to_owned).collect();
         if rng.chance(8) {
-            let many = rng.pick(&[12, 30, 70]); // a group has room for 60 rules
+            let many = rng.pick(&[12, 30, 70]); // the quota of a group is 60 rules
             self.ranges = (0..many).map(|number| format!("10.{number}.0.0/16")).collect();
         }
 
@@ -240,5 +242,78 @@ impl Draft {
                 self.ranges.clear();
             }
         }
+    }
+
+    pub(super) fn manifest(&self) -> Value {
+        let mut metadata = Map::new();
+        if self.kept {
+            metadata.insert("finalizers".into(), json!(["example.com/kept", "example.com/other"]));
+        }
+
+        if !self.annotations.is_empty() {
+            metadata.insert("annotations".into(), json!(self.annotations));
+        }
+
+        let mut spec = self.spec();
+        if let Some(spec) = spec.as_object_mut() {
+            spec.retain(|_, value| !value.is_null());
+        }
+
+        json!({"metadata": metadata, "spec": spec})
+    }
+
+    /// The JSON merge patch from `before`.
+    pub(super) fn patch(&self, before: &Self) -> Value {
+        let mut annotations: BTreeMap<&String, Option<&String>> =
+            before.annotations.keys().map(|key| (key, None)).collect();
+        annotations.extend(self.annotations.iter().map(|(key, value)| (key, Some(value))));
+        annotations.retain(|key, value| before.annotations.get(*key) != *value);
+
+        let (old, new) = (before.spec(), self.spec());
+        let back = self.wanted && !before.wanted;
+        let fields = new.as_object().into_iter().flatten();
+        let spec = fields.filter(|(key, value)| back || old.get(*key) != Some(*value));
+        let spec: Map<String, Value> = spec.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let mut patch = Map::new();
+
+        if !annotations.is_empty() {
+            patch.insert("metadata".into(), json!({"annotations": annotations}));
+        }
+
+        if !spec.is_empty() {
+            patch.insert("spec".into(), Value::Object(spec));
+        }
+
+        Value::Object(patch)
+    }
+
+    /// The fields that a case may change; `null` for one that is not set.
+    fn spec(&self) -> Value {
+        let ranges = self.wanted && !self.ranges.is_empty();
+        let mut spec = json!({"loadBalancerSourceRanges": ranges.then_some(&self.ranges)});
+        if !self.wanted {
+            // The API server deletes the fields of load balancers itself.
+            spec["type"] = json!("ClusterIP");
+            return spec;
+        }
+
+        let port = |port: &Port| {
+            let mut port_of = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
+            if port.node_port != 0 {
+                port_of["nodePort"] = json!(port.node_port);
+            }
+            port_of
+        };
+        let unallocated = self.ports.iter().any(|port| port.node_port == 0);
+        spec["allocateLoadBalancerNodePorts"] = json!(!unallocated);
+        spec["loadBalancerIP"] = json!(self.addressed.then_some("192.0.2.1"));
+        spec["type"] = json!("LoadBalancer");
+        spec["loadBalancerClass"] = json!(self.class.then_some("example.com/other"));
+        spec["ports"] = self.ports.iter().map(port).collect();
+        spec["sessionAffinity"] = json!(self.sticky.then_some("ClientIP"));
+        spec["externalTrafficPolicy"] = json!(if self.local { "Local" } else { "Cluster" });
+        spec["healthCheckNodePort"] = json!(self.local.then_some(32213));
+
+        spec
     }
 }

@@ -1,22 +1,20 @@
-//! What happens to a Service after its creation.
+//! The steps of a case: changes of the Service, of Nodes, and manual changes of AWS.
 
 use serde_json::{Value, json};
 
 use super::annotations::{PREFIX, TYPE};
-use super::drift;
-use super::nodes::{self, Crowd};
+use super::nodes::{self, History};
 use super::rng::Rng;
-use super::service::{Draft, RANGES, TCP, UDP};
+use super::service::{Draft, Port, RANGES, TCP, UDP};
 
-/// The steps: from its creation to its deletion.
-pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, crowd: &mut Crowd) -> Vec<Value> {
+pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, so_far: &mut History) -> Vec<Value> {
     let mut steps = vec![json!({"do": "create"})];
     for _ in 0..=rng.below(4) {
         let step = match rng.below(100) {
             0..66 => update(rng, draft),
             66..74 => Some(json!({"do": "no-op"})),
-            74..90 => Some(nodes::step(rng, crowd)),
-            _ if plain && draft.good && draft.wanted && !crowd.ever_stopped => drift::drawn(rng, draft),
+            74..90 => Some(nodes::step(rng, so_far)),
+            _ if plain && draft.good && draft.wanted && !so_far.ever_stopped => drift(rng, draft),
             _ => update(rng, draft),
         };
         steps.extend(step);
@@ -26,7 +24,7 @@ pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, crowd: &mut C
     steps
 }
 
-/// A change of the Service; none where what was drawn changes nothing.
+/// A change of the Service; none if the drawn values change nothing.
 fn update(rng: &mut Rng, draft: &mut Draft) -> Option<Value> {
     let before = draft.clone();
     for _ in 0..rng.pick(&[1, 1, 1, 2, 3]) {
@@ -66,7 +64,7 @@ fn change(rng: &mut Rng, draft: &mut Draft) {
         }
         95..100 => {
             draft.wanted = false;
-            draft.annotations.remove(RANGES); // the API server takes none on another type
+            draft.annotations.remove(RANGES); // the API server refuses it with another type
         }
         _ => ports(rng, draft),
     }
@@ -82,7 +80,7 @@ fn ports(rng: &mut Rng, draft: &mut Draft) {
             let free = draft.free_node_port(rng);
             draft.ports[one].node_port = free;
         }
-        // v1.37.0 leaves the listeners of a network load balancer with their old target groups then.
+        // v1.37.0 then does not change the target groups of listeners of a network load balancer.
         5 if !draft.network => {
             let (a, b) = (draft.ports[one].node_port, draft.ports[other].node_port);
             draft.ports[one].node_port = b;
@@ -111,4 +109,59 @@ fn ports(rng: &mut Rng, draft: &mut Draft) {
             }
         }
     }
+}
+
+/// A step with a manual call that AWS accepts after a success of the Service as drawn.
+fn drift(rng: &mut Rng, draft: &Draft) -> Option<Value> {
+    let port = draft.ports.get(rng.below(draft.ports.len()))?;
+    let call = if draft.network {
+        network(rng, port)
+    } else {
+        classic(rng, port)
+    };
+    Some(json!({"do": "no-op", "calls": [call]}))
+}
+
+fn classic(rng: &mut Rng, port: &Port) -> Value {
+    let (action, mut parameters) = match rng.below(4) {
+        0 => (
+            "DeleteLoadBalancerListeners",
+            json!({"LoadBalancerPorts.member.1": port.port.to_string()}),
+        ),
+        1 => (
+            "DeregisterInstancesFromLoadBalancer",
+            json!({"Instances.member.1.InstanceId": "<node-2>"}),
+        ),
+        2 => (
+            "ConfigureHealthCheck",
+            json!({
+                "HealthCheck.Target": "TCP:1", "HealthCheck.Interval": "30", "HealthCheck.Timeout": "5",
+                "HealthCheck.UnhealthyThreshold": "2", "HealthCheck.HealthyThreshold": "10",
+            }),
+        ),
+        _ => ("DeleteLoadBalancer", json!({})),
+    };
+
+    parameters["LoadBalancerName"] = json!("<lb>");
+    json!({"service": "elb", "action": action, "parameters": parameters})
+}
+
+fn network(rng: &mut Rng, port: &Port) -> Value {
+    let balancer = "<nlb <lb>>";
+    let (action, parameters) = match rng.below(3) {
+        0 => (
+            "DeleteListener",
+            json!({"ListenerArn": format!("<listener {}>", port.port)}),
+        ),
+        1 => (
+            "ModifyLoadBalancerAttributes",
+            json!({
+                "LoadBalancerArn": balancer, "Attributes.member.1.Key": "load_balancing.cross_zone.enabled",
+                "Attributes.member.1.Value": "true",
+            }),
+        ),
+        _ => ("DeleteLoadBalancer", json!({"LoadBalancerArn": balancer})),
+    };
+
+    json!({"service": "elbv2", "action": action, "parameters": parameters})
 }

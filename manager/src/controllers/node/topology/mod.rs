@@ -27,7 +27,7 @@ use crate::node_write::{Part, WriteError};
 pub use pattern::Pattern;
 use plan::{Candidate, Report, State};
 
-/// From one look at all Nodes to the next: for those that were left alone meanwhile.
+/// The interval of the pass over all Nodes, for Nodes that were deferred.
 const SWEEP: Duration = Duration::from_secs(600);
 
 /// Labels Nodes until `stop`.
@@ -94,7 +94,7 @@ async fn step(
         .filter(|candidate| state.may_ask(candidate, now))
         .collect();
 
-    // Whoever is not asked for now, is by a change of its Node or by the next look at all.
+    // The other Nodes are handled after their next change, or in the next pass over all Nodes.
     *open = candidates.iter().map(|one| one.node.name().to_owned()).collect();
 
     let asked = state.choose(&candidates, now);

@@ -5,7 +5,7 @@ use regex::Regex;
 /// The types of instances of which an answer is expected.
 #[derive(Debug, Clone, Default)]
 pub enum Pattern {
-    /// What the incumbent expects by default: `hpc`, `trn` and `p` with a generation, such as `p5en.48xlarge` or
+    /// The incumbent's default: `hpc`, `trn` and `p` with a generation, such as `p5en.48xlarge` or
     /// `p6-b200.48xlarge`.
     #[default]
     BuiltIn,

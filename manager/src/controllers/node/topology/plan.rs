@@ -13,7 +13,7 @@ use crate::node_cache::NodeView;
 
 /// How long it is remembered that there is no answer, as by the incumbent.
 const NONE_FOR: Duration = Duration::from_secs(24 * 3600);
-/// How long an instance is left alone that could not be asked, or whose Node could not be written.
+/// The backoff of an instance that could not be described, or whose Node could not be written.
 const LATER: Duration = Duration::from_secs(600);
 /// The account may call once a second; the rest is for others.
 const BETWEEN: Duration = Duration::from_millis(1100);
@@ -36,14 +36,14 @@ pub struct Candidate {
     pub kind: String,
 }
 
-/// What is known of a type that the pattern does not name.
+/// The results for an instance type that the pattern does not name.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     HasLayers,
     NoneUntil(Instant),
 }
 
-/// What answers have told so far.
+/// The results so far.
 #[derive(Debug)]
 pub struct State {
     pattern: Pattern,
@@ -56,7 +56,7 @@ pub struct State {
     said: Option<String>,
 }
 
-/// What is worth a line in the log.
+/// A result to be logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// Nothing new.
@@ -106,8 +106,8 @@ impl State {
         !off
     }
 
-    /// The next call: every instance of the types that have layers, and one of each type of which nothing is known,
-    /// which tells of the others. Those of expected types go first.
+    /// The instances of the next call: all instances of types with layers, and one instance of each unknown type as a
+    /// sample. Instances of expected types come first.
     #[must_use]
     pub fn choose(&self, candidates: &[Candidate], now: Instant) -> Vec<Candidate> {
         let mut sure = Vec::new();
@@ -191,7 +191,8 @@ impl State {
         Report::Failing(error.to_string())
     }
 
-    /// One ID fails the whole call. Those that the answer names wait; where it names none, fewer are asked for.
+    /// One invalid ID fails the whole call. The instances that the error names are deferred; if it names none, the next
+    /// call has fewer instances.
     fn set_aside(&mut self, asked: &[Candidate], message: &str, now: Instant) {
         let words: std::collections::BTreeSet<&str> = message
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
@@ -214,13 +215,13 @@ impl State {
         }
     }
 
-    /// A Node that could not be written is left alone for a while.
+    /// Defers a Node that could not be written.
     pub fn not_written(&mut self, candidate: Candidate, now: Instant) {
         self.instances.insert(candidate.id, now + LATER);
     }
 }
 
-/// The labels of layers whose keys the Node does not have. What is there is never changed.
+/// The labels of layers whose keys the Node does not have. Existing labels are never changed.
 fn missing(node: &NodeView, layers: &[String]) -> Vec<(String, String)> {
     layers
         .iter()
@@ -235,6 +236,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
 
     fn candidate(id: &str, kind: &str) -> Candidate {
         let node = json!({"metadata": {"name": id, "labels": {label(2): "mine"}}});
@@ -287,7 +290,10 @@ mod tests {
         );
         assert!(!state.may_ask(&first, now) && state.may_ask(&other, now));
         assert!(!state.may_ask(&plain, now) && !state.may_ask(&alike, now));
-        let next_day = now + NONE_FOR;
+        let next_day = now + DAY;
+        let before = next_day - Duration::from_secs(1);
+        state.sweep(before);
+        assert!(!state.may_ask(&first, before) && !state.may_ask(&alike, before));
         state.sweep(next_day);
         assert!(
             [&first, &plain, &alike]
@@ -329,9 +335,11 @@ mod tests {
                 state.failed(&asked, &error(code, "x"), now),
                 Report::RegionOff(_)
             ));
-            assert_eq!(state.next_call(), now + NONE_FOR);
-            state.sweep(now + NONE_FOR);
-            assert!(state.next_call() <= now + NONE_FOR);
+            assert_eq!(state.next_call(), now + DAY);
+            state.sweep(now + DAY - Duration::from_secs(1));
+            assert_eq!(state.next_call(), now + DAY);
+            state.sweep(now + DAY);
+            assert_eq!(state.next_call(), now + BETWEEN);
         }
     }
 

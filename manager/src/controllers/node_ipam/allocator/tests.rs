@@ -109,7 +109,7 @@ fn when_a_family_has_none_left_nothing_is_taken_of_the_other() {
     assert_eq!(allocator.sets()[1].taken(), 6);
 }
 
-/// What comes out of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Answered,

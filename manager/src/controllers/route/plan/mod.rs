@@ -62,7 +62,7 @@ pub struct NodePlan {
     /// Its index among the members.
     pub member: usize,
     pub steps: Vec<Step>,
-    /// What prevents the Node's routes, and how to fix it.
+    /// The problems that prevent the Node's routes, and how to fix them.
     pub obstacles: Vec<String>,
     /// Why the Node's instance is unknown.
     pub waits: Option<String>,

@@ -87,7 +87,7 @@ const MINE: &str = "10.0.1.0/24";
 const OTHER: &str = "10.0.9.0/24";
 const OUTSIDE: &str = "192.168.0.0/24";
 
-/// What follows from routes for Node a on i-1 with range MINE and Node b on i-2 without; i-former was a Node.
+/// Plans for Node a on i-1 with range MINE and Node b on i-2 without a range; i-former was a Node.
 fn confirmed(case: &str, routes: Vec<Route>, wanted: &[&str]) {
     let members = vec![member("a", on("i-1"), &[MINE]), member("b", on("i-2"), &[])];
     assert_eq!(shape(&world(routes, members, &["i-former"])), wanted, "{case}");
@@ -133,13 +133,18 @@ fn of_other_routes_only_those_of_the_cluster_and_in_its_range_go() {
 }
 
 #[test]
-fn ipv6_and_prefix_lists_are_no_ones_business() {
-    let six = Route {
-        target: to("i-1"),
-        blackhole: true,
-        ..Route::default()
+fn routes_to_ipv6_ranges_and_prefix_lists_are_unmanaged() {
+    let members = || vec![member("a", on("i-1"), &[MINE])];
+    let mine = || route(MINE, to("i-1"));
+    let prefix_list = Route {
+        destination: None,
+        ..dead(OTHER, to("i-1"))
     };
-    assert!(shape(&world(vec![six], vec![member("a", on("i-1"), &[])], &[])).is_empty());
+    let ipv6 = dead("fd00:10::/64", to("i-1"));
+    assert!(shape(&world(vec![mine(), prefix_list, ipv6], members(), &[])).is_empty());
+
+    let ipv4 = dead(OTHER, to("i-1"));
+    assert_eq!(shape(&world(vec![mine(), ipv4], members(), &[])), [format!("-{OTHER}")]);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
-mod classic;
-mod network;
+mod steps;
 pub mod target_batches;
 
 use std::collections::BTreeMap;
@@ -16,9 +15,7 @@ use outrigger_leader::Permit;
 use super::context::Context;
 use super::error::Error;
 use super::inventory::shared::Shared;
-use super::plan::revoke_first;
-use super::plan::security_groups;
-use super::plan::{GroupRef, GroupStep, Plan, Planned, Step};
+use super::plan::{GroupRef, GroupStep, Plan, Planned, Step, quota, security_groups};
 use super::queue::creation_queue::CreationQueues;
 use super::spec::names::uid;
 use crate::aws_write;
@@ -44,13 +41,12 @@ pub struct Executor<'a> {
 /// Resources that a plan has created.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
-    /// The ID of the group that was made.
     pub group: Option<String>,
-    /// The DNS name of the load balancer that was made.
+    /// The DNS name of the created load balancer.
     pub dns_name: Option<String>,
-    /// The ARN of the network load balancer that was made.
+    /// The ARN of the created network load balancer.
     pub load_balancer: Option<String>,
-    /// The ARNs of target groups that were made, by name.
+    /// The ARNs of created target groups, by name.
     pub target_groups: BTreeMap<String, String>,
     /// Targets that AWS did not register or deregister.
     pub refused: Vec<RejectedTarget>,
@@ -58,10 +54,8 @@ pub struct Created {
 
 /// Executes all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that
 /// depend on it.
-///
-/// # Errors
-/// At the first step that fails for another reason, or when leadership has ended; the steps before it are done. If
-/// several steps failed, the error of the first denied one is returned.
+/// Fails at the first step that fails for another reason, or when leadership has ended; the steps before it are done.
+/// If several steps failed, the error of the first denied one is returned.
 pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Error> {
     let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
@@ -87,7 +81,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
 
         let done = executor.step(step, &mut made).await;
         executor.shared.written(executor.load_balancer, step);
-        if is(&done, Kind::QuotaExceeded) && revoke_first::revoke_after_refusal(planned, &mut steps) {
+        if is(&done, Kind::QuotaExceeded) && quota::revoke_after_refusal(planned, &mut steps) {
             tracing::info!(
                 action,
                 load_balancer = executor.load_balancer,
@@ -146,7 +140,6 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
 }
 
 impl<'a> Executor<'a> {
-    #[must_use]
     pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
         Self {
             ec2: context.aws.ec2.as_ref(),

@@ -72,9 +72,7 @@ impl<T: Instance + Clone> Calls<T> {
     }
 
     /// Records the result of the call with this batch.
-    ///
-    /// # Errors
-    /// The error of the call, if it is no refusal of a target.
+    /// Fails with the error of the call, if it is no refusal of a target.
     fn answered(&mut self, batch: Vec<T>, answer: Result<(), Error>) -> Result<(), Error> {
         let Err(Error::Aws(error)) = &answer else {
             return answer;
@@ -104,9 +102,6 @@ impl<T: Instance + Clone> Calls<T> {
     }
 
     /// The refused targets. If `needed`, at least one target must succeed.
-    ///
-    /// # Errors
-    /// AWS's last refusal, if `needed` and none succeeded.
     fn end(self, needed: bool) -> Result<Vec<RejectedTarget>, Error> {
         match self.last {
             Some(last) if needed && self.refused.len() == self.number => Err(last),
@@ -117,9 +112,6 @@ impl<T: Instance + Clone> Calls<T> {
 
 /// Sends `targets` by `call`, at most `most` per call, and returns the refused ones. If `needed`, at least one target
 /// must succeed.
-///
-/// # Errors
-/// The error of a call, or AWS's last refusal if `needed` and none succeeded.
 pub async fn hand_over<T, F>(
     action: &'static str,
     targets: &[T],

@@ -1,23 +1,21 @@
 //! Observes a classic load balancer and its resources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::SecurityGroup;
+use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::{Error, InstanceId};
 
-use super::super::model::classic::{Existing, Observed, OwnedResources};
+use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources};
 use super::super::plan::targets::{Candidate, NodeInstance};
 use super::super::settings::Settings;
-use super::super::spec::annotations::Annotations;
+use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names::{self, uid};
-use super::{Aws, Reader, classic_load_balancer, group_by_name, groups_by_id, referencing, vpc};
+use super::{Aws, Reader, group_by_name, groups_by_id, referencing, vpc};
 
 /// Reads the input of a plan.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
@@ -43,9 +41,6 @@ pub async fn observe(
 }
 
 /// Reads the input of an update of targets.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe_targets(
     reader: &Reader<'_>,
     name: &str,
@@ -74,9 +69,6 @@ pub async fn observe_targets(
 }
 
 /// The resources of a Service's classic load balancer.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) -> Result<OwnedResources, Error> {
     let name = &names::load_balancer(uid(service));
     let load_balancer = aws.elb.describe(name).await?.is_some();
@@ -115,8 +107,33 @@ fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<Stri
     groups.cloned().collect()
 }
 
+/// A classic load balancer and its tags, as far as they may be read.
+async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
+    let all = || reader.shared.load_balancers(Kind::Classic);
+    let many = |names: Vec<String>| async move {
+        let found = reader.elb.describe_many(&names).await?;
+        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+        let mut tags = reader.tag_reads.allowed(reader.elb.tags_of_many(&names).await)?;
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
+            (found.name.clone(), (found, KnownTags::of(of_it)))
+        });
+
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+    let Some(described) = reader.elb.describe(name).await? else {
+        return Ok(None);
+    };
+
+    let tags = reader.tag_reads.allowed(reader.elb.describe_tags(name).await)?;
+    Ok(Some((described, KnownTags::of(tags))))
+}
+
 async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
-    let Some((described, tags)) = classic_load_balancer(reader, name).await? else {
+    let Some((described, tags)) = load_balancer(reader, name).await? else {
         return Ok(None);
     };
 

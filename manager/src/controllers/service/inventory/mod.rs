@@ -16,136 +16,44 @@
 //! answers about groups ([`Shared::written`]), also those under way; subnets and route tables are never written here.
 //! Deletions read everything fresh.
 
-mod aws;
+pub mod account;
 pub mod classic;
-pub mod denial;
-pub mod freshness;
 pub mod network;
-pub mod node_groups;
-pub mod node_instances;
-mod prefetch;
 pub mod reader;
-mod sequence;
 pub mod shared;
-pub mod shared_health_rules;
-mod single_flight;
-pub mod tag_reads;
-pub mod target_group_list;
-pub mod unused_target_groups;
-pub mod zone_cache;
+pub mod target_groups;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
-use outrigger_aws::elb::LoadBalancer;
-use outrigger_aws::elbv2::NetworkLoadBalancer;
-use outrigger_aws::{Error, Filter, Tags};
+use outrigger_aws::{Error, Filter, InstanceId};
+use outrigger_shared::tags;
 
-use super::model::known_tags::KnownTags;
 use super::plan::subnets::Vpc;
+use super::plan::targets::NodeInstance;
 use super::settings::Settings;
-use super::spec::annotations::Kind;
+use super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::spec::request::Subnets;
 use shared::each;
 
-pub use aws::Aws;
-pub use reader::Reader;
-
-/// A classic load balancer and its tags, as far as they may be read.
-///
-/// # Errors
-/// When a call failed.
-pub async fn classic_load_balancer(
-    reader: &Reader<'_>,
-    name: &str,
-) -> Result<Option<(LoadBalancer, KnownTags)>, Error> {
-    let all = || reader.shared.load_balancers(Kind::Classic);
-    let many = |names: Vec<String>| async move {
-        let found = reader.elb.describe_many(&names).await?;
-        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
-        let mut tags = reader.tag_reads.allowed(reader.elb.tags_of_many(&names).await)?;
-        let with_tags = found.into_iter().map(|found| {
-            let of_it = tags.as_mut().map(|tags| tags.remove(&found.name).unwrap_or_default());
-            (found.name.clone(), (found, KnownTags::of(of_it)))
-        });
-
-        Ok(with_tags.collect::<HashMap<_, _>>())
-    };
-    if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
-        return Ok(ahead);
-    }
-    let Some(described) = reader.elb.describe(name).await? else {
-        return Ok(None);
-    };
-
-    let tags = reader.tag_reads.allowed(reader.elb.describe_tags(name).await)?;
-    Ok(Some((described, KnownTags::of(tags))))
-}
-
-/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,
-/// and only after a start: that it belongs to this cluster is found out once.
-///
-/// # Errors
-/// When the call failed, or the name belongs to a load balancer of another type.
-pub async fn network_load_balancer(
-    reader: &Reader<'_>,
-    name: &str,
-) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
-    let all = || reader.shared.load_balancers(Kind::Network);
-    let many = |names: Vec<String>| async move {
-        let found = reader.elbv2.load_balancers(&names).await?;
-        let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
-        let mut tags = match reader.reads_owners && reader.reads_attributes() && !arns.is_empty() {
-            true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
-            false => None,
-        };
-        let with_tags = found.into_iter().map(|found| {
-            let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
-            (found.name.clone(), (found, of_it))
-        });
-
-        Ok(with_tags.collect::<HashMap<_, _>>())
-    };
-    if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
-        return Ok(ahead);
-    }
-
-    let found = reader.elbv2.load_balancers(&[name.to_owned()]).await?;
-    let found = found.into_iter().find(|balancer| balancer.name == name);
-    Ok(found.map(|balancer| (balancer, None)))
-}
+pub use reader::{Aws, Reader};
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
-///
-/// # Errors
-/// When the call failed.
 pub async fn groups_where(
     reader: &Reader<'_>,
     filter: Filter,
     wanted: impl Fn(&SecurityGroup) -> bool,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let key = format!("{}={}", filter.name, filter.values.join(","));
-    let ask = |keys: BTreeSet<String>| async move {
-        let groups = Arc::new(reader.ec2.security_groups(&[filter]).await?);
-        Ok(keys.into_iter().map(|key| (key, Arc::clone(&groups))).collect())
-    };
-    let keys = BTreeSet::from([key]);
-    let found = reader
-        .shared
-        .found
-        .of(&keys, reader.freshness(), BTreeSet::new, ask)
-        .await?;
-    let groups = found.values().flat_map(|groups| groups.iter());
-    let wanted = groups.filter(|group| wanted(group));
+    let ask = || async { Ok(Arc::new(reader.ec2.security_groups(&[filter]).await?)) };
+    let groups = reader.shared.found.one(&key, reader.freshness(), ask).await?;
+    let wanted = groups.iter().filter(|group| wanted(group));
 
     Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
 }
 
 /// The group of this name in the VPC; names are unique there.
-///
-/// # Errors
-/// When the call failed.
 pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Result<Option<SecurityGroup>, Error> {
     let ask = |names: BTreeSet<String>| async move {
         let filters = [
@@ -168,9 +76,6 @@ pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Res
 }
 
 /// The groups of these IDs, as far as EC2 lists them.
-///
-/// # Errors
-/// When a call failed.
 pub async fn groups_by_id(
     reader: &Reader<'_>,
     ids: BTreeSet<String>,
@@ -204,9 +109,6 @@ pub async fn groups_by_id(
 }
 
 /// The groups with a rule that names one of `sources`, at most 200; no source: no call.
-///
-/// # Errors
-/// When the call failed.
 pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
     let ask = |sources: BTreeSet<String>| async move {
         let filter = Filter::new("ip-permission.group-id", sources.iter().cloned());
@@ -235,10 +137,7 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
     Ok(once.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
-/// Reads what subnets are chosen from, for a load balancer that stands in `attached`.
-///
-/// # Errors
-/// The first call that failed.
+/// Reads the VPC, whose subnets are chosen from, for a load balancer with `attached` subnets.
 pub async fn vpc(
     reader: &Reader<'_>,
     wanted: &Subnets,
@@ -255,44 +154,24 @@ pub async fn vpc(
 }
 
 /// All subnets of the VPC.
-///
-/// # Errors
-/// When the call failed.
 pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
-    let key = BTreeSet::from([vpc_id.clone()]);
-    let ask = |_| async {
-        let subnets = reader.ec2.subnets(&[Filter::new("vpc-id", [vpc_id])]).await?;
-        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(subnets))]))
-    };
-    let mut subnets = reader
-        .shared
-        .subnets
-        .of(&key, reader.freshness(), BTreeSet::new, ask)
-        .await?;
-
-    Ok(subnets.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default())
+    let of_vpc = [Filter::new("vpc-id", [vpc_id])];
+    let ask = || async { Ok(Arc::new(reader.ec2.subnets(&of_vpc).await?)) };
+    let subnets = reader.shared.subnets.one(vpc_id, reader.freshness(), ask).await?;
+    Ok(Arc::unwrap_or_clone(subnets))
 }
 
 async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Error> {
     let vpc_id = &settings.vpc_id;
-    let key = BTreeSet::from([vpc_id.clone()]);
-    let ask_tables = |_| async {
-        let tables = reader.ec2.route_tables(vpc_id).await?;
-        Ok(BTreeMap::from([(vpc_id.clone(), Arc::new(tables))]))
-    };
     let subnets = subnets_of_vpc(reader, settings).await?;
-    let tables = reader
-        .shared
-        .route_tables
-        .of(&key, reader.freshness(), BTreeSet::new, ask_tables);
-    let mut tables = tables.await?;
-    let route_tables = tables.remove(vpc_id).map(Arc::unwrap_or_clone).unwrap_or_default();
+    let ask = || async { Ok(Arc::new(reader.ec2.route_tables(vpc_id).await?)) };
+    let tables = reader.shared.route_tables.one(vpc_id, reader.freshness(), ask).await?;
     let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
 
     Ok(Vpc {
         subnets,
-        route_tables,
+        route_tables: Arc::unwrap_or_clone(tables),
         zones,
         named: BTreeSet::new(),
     })
@@ -323,4 +202,43 @@ async fn listed(
         named: of_names,
         ..Vpc::default()
     })
+}
+
+/// The groups with the cluster's tag, and the groups of the instances.
+pub async fn node_groups(
+    reader: &Reader<'_>,
+    settings: &Settings,
+    instances: &BTreeMap<InstanceId, NodeInstance>,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
+    let mut found = groups_where(reader, tagged, |_| true).await?;
+    if settings.legacy_tags {
+        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
+        let legacy = Filter::new(key, [&settings.cluster_id]);
+        found.extend(groups_where(reader, legacy, |_| true).await?);
+    }
+
+    let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
+    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
+    found.extend(groups_by_id(reader, others).await?);
+
+    Ok(found)
+}
+
+/// The groups of the VPC with a rule for this load balancer, or with an orphaned one. An untagged group is not found
+/// through its Nodes once they are gone.
+pub async fn groups_with_rules_of(
+    reader: &Reader<'_>,
+    settings: &Settings,
+    load_balancer: &str,
+) -> Result<BTreeMap<String, SecurityGroup>, Error> {
+    let ours = [CLIENT_RULE, HEALTH_RULE].map(|kind| rule(kind, load_balancer));
+    let is_wanted = |group: &SecurityGroup| {
+        let ranges = group.ingress.iter().flat_map(|rule| &rule.ranges);
+        let texts: Vec<&str> = ranges.filter_map(|range| range.description.as_deref()).collect();
+        let orphaned = texts.contains(&MTU_RULE) && !texts.iter().any(|text| text.contains(CLIENT_RULE));
+        orphaned || texts.iter().any(|text| ours.iter().any(|own| own == text))
+    };
+
+    groups_where(reader, Filter::new("vpc-id", [&settings.vpc_id]), is_wanted).await
 }

@@ -1,35 +1,28 @@
 //! Observes a network load balancer and its resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::elbv2::{Listener, Target, TargetGroup, TargetHealth};
-use outrigger_aws::{Error, InstanceId};
+use outrigger_aws::elbv2::{Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
+use outrigger_aws::{Error, InstanceId, Tags};
 
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
-use super::super::plan::health_rules::checks_of;
 use super::super::plan::network::unneeded_checks;
+use super::super::plan::security_groups::checks_of;
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
-use super::super::spec::annotations::Annotations;
-use super::super::spec::names::{self, SERVICE_TAG};
-use super::super::spec::network::desired::{Desired, Groups};
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::names::{self, SERVICE_TAG, other_owner};
+use super::super::spec::network::desired::{Desired, Groups, Port, target_group_names};
 use super::super::spec::network::names::{Owner, TARGET_TYPE, TargetGroupNames, security_group, target_group_of};
-use super::super::spec::network::ports::{Port, target_group_names};
-use super::super::spec::owner::other_owner;
-use super::node_groups::{groups_with_rules_of, node_groups};
-use super::shared_health_rules::other_users;
-use super::target_group_list::Search;
-use super::unused_target_groups::{GroupOwner, unused};
-use super::{Aws, Reader, group_by_name, network_load_balancer, referencing, vpc};
+use super::account::Search;
+use super::target_groups::{GroupOwner, other_users, unused};
+use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc};
 
 /// The reason of a target that is being deregistered.
 const LEAVING: &str = "Target.DeregistrationInProgress";
 
 /// Reads the input of a plan. `given`: exact names of the Service's target groups so far.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
@@ -80,9 +73,6 @@ pub async fn observe(
 }
 
 /// Reads the input of an update of targets.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Candidate]) -> Result<Observed, Error> {
     let elb = reader.elbv2.as_ref();
     let found = elb.load_balancers(&[name.to_owned()]).await?;
@@ -118,9 +108,6 @@ pub async fn observe_targets(reader: &Reader<'_>, name: &str, candidates: &[Cand
 ///
 /// Always searched for: the annotation may have changed, and after an interrupted deletion no load balancer leads to
 /// the rest. `given`: exact names of the Service's target groups so far.
-///
-/// # Errors
-/// The first call that failed.
 pub async fn owned_resources(
     aws: &Aws,
     service: &Service,
@@ -128,13 +115,12 @@ pub async fn owned_resources(
     nodes: &BTreeSet<InstanceId>,
     given: &BTreeSet<String>,
 ) -> Result<OwnedResources, Error> {
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let (namespace, name) = names::namespaced(service);
-    let owner = Owner { namespace, name, uid };
+    let owner = Owner::of(service);
+    let name = names::load_balancer(owner.uid);
     let reader = Reader::fresh(aws);
-    let load_balancer = network_load_balancer(&reader, &names::load_balancer(uid)).await?;
+    let load_balancer = load_balancer(&reader, &name).await?;
     let mut owned = OwnedResources {
-        name: names::load_balancer(uid),
+        name,
         load_balancer: load_balancer.map(|(balancer, _)| balancer.arn),
         ..OwnedResources::default()
     };
@@ -142,7 +128,7 @@ pub async fn owned_resources(
     let group_owner = GroupOwner {
         names: &TargetGroupNames::of(owner),
         given: &(given | &target_group_names(service, settings)),
-        service_tag: &format!("{namespace}/{name}"),
+        service_tag: &names::namespaced_name(service),
         cluster_tags: &cluster_tags,
         settings,
         balancer: None,
@@ -184,9 +170,37 @@ pub async fn owned_resources(
     Ok(owned)
 }
 
+/// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,
+/// and only after a start: that it belongs to this cluster is found out once.
+/// Fails when the call failed, or the name belongs to a load balancer of another type.
+async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(NetworkLoadBalancer, Option<Tags>)>, Error> {
+    let all = || reader.shared.load_balancers(Kind::Network);
+    let many = |names: Vec<String>| async move {
+        let found = reader.elbv2.load_balancers(&names).await?;
+        let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
+        let mut tags = match reader.reads_owners && reader.reads_attributes() && !arns.is_empty() {
+            true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
+            false => None,
+        };
+        let with_tags = found.into_iter().map(|found| {
+            let of_it = tags.as_mut().map(|tags| tags.remove(&found.arn).unwrap_or_default());
+            (found.name.clone(), (found, of_it))
+        });
+
+        Ok(with_tags.collect::<HashMap<_, _>>())
+    };
+    if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
+        return Ok(ahead);
+    }
+
+    let found = reader.elbv2.load_balancers(&[name.to_owned()]).await?;
+    let found = found.into_iter().find(|balancer| balancer.name == name);
+    Ok(found.map(|balancer| (balancer, None)))
+}
+
 async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
     let elb = reader.elbv2.as_ref();
-    let Some((described, tags)) = network_load_balancer(reader, &desired.name).await? else {
+    let Some((described, tags)) = load_balancer(reader, &desired.name).await? else {
         return Ok(None);
     };
 

@@ -1,12 +1,12 @@
 //! Reading AWS on behalf of one Service.
 
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use outrigger_aws::Error;
+use outrigger_aws::{Ec2, Elb, Elbv2, Error};
 
-use super::aws::Aws;
-use super::freshness::Freshness;
+use super::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
+use super::shared::{Freshness, Shared};
 
 /// AWS with the age limits of one observation.
 pub struct Reader<'a> {
@@ -18,14 +18,12 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Accepts answers that other Services were given up to [`MAX_AGE`](super::freshness::MAX_AGE) ago.
-    #[must_use]
     pub fn cached(aws: &'a Aws) -> Self {
         Self::new(aws, true)
     }
 
     /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
     /// not read.
-    #[must_use]
     pub fn for_targets(aws: &'a Aws) -> Self {
         Self {
             for_targets: true,
@@ -34,7 +32,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Accepts only answers from now on.
-    #[must_use]
     pub fn fresh(aws: &'a Aws) -> Self {
         Self::new(aws, false)
     }
@@ -49,22 +46,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The age limits, and whether an older answer was used.
-    #[must_use]
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
 
     /// Whether it reads attributes.
-    #[must_use]
     pub fn reads_attributes(&self) -> bool {
         !self.for_targets
     }
 
     /// The answer of a read that a plan can do without: `None` if AWS denies the action. The denial is kept for
     /// [`Reader::denied`].
-    ///
-    /// # Errors
-    /// When the read failed for any other reason.
     pub fn optional<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -78,7 +70,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The first read that AWS denied and that the plan was made without.
-    #[must_use]
     pub fn denied(&self) -> Option<Error> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -90,4 +81,23 @@ impl Deref for Reader<'_> {
     fn deref(&self) -> &Aws {
         self.aws
     }
+}
+
+/// The clients of AWS, and what Services share of its answers.
+pub struct Aws {
+    pub ec2: Arc<dyn Ec2>,
+    /// Classic load balancers.
+    pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
+    /// All target groups, when they were last listed.
+    pub target_groups: TargetGroupList,
+    pub instances: NodeInstances,
+    pub zones: ZoneCache,
+    /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
+    pub reads_owners: bool,
+    /// Whether tags of load balancers may be read.
+    pub tag_reads: TagReads,
+    /// Answers that serve several Services.
+    pub shared: Shared,
 }

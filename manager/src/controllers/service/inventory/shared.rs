@@ -1,22 +1,23 @@
 //! Answers of AWS that several Services use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::Tags;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::NetworkLoadBalancer;
+use outrigger_aws::{Error, Tags};
+use tokio::time::Instant;
 
 use super::super::action::{ServiceAction, action};
-use super::super::model::known_tags::KnownTags;
+use super::super::model::classic::KnownTags;
 use super::super::plan::Step;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::{hostname, names};
-use super::prefetch::Prefetch;
-use super::single_flight::SingleFlight;
 
 type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
@@ -26,9 +27,9 @@ pub struct Shared {
     pub(super) route_tables: SingleFlight<Arc<Vec<RouteTable>>>,
     pub(super) named: SingleFlight<Option<Arc<SecurityGroup>>>,
     pub(super) groups: SingleFlight<Option<Arc<SecurityGroup>>>,
-    /// Those with a rule that names a group, by that group's ID.
+    /// Groups with a rule that names a group, by that group's ID.
     pub(super) referencing: SingleFlight<Vec<Arc<SecurityGroup>>>,
-    /// Those that a filter finds, by the filter.
+    /// Groups by the filter that finds them.
     pub(super) found: SingleFlight<Arc<Vec<SecurityGroup>>>,
     /// Classic load balancers with their tags.
     pub(super) classic: Prefetch<(LoadBalancer, KnownTags)>,
@@ -45,7 +46,8 @@ impl Shared {
     }
 
     /// Records the end of a write, successful or not. A write to any security group invalidates all answers about
-    /// groups.
+    /// groups: which other answers it changes, by a rule that names a group or by a filter, would have to be guessed. A
+    /// failed write may have had an effect.
     pub fn written(&self, load_balancer: &str, step: &Step) {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
@@ -110,4 +112,367 @@ pub(super) fn each<V: Default>(keys: BTreeSet<String>, mut found: BTreeMap<Strin
         (key, value)
     };
     keys.into_iter().map(value).collect()
+}
+
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The time of a call or write. Stamps have a strict order even if the clock is coarse or stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    number: u64,
+    at: Instant,
+}
+
+impl Stamp {
+    pub fn now() -> Self {
+        Self {
+            number: LAST.fetch_add(1, Ordering::Relaxed),
+            at: Instant::now(),
+        }
+    }
+
+    pub fn is_after(&self, other: Self) -> bool {
+        self.number > other.number
+    }
+
+    /// Time from this one to the other; zero if this one is later.
+    pub fn age(&self, other: Self) -> Duration {
+        other.at.saturating_duration_since(self.at)
+    }
+}
+
+/// How long an answer that was given to one Service serves others.
+pub const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// The age limits of one observation. Records whether it used an answer from before its start.
+#[derive(Debug)]
+pub struct Freshness {
+    began: Stamp,
+    cached: bool,
+    used_older_shared: AtomicBool,
+    used_older_balancer: AtomicBool,
+}
+
+impl Freshness {
+    /// Starts an observation. A `cached` one accepts answers of up to [`MAX_AGE`] before its start.
+    pub(super) fn starting_now(cached: bool) -> Self {
+        Self {
+            began: Stamp::now(),
+            cached,
+            used_older_shared: AtomicBool::new(false),
+            used_older_balancer: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it accepts answers from before its start.
+    pub fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// Records the use of a description of the load balancer from before the start.
+    pub fn note_older_balancer(&self) {
+        self.used_older_balancer.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a description of the load balancer is from before the start.
+    pub fn used_older_balancer(&self) -> bool {
+        self.used_older_balancer.load(Ordering::Relaxed)
+    }
+
+    /// Whether any answer is from before the start.
+    pub fn used_older(&self) -> bool {
+        self.used_older_balancer() || self.used_older_shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer of that moment serves as what is shared.
+    pub(super) fn takes_shared(&self, answered: Stamp) -> bool {
+        self.takes(answered, MAX_AGE, &self.used_older_shared)
+    }
+
+    /// Whether a prefetched description of that moment serves as the load balancer's.
+    pub(super) fn takes_prefetched(&self, described: Stamp, max_age: Duration) -> bool {
+        self.takes_shared(described) || self.takes(described, max_age, &self.used_older_balancer)
+    }
+
+    fn takes(&self, answered: Stamp, max_age: Duration, older: &AtomicBool) -> bool {
+        if answered.is_after(self.began) {
+            return true;
+        }
+
+        let serves = self.cached && answered.age(self.began) < max_age;
+        if serves {
+            older.store(true, Ordering::Relaxed);
+        }
+
+        serves
+    }
+}
+
+/// Shared answers of AWS by key, such as a group's name.
+#[derive(Debug)]
+pub(super) struct SingleFlight<V> {
+    kept: Mutex<Kept<V>>,
+    /// One call at a time; the waiting callers use its answer.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Kept<V> {
+    answers: HashMap<String, (Stamp, V)>,
+    dropped: Option<Stamp>,
+}
+
+impl<V> Default for SingleFlight<V> {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::new(Kept {
+                answers: HashMap::new(),
+                dropped: None,
+            }),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl<V: Clone> SingleFlight<V> {
+    fn kept(&self) -> MutexGuard<'_, Kept<V>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answers for these keys: kept ones that are fresh enough, the others from one call of `ask`. That call also
+    /// gets the keys of `ahead`, which other Services will need. A key that `ask` leaves out has no answer.
+    pub(super) async fn of<F>(
+        &self,
+        keys: &BTreeSet<String>,
+        freshness: &Freshness,
+        ahead: impl FnOnce() -> BTreeSet<String>,
+        ask: impl FnOnce(BTreeSet<String>) -> F,
+    ) -> Result<BTreeMap<String, V>, Error>
+    where
+        F: Future<Output = Result<BTreeMap<String, V>, Error>>,
+    {
+        let found = self.found(keys, freshness);
+        if found.len() == keys.len() {
+            return Ok(found);
+        }
+
+        let _turn = self.turn.lock().await;
+        let mut found = self.found(keys, freshness);
+        let mut missing: BTreeSet<String> = keys.iter().filter(|key| !found.contains_key(*key)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+
+        if freshness.is_cached() {
+            missing.extend(ahead());
+        }
+
+        let asked = Stamp::now();
+        let answers = ask(missing).await?;
+        let of_keys = answers.iter().filter(|(key, _)| keys.contains(*key));
+        found.extend(of_keys.map(|(key, value)| (key.clone(), value.clone())));
+        self.keep(asked, answers);
+
+        Ok(found)
+    }
+
+    /// The answer for one key.
+    pub(super) async fn one<F>(&self, key: &str, freshness: &Freshness, ask: impl FnOnce() -> F) -> Result<V, Error>
+    where
+        V: Default,
+        F: Future<Output = Result<V, Error>>,
+    {
+        let ask = |keys: BTreeSet<String>| async move {
+            let answer = ask().await?;
+            Ok(keys.into_iter().map(|key| (key, answer.clone())).collect())
+        };
+        let keys = BTreeSet::from([key.to_owned()]);
+        let mut found = self.of(&keys, freshness, BTreeSet::new, ask).await?;
+        Ok(found.remove(key).unwrap_or_default())
+    }
+
+    fn found(&self, keys: &BTreeSet<String>, freshness: &Freshness) -> BTreeMap<String, V> {
+        let kept = self.kept();
+        let answer = |key: &String| {
+            let (answered, value) = kept.answers.get(key)?;
+            freshness.takes_shared(*answered).then(|| (key.clone(), value.clone()))
+        };
+        keys.iter().filter_map(answer).collect()
+    }
+
+    /// Whether there is an answer that could be used now.
+    pub(super) fn has(&self, key: &str) -> bool {
+        let now = Stamp::now();
+        let kept = self.kept();
+        kept.answers
+            .get(key)
+            .is_some_and(|(answered, _)| answered.age(now) < MAX_AGE)
+    }
+
+    pub(super) fn values(&self) -> Vec<V> {
+        self.kept().answers.values().map(|(_, value)| value.clone()).collect()
+    }
+
+    /// Keeps answers, unless they were invalidated since the call.
+    fn keep(&self, asked: Stamp, answers: BTreeMap<String, V>) {
+        let mut kept = self.kept();
+        kept.answers.retain(|_, (answered, _)| answered.age(asked) < MAX_AGE);
+        if kept.dropped.is_none_or(|dropped| asked.is_after(dropped)) {
+            let with_moment = answers.into_iter().map(|(key, value)| (key, (asked, value)));
+            kept.answers.extend(with_moment);
+        }
+    }
+
+    /// Drops all answers, also those under way.
+    pub(super) fn invalidate(&self) {
+        let mut kept = self.kept();
+        kept.answers.clear();
+        kept.dropped = Some(Stamp::now());
+    }
+}
+
+const BATCH_SIZE: usize = 20;
+
+/// How long a description is kept for its Service. The other reads, one load balancer at a time, take minutes for
+/// hundreds of them within AWS's limits.
+const PREFETCH_MAX_AGE: Duration = Duration::from_secs(300);
+
+/// Describes load balancers in batches before their Services are reconciled: after a start, and after a change of Nodes.
+/// Holds descriptions of one kind by name; `None`: AWS has none of that name.
+#[derive(Debug)]
+pub(super) struct Prefetch<T> {
+    state: Mutex<State<T>>,
+    /// One call at a time; the waiting callers use its answer.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Names that were not observed since the start or the last change of Nodes; `None` before the first observation.
+    waiting: Option<BTreeSet<String>>,
+    /// Described and not used yet.
+    ready: HashMap<String, (Stamp, Option<T>)>,
+}
+
+impl<T> Default for Prefetch<T> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State {
+                waiting: None,
+                ready: HashMap::new(),
+            }),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn is_waiting(&self, name: &str) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.contains(name))
+    }
+
+    /// Removes a name; returns whether it was there.
+    fn remove_waiting(&mut self, name: &str) -> bool {
+        self.waiting.as_mut().is_some_and(|waiting| waiting.remove(name))
+    }
+
+    /// This name and others that wait.
+    fn batch(&self, name: &str) -> Vec<String> {
+        let others = self.waiting.iter().flatten().filter(|other| *other != name).cloned();
+        std::iter::once(name.to_owned())
+            .chain(others)
+            .take(BATCH_SIZE)
+            .collect()
+    }
+}
+
+impl<T> Prefetch<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The description of this load balancer, at its first observation since all have to be observed: prefetched, or
+    /// read now together with others that wait. Those are the names of `all` at the very first observation, or of
+    /// [`Prefetch::begin`] since.
+    ///
+    /// `None` for fresh reads, from the second observation on, and if there are no others or the batch failed: the
+    /// caller then describes it alone.
+    pub(super) async fn take<F>(
+        &self,
+        name: &str,
+        freshness: &Freshness,
+        all: impl FnOnce() -> BTreeSet<String>,
+        ask: impl FnOnce(Vec<String>) -> F,
+    ) -> Option<Option<T>>
+    where
+        F: Future<Output = Result<HashMap<String, T>, Error>>,
+    {
+        let expected = self.expects(name, all);
+        if !freshness.is_cached() {
+            self.forget(name);
+            return None;
+        }
+        if !expected {
+            return None;
+        }
+
+        let _turn = self.turn.lock().await;
+        let batch = {
+            let mut state = self.state();
+            if let Some((answered, described)) = state.ready.remove(name)
+                && freshness.takes_prefetched(answered, PREFETCH_MAX_AGE)
+            {
+                return Some(described);
+            }
+
+            let batch = state.batch(name);
+            if !state.is_waiting(name) || batch.len() == 1 {
+                state.remove_waiting(name);
+                return None;
+            }
+
+            batch
+        };
+
+        let asked = Stamp::now();
+        let answer = ask(batch.clone()).await;
+        let mut state = self.state();
+        // None of them is prefetched twice, whatever the answer. Names that were forgotten meanwhile stay so.
+        let names: Vec<String> = batch.into_iter().filter(|name| state.remove_waiting(name)).collect();
+        let mut described = match answer {
+            Ok(described) => described,
+            Err(error) => {
+                // The error may concern any of them. Each is described alone now, and gets its own answer.
+                tracing::debug!(%error, ?names, "cannot describe load balancers in one call; describing each alone");
+                return None;
+            }
+        };
+
+        for name in names {
+            let of_name = described.remove(&name);
+            state.ready.insert(name, (asked, of_name));
+        }
+
+        state.ready.remove(name).map(|(_, described)| described)
+    }
+
+    fn expects(&self, name: &str, all: impl FnOnce() -> BTreeSet<String>) -> bool {
+        let mut state = self.state();
+        state.waiting.get_or_insert_with(all);
+        state.is_waiting(name) || state.ready.contains_key(name)
+    }
+
+    /// Starts over: all load balancers have to be described again.
+    pub(super) fn begin(&self, all: BTreeSet<String>) {
+        let mut state = self.state();
+        state.waiting = Some(all);
+        state.ready.clear();
+    }
+
+    /// Drops the description of a load balancer.
+    pub(super) fn forget(&self, name: &str) {
+        let mut state = self.state();
+        state.remove_waiting(name);
+        state.ready.remove(name);
+    }
 }

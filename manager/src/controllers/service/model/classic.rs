@@ -8,26 +8,23 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
-use super::known_tags::KnownTags;
 
 /// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
-    /// Its description.
     pub described: LoadBalancer,
-    /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
     pub tags: KnownTags,
 }
 
-/// What AWS has for one Service.
+/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
     /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
-    /// The group that was made for it.
+    /// The group that was created for it.
     pub own_group: Option<SecurityGroup>,
-    /// What its subnets are chosen from.
+    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
@@ -41,30 +38,66 @@ pub struct Observed {
 
 impl Observed {
     /// The scheme of the load balancer, if it exists.
-    #[must_use]
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets that the load balancer stands in.
-    #[must_use]
+    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
     }
 }
 
-/// What is left of a Service at AWS.
+/// The AWS resources of a Service that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
-    /// Whether its load balancer exists.
     pub load_balancer: bool,
     /// That load balancer's tags; `None`: they are not known.
     pub tags: Option<Tags>,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.
     pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
+    /// Groups that the Service's annotations list; they have other owners.
     pub listed: Vec<String>,
+}
+
+/// Tags of a load balancer, which the role may be unable to read. Unknown tags are not absent ones: they are not
+/// repaired, and never prove that a resource is managed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KnownTags {
+    /// AWS returned them.
+    Read(Tags),
+    /// AWS denied reading them.
+    Unknown {
+        /// Tags of the Service's annotation that this process has set.
+        set: Tags,
+    },
+}
+
+impl Default for KnownTags {
+    fn default() -> Self {
+        Self::Read(Tags::new())
+    }
+}
+
+impl KnownTags {
+    /// `None`: AWS denied the read.
+    pub fn of(read: Option<Tags>) -> Self {
+        match read {
+            Some(tags) => Self::Read(tags),
+            None => Self::Unknown { set: Tags::new() },
+        }
+    }
+
+    /// Adds the tags that this process has set, if the others are unknown.
+    pub fn or_set(self, by_this_process: &Tags) -> Self {
+        match self {
+            Self::Read(tags) => Self::Read(tags),
+            Self::Unknown { .. } => Self::Unknown {
+                set: by_this_process.clone(),
+            },
+        }
+    }
 }

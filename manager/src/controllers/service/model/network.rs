@@ -6,42 +6,34 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::health_rules::OtherUsers;
+use super::super::plan::security_groups::OtherUsers;
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
-use super::super::spec::network::desired::Desired;
+use super::super::spec::network::desired::{Desired, Port};
 use super::super::spec::network::names::TARGET_TYPE;
-use super::super::spec::network::ports::Port;
 
 /// A target group that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
-    /// Its description.
     pub described: TargetGroup,
-    /// Its targets, without those that are on their way out.
+    /// Its targets, without those that are being deregistered.
     pub targets: BTreeSet<Target>,
-    /// Its attributes, if they were read; they are not where nobody asks for any.
+    /// Its attributes, if they were read: only if the Service requests any.
     pub attributes: Option<Attributes>,
 }
 
 /// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
-    /// Its description.
     pub described: NetworkLoadBalancer,
-    /// Its attributes, if they were read.
     pub attributes: Option<Attributes>,
-    /// Its tags, if they were read.
     pub tags: Option<Tags>,
-    /// Its listeners.
     pub listeners: Vec<Listener>,
-    /// The target groups that it uses.
     pub groups: Vec<Group>,
 }
 
 impl Group {
-    /// Whether a port can have it as it is: what cannot be changed later is as wanted.
-    #[must_use]
+    /// Whether it can serve a port: the properties that AWS never changes are as wanted.
     pub fn serves(&self, port: &Port) -> bool {
         let (now, wanted) = (&self.described, &port.target_group);
         let check = (&now.health_check, &wanted.health_check);
@@ -53,7 +45,6 @@ impl Group {
     }
 
     /// The instances among its targets.
-    #[must_use]
     pub fn instances(&self) -> BTreeSet<InstanceId> {
         self.targets.iter().map(|target| target.id.clone()).collect()
     }
@@ -61,21 +52,18 @@ impl Group {
 
 impl Existing {
     /// The listener on a port; AWS allows one.
-    #[must_use]
     pub fn listener_on(&self, port: i32) -> Option<&Listener> {
         self.listeners.iter().find(|listener| listener.settings.port == port)
     }
 
     /// The target group that a listener forwards to.
-    #[must_use]
     pub fn group_behind(&self, listener: &Listener) -> Option<&Group> {
         let arn = listener.settings.target_group_arn.as_deref()?;
         self.groups.iter().find(|group| group.described.arn == arn)
     }
 
-    /// The target group behind the port's listener, if it may stay. One that has the name of another port's group does
+    /// The target group behind the port's listener, if it may stay. A group with the name of another port's group may
     /// not: that port needs it.
-    #[must_use]
     pub fn serving(&self, desired: &Desired, port: &Port) -> Option<&Group> {
         let group = self.group_behind(self.listener_on(port.listener.port)?)?;
         let of_another =
@@ -93,45 +81,42 @@ impl Existing {
     }
 }
 
-/// What AWS has for one Service.
+/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
     /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
-    /// Target groups that it does not use: those of the wanted names, whoever uses them, and what was left over.
+    /// Target groups that it does not use: those of the wanted names, used by others or not, and unused ones of the
+    /// Service.
     pub spare: Vec<Group>,
-    /// The security group that was made for it; not looked for where none is made.
+    /// The security group that was created for it; not read if none is created.
     pub own_group: Option<SecurityGroup>,
-    /// Groups with a rule that names that group; only looked for when it is about to go.
+    /// Groups with a rule that names that group; only read before it is deleted.
     pub referencing: Vec<SecurityGroup>,
-    /// What its subnets are chosen from.
+    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Other load balancers that need rules for health checks which are there for this one, as far as it does not need
-    /// them.
+    /// Other load balancers that need rules for health checks of this one, as far as this one does not need them.
     pub other_users: OtherUsers,
 }
 
 impl Observed {
     /// The scheme of the load balancer, if it exists.
-    #[must_use]
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets that the load balancer stands in.
-    #[must_use]
+    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
     }
 
-    /// The instances that are targets of the load balancer, or were until a change of listeners was cut off: their
-    /// target groups are there, and nothing uses them.
-    #[must_use]
+    /// The instances that are targets of the load balancer, or were until an interrupted change of listeners: their
+    /// target groups still exist, unused.
     pub fn registered(&self) -> BTreeSet<InstanceId> {
         self.target_groups().flat_map(Group::instances).collect()
     }
@@ -144,7 +129,6 @@ impl Observed {
     }
 
     /// The exact names of the target groups that are or will be the Service's.
-    #[must_use]
     pub fn given_names(&self, desired: &Desired) -> BTreeSet<String> {
         let wanted = desired.ports.iter().map(|port| &port.target_group.name);
         let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
@@ -155,8 +139,7 @@ impl Observed {
             .collect()
     }
 
-    /// All security groups that were looked at.
-    #[must_use]
+    /// All observed security groups.
     pub fn security_groups(self) -> Vec<SecurityGroup> {
         let groups = self.groups.into_values().chain(self.own_group);
         groups.chain(self.referencing).collect()
@@ -164,15 +147,13 @@ impl Observed {
 
     /// The load balancer's address, while AWS says that it serves or soon will. In another state the Service keeps the
     /// address that it has.
-    #[must_use]
     pub fn address(&self) -> Option<String> {
         let described = &self.load_balancer.as_ref()?.described;
         let serves = matches!(described.state.as_deref(), None | Some("active" | "provisioning"));
         serves.then(|| described.dns_name.clone())
     }
 
-    /// Descriptions of those subnets.
-    #[must_use]
+    /// Descriptions of the subnets of the load balancer.
     pub fn stands_in(&self) -> Vec<Subnet> {
         let attached = self.attached();
         let mut subnets = self.vpc.subnets.clone();
@@ -181,25 +162,24 @@ impl Observed {
     }
 }
 
-/// What is left of a Service at AWS.
+/// The AWS resources of a Service that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedResources {
-    /// Its load balancer's name.
     pub name: String,
     /// Its load balancer's ARN, if it exists.
     pub load_balancer: Option<String>,
     /// That load balancer's tags; `None`: they are not known.
     pub tags: Option<Tags>,
-    /// Target groups that were made for the Service: those that the load balancer uses, and those that nothing uses.
+    /// Target groups that were created for the Service: those that the load balancer uses, and unused ones.
     pub target_groups: Vec<TargetGroup>,
-    /// The security groups that rules of nodes may stand in.
+    /// The security groups that may have rules for Nodes.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need rules for health checks which are there for this one.
+    /// Load balancers that need rules for health checks of this one.
     pub other_users: OtherUsers,
-    /// The group that was made for it, found by name: also when the load balancer is gone or never came to be.
+    /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.
     pub referencing: Vec<SecurityGroup>,
-    /// Groups that the Service's annotations list; they are someone else's.
+    /// Groups that the Service's annotations list; they have other owners.
     pub listed: Vec<String>,
 }

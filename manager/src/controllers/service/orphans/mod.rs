@@ -2,5 +2,4 @@
 
 pub(super) mod deletion;
 pub(super) mod orphaned_services;
-pub(super) mod release;
 pub mod sweep;

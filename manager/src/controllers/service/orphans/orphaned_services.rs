@@ -9,16 +9,15 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::action::Next;
-use super::super::action::has_finalizer;
+use super::super::action::{Next, has_finalizer};
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::events::{self, During, Failure};
-use super::super::patches;
 use super::super::queue::service_state::ServiceState;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::names::{namespaced_name, uid};
 use super::super::spec::{hostname, names};
+use super::super::writer;
 use super::deletion::delete;
 
 /// Time between two searches. A Service must be missing in two of them: during a normal deletion it is missing for a
@@ -125,8 +124,8 @@ pub(crate) async fn release_unmanaged(context: &Context, service: &Service) -> R
 
     if had_one && has_finalizer(service) {
         let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
-            true => patches::release(service),
-            false => patches::release_only(service),
+            true => writer::release(service),
+            false => writer::release_only(service),
         };
         let released = context.writer.patch(service, "remove the finalizer", release).await;
         released.during(events::REMOVE_FINALIZER)?;

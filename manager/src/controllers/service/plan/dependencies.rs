@@ -15,7 +15,6 @@ use super::{GroupRef, GroupStep, Step, classic, network};
 impl Step {
     /// Whether this step must be omitted because an earlier step of the same plan was omitted: AWS would refuse it, or
     /// traffic would be interrupted.
-    #[must_use]
     pub fn depends_on(&self, omitted: &Self) -> bool {
         match omitted {
             Self::Group(step) => self.depends_on_group(step),

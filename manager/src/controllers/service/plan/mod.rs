@@ -5,14 +5,9 @@
 
 pub mod classic;
 mod dependencies;
-pub mod health_rules;
-pub mod input;
 pub mod network;
-pub mod own_group;
 pub mod quota;
-pub mod revoke_first;
 pub mod security_groups;
-pub mod subnet_changes;
 pub mod subnets;
 pub mod targets;
 
@@ -20,10 +15,17 @@ use std::collections::BTreeSet;
 
 use outrigger_aws::ec2::{IpPermission, NewSecurityGroup, SecurityGroup};
 use outrigger_aws::{InstanceId, Tags};
+use outrigger_shared::tags;
 
 use super::error::Environment;
+use super::model::classic::Observed as ClassicObserved;
+use super::model::network::Observed as NetworkObserved;
 use super::settings::Settings;
+use super::spec::classic::desired::Desired as ClassicDesired;
+use super::spec::names::other_uid;
+use super::spec::network::desired::Desired as NetworkDesired;
 use security_groups::rules_from;
+use targets::Candidate;
 
 pub use security_groups::GroupRef;
 
@@ -38,7 +40,7 @@ pub struct Plan {
     pub targets: BTreeSet<InstanceId>,
     /// Whether it relies on rules of another load balancer, which a deletion may remove.
     pub uses_shared_rules: bool,
-    /// What cannot be met; reported after the steps.
+    /// The reason why a part of the spec cannot be met; reported after the steps.
     pub refused: Option<Environment>,
 }
 
@@ -52,7 +54,6 @@ pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Envir
 
 impl Plan {
     /// Whether the steps change nothing but targets.
-    #[must_use]
     pub fn changes_targets_only(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
     }
@@ -68,16 +69,15 @@ pub enum Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupStep {
-    /// Create the load balancer's own group.
     Create(NewSecurityGroup),
-    /// Tag a group.
     Tag(String, Tags),
-    /// Add ingress rules to a group.
     Authorize(GroupRef, Vec<IpPermission>),
-    /// Revoke ingress rules of a group.
     Revoke(String, Vec<IpPermission>),
     /// Allow all traffic from the load balancer's group to a Node's group.
-    LetIn { node_group: String, from: GroupRef },
+    LetIn {
+        node_group: String,
+        from: GroupRef,
+    },
     /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
     /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
     HandOver {
@@ -86,7 +86,6 @@ pub enum GroupStep {
         /// The same rules with the new descriptions.
         to: Vec<IpPermission>,
     },
-    /// Delete a group.
     Delete(String),
 }
 
@@ -98,7 +97,6 @@ pub struct Planned {
 }
 
 impl Planned {
-    #[must_use]
     pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
         Self {
             step: step.into(),
@@ -126,7 +124,6 @@ impl From<network::Step> for Step {
 }
 
 impl Step {
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::Group(step) => step.action(),
@@ -136,7 +133,6 @@ impl Step {
     }
 
     /// The action that removes a resource, and that resource, for messages.
-    #[must_use]
     pub fn removes(&self) -> String {
         match self {
             Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
@@ -149,7 +145,6 @@ impl Step {
         }
     }
 
-    #[must_use]
     pub fn creates_balancer(&self) -> bool {
         matches!(
             self,
@@ -158,7 +153,6 @@ impl Step {
         )
     }
 
-    #[must_use]
     pub fn deletes_balancer(&self) -> bool {
         matches!(
             self,
@@ -167,7 +161,6 @@ impl Step {
     }
 
     /// Whether it adds or removes targets.
-    #[must_use]
     pub fn is_of_targets(&self) -> bool {
         match self {
             Self::Group(_) => false,
@@ -178,7 +171,6 @@ impl Step {
 }
 
 impl GroupStep {
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::Create(_) => "CreateSecurityGroup",
@@ -190,9 +182,48 @@ impl GroupStep {
     }
 }
 
+/// Deletes the own group of a load balancer that is deleted.
+fn own_group_deletion(
+    group: &SecurityGroup,
+    listed: &[String],
+    referencing: &[SecurityGroup],
+    settings: &Settings,
+) -> Vec<Planned> {
+    if !is_ours(group, listed, settings) {
+        return Vec::new();
+    }
+    group_deletion(&group.id, referencing, settings, "it was made for the load balancer")
+}
+
+/// Deletes the own group of a load balancer to which the annotations give other groups.
+fn unused_group_deletion(
+    own: &SecurityGroup,
+    (given, of_cluster): (&[String], &Tags),
+    referencing: &[SecurityGroup],
+    settings: &Settings,
+) -> Vec<Planned> {
+    let foreign = security_groups::missing_tags(own, of_cluster).is_err();
+    if foreign || !is_ours(own, given, settings) {
+        return Vec::new();
+    }
+
+    let reason = "the annotations give the load balancer other groups";
+    group_deletion(&own.id, referencing, settings, reason)
+}
+
+/// Whether a group with a name of ours may be deleted: not the configured one, not listed by the Service, and not
+/// shared or another cluster's. A group without cluster tags is left by an interrupted creation.
+fn is_ours(group: &SecurityGroup, listed: &[String], settings: &Settings) -> bool {
+    if settings.is_frozen(&group.id) || listed.contains(&group.id) || other_uid(&group.tags, settings).is_some() {
+        return false;
+    }
+    let pairs = || group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let untagged = !pairs().any(|(key, _)| tags::cluster_of_key(key).is_some() || key == tags::LEGACY_CLUSTER);
+    untagged || tags::owned_by(&settings.cluster_id, pairs())
+}
+
 /// Deletes a load balancer's own group, after all rules that name it: EC2 refuses the deletion before. If such a rule
 /// is not managed, the group stays; the sweep reports it.
-#[must_use]
 pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Settings, reason: &str) -> Vec<Planned> {
     let names = |other: &&SecurityGroup| other.id != group && !rules_from(other, group).is_empty();
     let is_unmanaged = |other: &SecurityGroup| settings.disable_security_group_ingress || settings.is_frozen(&other.id);
@@ -215,4 +246,75 @@ fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
         (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
     });
     revoke.collect()
+}
+
+/// The input of a plan. `D` is the desired state and `O` the observed one, each a reference. A plan for targets only has
+/// `()` as desired state.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanInput<'a, D, O> {
+    pub desired: D,
+    pub settings: &'a Settings,
+    pub observed: O,
+    pub candidates: &'a [Candidate],
+    /// Targets with a confirmed loss.
+    pub seen_gone: &'a BTreeSet<InstanceId>,
+}
+
+pub type ClassicInput<'a, D = &'a ClassicDesired> = PlanInput<'a, D, &'a ClassicObserved>;
+
+pub type NetworkInput<'a, D = &'a NetworkDesired> = PlanInput<'a, D, &'a NetworkObserved>;
+
+/// A load balancer's own security group, as it should be.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnGroup<'a> {
+    pub new: &'a NewSecurityGroup,
+    /// Required tags.
+    pub cluster_tags: &'a Tags,
+    pub ingress: &'a [IpPermission],
+}
+
+#[derive(Debug, Default)]
+pub struct OwnGroupSteps {
+    /// Creation and tags.
+    pub made: Vec<Planned>,
+    /// Added rules.
+    pub opened: Vec<Planned>,
+    /// Revoked rules.
+    pub closed: Vec<Planned>,
+}
+
+/// The steps from the existing group, if there is one, to the wanted one.
+/// Fails when the existing group belongs to another cluster.
+pub fn own_group_steps(wanted: OwnGroup<'_>, actual: Option<&SecurityGroup>) -> Result<OwnGroupSteps, Environment> {
+    let mut steps = OwnGroupSteps::default();
+    let Some(group) = actual else {
+        let create = GroupStep::Create(wanted.new.clone());
+        let reason = "the VPC has no group of this name";
+        steps.made.push(Planned::new(create, reason));
+        let open = GroupStep::Authorize(GroupRef::Created, wanted.ingress.to_vec());
+        steps.opened.push(Planned::new(open, "the group is new"));
+        return Ok(steps);
+    };
+
+    let missing = security_groups::missing_tags(group, wanted.cluster_tags)?;
+    if !missing.is_empty() {
+        let reason = "the group lacks tags of the cluster: its creation was cut off";
+        let tag = GroupStep::Tag(group.id.clone(), missing);
+        steps.made.push(Planned::new(tag, reason));
+    }
+
+    let difference = security_groups::difference(wanted.ingress, &group.ingress);
+    if !difference.add.is_empty() {
+        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
+        let reason = "ports or client networks are missing";
+        steps.opened.push(Planned::new(step, reason));
+    }
+
+    if !difference.remove.is_empty() {
+        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
+        let reason = "the Service does not ask for these";
+        steps.closed.push(Planned::new(step, reason));
+    }
+
+    Ok(steps)
 }

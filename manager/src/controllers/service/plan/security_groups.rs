@@ -1,4 +1,5 @@
-//! Rules of security groups: ingress of a load balancer's own group, and of the Nodes' groups.
+//! Rules of security groups: ingress of a load balancer's own group, and of the Nodes' groups, with the rules for health
+//! checks that several load balancers share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,6 +10,7 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::error::Environment;
 use super::super::spec::names;
+use super::super::spec::network::names::{HEALTH_RULE, rule};
 use super::targets::NodeInstance;
 
 /// An existing security group, or the one that an earlier step of the same plan creates.
@@ -33,17 +35,15 @@ impl fmt::Display for GroupRef {
 const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
 
 /// Protocol, ports and network, by which EC2 compares rules.
-type Rule = (String, Option<i32>, Option<i32>, String);
+pub type Rule = (String, Option<i32>, Option<i32>, String);
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
 /// discovery, from all client networks.
-#[must_use]
 pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPermission> {
     ingress_of(ports.iter().map(|port| ("tcp", port.port)), networks)
 }
 
 /// Ingress for these protocols and ports, and path MTU discovery, from all client networks.
-#[must_use]
 pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BTreeSet<String>) -> Vec<IpPermission> {
     let ranges = || {
         networks
@@ -72,7 +72,7 @@ pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BT
     rules
 }
 
-/// Rules to add and rules to take away.
+/// Rules to add and rules to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
     pub add: Vec<IpPermission>,
@@ -81,11 +81,10 @@ pub struct Difference {
 
 /// The changes from `actual` to `wanted` for a managed group. Descriptions do not count. Rules for IPv6 clients and
 /// prefix lists beside a wanted rule stay: a user has added them.
-#[must_use]
 pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Difference {
     let (wanted, have) = (flat(wanted), flat(actual));
     let add = wanted.difference(&have).cloned();
-    let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned());
+    let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned(), None);
     let ports: BTreeSet<_> = wanted
         .iter()
         .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to))
@@ -105,7 +104,10 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
         }
     }
 
-    Difference { add: join(add), remove }
+    Difference {
+        add: join(add, None),
+        remove,
+    }
 }
 
 fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
@@ -119,12 +121,13 @@ fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
     rules.iter().flat_map(each).collect()
 }
 
-fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
+/// Rules with one permission for each protocol and ports.
+pub fn join(rules: impl Iterator<Item = Rule>, description: Option<&str>) -> Vec<IpPermission> {
     let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), Vec<IpRange>> = BTreeMap::new();
     for (protocol, from, to, cidr) in rules {
         joined.entry((protocol, from, to)).or_default().push(IpRange {
             cidr,
-            description: None,
+            description: description.map(str::to_owned),
         });
     }
 
@@ -139,50 +142,44 @@ fn join(rules: impl Iterator<Item = Rule>) -> Vec<IpPermission> {
     joined.into_iter().map(rule).collect()
 }
 
+/// A rule without its sources.
+pub fn without_sources(rule: &IpPermission) -> IpPermission {
+    IpPermission {
+        protocol: rule.protocol.clone(),
+        from_port: rule.from_port,
+        to_port: rule.to_port,
+        ..IpPermission::default()
+    }
+}
+
 /// The same rules with one source each.
-#[must_use]
 pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     let mut single = Vec::new();
     for rule in rules {
-        let with = |fill: &dyn Fn(&mut IpPermission)| {
-            let mut one = IpPermission {
-                protocol: rule.protocol.clone(),
-                from_port: rule.from_port,
-                to_port: rule.to_port,
-                ..IpPermission::default()
-            };
-
+        let mut push = |fill: &dyn Fn(&mut IpPermission)| {
+            let mut one = without_sources(rule);
             fill(&mut one);
-            one
+            single.push(one);
         };
 
-        single.extend(
-            rule.ranges
-                .iter()
-                .map(|source| with(&|one| one.ranges.push(source.clone()))),
-        );
-        single.extend(
-            rule.ipv6_ranges
-                .iter()
-                .map(|source| with(&|one| one.ipv6_ranges.push(source.clone()))),
-        );
-        single.extend(
-            rule.groups
-                .iter()
-                .map(|source| with(&|one| one.groups.push(source.clone()))),
-        );
-        single.extend(
-            rule.prefix_lists
-                .iter()
-                .map(|source| with(&|one| one.prefix_lists.push(source.clone()))),
-        );
+        for source in &rule.ranges {
+            push(&|one| one.ranges.push(source.clone()));
+        }
+        for source in &rule.ipv6_ranges {
+            push(&|one| one.ipv6_ranges.push(source.clone()));
+        }
+        for source in &rule.groups {
+            push(&|one| one.groups.push(source.clone()));
+        }
+        for source in &rule.prefix_lists {
+            push(&|one| one.prefix_lists.push(source.clone()));
+        }
     }
 
     single
 }
 
 /// The rule that allows all traffic from a load balancer's group.
-#[must_use]
 pub fn all_from(source: &str) -> IpPermission {
     IpPermission {
         protocol: "-1".to_owned(),
@@ -195,26 +192,19 @@ pub fn all_from(source: &str) -> IpPermission {
 }
 
 /// Whether a group allows all traffic from `source`.
-#[must_use]
 pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
     let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
     group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
 }
 
 /// The rules of a group that name `source`, with only that source.
-#[must_use]
 pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
     let of_source = |rule: &IpPermission| {
-        let pair = rule
-            .groups
-            .iter()
-            .find(|pair| pair.group_id.as_deref() == Some(source))?;
+        let mut pairs = rule.groups.iter();
+        let pair = pairs.find(|pair| pair.group_id.as_deref() == Some(source))?;
         Some(IpPermission {
-            protocol: rule.protocol.clone(),
-            from_port: rule.from_port,
-            to_port: rule.to_port,
             groups: vec![pair.clone()],
-            ..IpPermission::default()
+            ..without_sources(rule)
         })
     };
     group.ingress.iter().filter_map(of_source).collect()
@@ -222,9 +212,7 @@ pub fn rules_from(group: &SecurityGroup, source: &str) -> Vec<IpPermission> {
 
 /// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
 /// its only group if none has one. A target without description or group has none.
-///
-/// # Errors
-/// When an instance has several such groups.
+/// Fails when an instance has several such groups.
 pub fn of_targets(
     targets: &BTreeSet<InstanceId>,
     instances: &BTreeMap<InstanceId, NodeInstance>,
@@ -233,14 +221,9 @@ pub fn of_targets(
 ) -> Result<BTreeSet<String>, Environment> {
     let mut chosen = BTreeSet::new();
     for (id, instance) in instances.iter().filter(|(id, _)| targets.contains(*id)) {
-        let described: Vec<&SecurityGroup> = instance
-            .security_groups
-            .iter()
-            .filter_map(|id| groups.get(id))
-            .collect();
-        let (tagged, untagged): (Vec<_>, Vec<_>) = described
-            .into_iter()
-            .partition(|group| names::in_cluster(&group.tags, cluster_id));
+        let described = instance.security_groups.iter().filter_map(|id| groups.get(id));
+        let (tagged, untagged): (Vec<&SecurityGroup>, Vec<_>) =
+            described.partition(|group| names::in_cluster(&group.tags, cluster_id));
         let (which, usable) = if tagged.is_empty() {
             ("and none with the cluster's tag", untagged)
         } else {
@@ -268,9 +251,7 @@ pub fn of_targets(
 }
 
 /// Cluster tags that a managed group lacks.
-///
-/// # Errors
-/// When it has one with another value: it belongs to another owner.
+/// Fails when it has one with another value: it belongs to another owner.
 pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, Environment> {
     let mut missing = Tags::new();
     for (key, expected) in of_cluster {
@@ -291,6 +272,45 @@ pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, En
     }
 
     Ok(missing)
+}
+
+// Load balancers with health checks at the same port of all Nodes need the same rules. EC2 keeps each rule once, with
+// the description of the first load balancer. The rule stays as long as that one exists. When it is deleted, its rules
+// are handed over, each to a load balancer with checks at this port from this network.
+
+/// The protocol of every rule for health checks.
+pub const PROTOCOL: &str = "tcp";
+
+/// Port and source network of health checks.
+pub type Check = (i32, String);
+
+/// The other load balancer that needs a check.
+pub type OtherUsers = BTreeMap<Check, String>;
+
+/// The checks that rules with the load balancer's description allow.
+pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
+    let description = rule(HEALTH_RULE, load_balancer);
+    let rules = groups.flat_map(|group| &group.ingress);
+    let ranges = rules.flat_map(|rule| rule.ranges.iter().map(move |range| (rule, range)));
+    let described = ranges.filter(|(_, range)| range.description.as_ref() == Some(&description));
+    described.filter_map(|(rule, range)| check(rule, range)).collect()
+}
+
+/// The check that a rule allows from one network, if it has the form of a rule for health checks.
+pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
+    let one_port = rule.protocol == PROTOCOL && rule.from_port == rule.to_port;
+    Some((rule.from_port.filter(|_| one_port)?, range.cidr.clone()))
+}
+
+/// The checks by their new load balancer, without those that nobody needs.
+pub fn shares(other_users: &OtherUsers, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
+    let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();
+    for check in checks {
+        if let Some(other_user) = other_users.get(&check) {
+            shares.entry(other_user).or_default().insert(check);
+        }
+    }
+    shares
 }
 
 #[cfg(test)]

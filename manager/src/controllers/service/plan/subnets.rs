@@ -31,53 +31,32 @@ pub struct Vpc {
     pub zones: Vec<AvailabilityZone>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct SubnetCriteria<'a> {
-    /// For the error.
-    pub vpc_id: &'a str,
-    pub cluster_id: &'a str,
-    pub internal: bool,
-    /// The manager's own subnet, used if no other belongs to the cluster.
-    pub own_subnet: Option<&'a str>,
-    /// Attached subnets. One in a local or wavelength zone stays: the in-tree provider chose it, and a migration must
-    /// change nothing.
-    pub attached: &'a BTreeSet<String>,
-}
-
 /// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
 /// public and private subnets alike.
-///
-/// # Errors
-/// When no subnet is suitable, or public and private ones cannot be told apart.
-pub fn choose(
-    subnets: &[Subnet],
-    tables: &[RouteTable],
-    zones: &[AvailabilityZone],
-    criteria: SubnetCriteria<'_>,
+/// Fails when no subnet is suitable, or public and private ones cannot be told apart.
+fn choose(
+    vpc: &Vpc,
+    internal: bool,
+    settings: &Settings,
+    attached: &BTreeSet<String>,
 ) -> Result<Vec<Subnet>, Environment> {
-    let role = if criteria.internal {
+    let role = if internal {
         "kubernetes.io/role/internal-elb"
     } else {
         "kubernetes.io/role/elb"
     };
     let rank = |subnet: &Subnet| {
         let no_role = !subnet.tags.contains_key(role);
-        (
-            no_role,
-            !names::in_cluster(&subnet.tags, criteria.cluster_id),
-            subnet.id.clone(),
-        )
+        let no_cluster = !names::in_cluster(&subnet.tags, &settings.cluster_id);
+        (no_role, no_cluster, subnet.id.clone())
     };
 
     let mut chosen: BTreeMap<&str, &Subnet> = BTreeMap::new();
 
-    for subnet in usable(subnets, criteria) {
-        let public = is_public(subnet, tables)?;
-        let Some(zone) = subnet
-            .availability_zone
-            .as_deref()
-            .filter(|_| public || criteria.internal)
-        else {
+    for subnet in usable(&vpc.subnets, settings) {
+        let public = is_public(subnet, &vpc.route_tables)?;
+        let zone = subnet.availability_zone.as_deref();
+        let Some(zone) = zone.filter(|_| public || internal) else {
             continue;
         };
 
@@ -88,29 +67,27 @@ pub fn choose(
     }
 
     let ordinary = |zone: &str| {
-        let known = zones
-            .iter()
-            .find(|known| known.name == zone)
-            .and_then(|known| known.zone_type.as_deref());
-        known.is_none_or(|kind| kind == ORDINARY_ZONE)
+        let known = vpc.zones.iter().find(|known| known.name == zone);
+        let kind = known.and_then(|known| known.zone_type.as_deref());
+        kind.is_none_or(|kind| kind == ORDINARY_ZONE)
     };
+    // An attached subnet in a local or wavelength zone stays: the in-tree provider chose it, and a migration must change
+    // nothing.
     let chosen: Vec<Subnet> = chosen
         .into_iter()
-        .filter(|(zone, subnet)| ordinary(zone) || criteria.attached.contains(&subnet.id))
+        .filter(|(zone, subnet)| ordinary(zone) || attached.contains(&subnet.id))
         .map(|(_, subnet)| subnet.clone())
         .collect();
 
     if chosen.is_empty() {
-        Err(none(criteria))
+        Err(none(internal, settings))
     } else {
         Ok(chosen)
     }
 }
 
 /// The listed subnets, or the chosen ones, of a load balancer with `attached` subnets.
-///
-/// # Errors
-/// When none is suitable, or not all that are listed were found.
+/// Fails when none is suitable, or not all that are listed were found.
 pub fn wanted(
     wanted: &Subnets,
     internal: bool,
@@ -119,16 +96,7 @@ pub fn wanted(
     vpc: &Vpc,
 ) -> Result<Vec<Subnet>, Environment> {
     match wanted {
-        Subnets::Discover => {
-            let criteria = SubnetCriteria {
-                vpc_id: &settings.vpc_id,
-                cluster_id: &settings.cluster_id,
-                internal,
-                own_subnet: settings.own_subnet_id.as_deref(),
-                attached,
-            };
-            choose(&vpc.subnets, &vpc.route_tables, &vpc.zones, criteria)
-        }
+        Subnets::Discover => choose(vpc, internal, settings, attached),
         Subnets::Listed { ids, names } => {
             let by_id = |subnet: &&Subnet| ids.contains(&subnet.id);
             let wanted = |subnet: &&Subnet| by_id(subnet) || vpc.named.contains(&subnet.id);
@@ -147,7 +115,6 @@ pub fn wanted(
 
 /// Whether a load balancer is internal. An existing one keeps its scheme, which AWS never changes, and its subnets have
 /// to fit it.
-#[must_use]
 pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
     scheme.map_or(requested, |scheme| scheme == INTERNAL)
 }
@@ -158,13 +125,12 @@ pub fn is_internal(scheme: Option<&str>, requested: bool) -> bool {
 pub struct Confirmed {
     /// The wanted subnets for now, at most one in a zone.
     pub wanted: Vec<Subnet>,
-    /// Those that are not chosen.
+    /// Attached subnets that are not chosen.
     pub unconfirmed: BTreeSet<String>,
 }
 
 /// Keeps attached subnets that are not `chosen`, unless an earlier observation has not chosen them either. `all` has
 /// the zones.
-#[must_use]
 pub fn confirmed(
     chosen: Vec<Subnet>,
     attached: &BTreeSet<String>,
@@ -194,37 +160,31 @@ pub fn confirmed(
     Confirmed { wanted, unconfirmed }
 }
 
-fn none(criteria: SubnetCriteria<'_>) -> Environment {
+fn none(internal: bool, settings: &Settings) -> Environment {
+    let (scheme, public) = match internal {
+        true => ("an internal", ""),
+        false => ("an internet-facing", "give them a route to an internet gateway, "),
+    };
     Environment::NoSubnets {
-        vpc: criteria.vpc_id.to_owned(),
-        scheme: if criteria.internal {
-            "an internal"
-        } else {
-            "an internet-facing"
-        },
-        cluster: criteria.cluster_id.to_owned(),
-        public: if criteria.internal {
-            ""
-        } else {
-            "give them a route to an internet gateway, "
-        },
+        vpc: settings.vpc_id.clone(),
+        scheme,
+        cluster: settings.cluster_id.clone(),
+        public,
     }
 }
 
 /// The subnets of the cluster and of no cluster; if there are none, the manager's own.
-fn usable<'a>(subnets: &'a [Subnet], criteria: SubnetCriteria<'_>) -> Vec<&'a Subnet> {
+fn usable<'a>(subnets: &'a [Subnet], settings: &Settings) -> Vec<&'a Subnet> {
     let ours: Vec<&Subnet> = subnets
         .iter()
-        .filter(|subnet| names::in_cluster(&subnet.tags, criteria.cluster_id) || of_no_cluster(&subnet.tags))
+        .filter(|subnet| names::in_cluster(&subnet.tags, &settings.cluster_id) || of_no_cluster(&subnet.tags))
         .collect();
     if !ours.is_empty() {
         return ours;
     }
 
-    subnets
-        .iter()
-        .filter(|subnet| criteria.own_subnet == Some(subnet.id.as_str()))
-        .collect()
+    let own = settings.own_subnet_id.as_ref();
+    subnets.iter().filter(|subnet| own == Some(&subnet.id)).collect()
 }
 
 fn of_no_cluster(of_subnet: &Tags) -> bool {
@@ -242,7 +202,6 @@ fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment
 }
 
 /// The zones of subnets that are not among the known ones.
-#[must_use]
 pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> BTreeSet<&'a str> {
     let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
     let of_subnets = subnets.iter().filter_map(|subnet| subnet.availability_zone.as_deref());
@@ -254,7 +213,6 @@ pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> B
 ///
 /// <https://docs.aws.amazon.com/local-zones/latest/ug/available-local-zones.html>,
 /// <https://docs.aws.amazon.com/wavelength/latest/developerguide/available-wavelength-zones.html>
-#[must_use]
 pub fn zone_by_name(name: &str) -> AvailabilityZone {
     let beyond_region = region_of_zone(name).and_then(|region| name.strip_prefix(region));
     let zone_type = beyond_region.and_then(|rest| match rest.strip_prefix('-') {
@@ -268,6 +226,63 @@ pub fn zone_by_name(name: &str) -> AvailabilityZone {
         id: None,
         zone_type: zone_type.map(str::to_owned),
     }
+}
+
+/// One change in the order of attaching and detaching. A load balancer has at most one subnet in a zone and at least one
+/// in all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubnetChange {
+    Attach(Vec<String>),
+    Detach(Vec<String>),
+}
+
+/// Changes from `actual` to `wanted`; `all` has the zones. First subnets in new zones are attached. Then the others are
+/// replaced zone by zone; if no other subnet would be attached meanwhile, one of the old ones stays until the end.
+/// Fails when the only subnet is replaced in the same zone: AWS allows neither order.
+pub fn subnet_changes(
+    actual: &BTreeSet<String>,
+    wanted: &[Subnet],
+    all: &[Subnet],
+) -> Result<Vec<SubnetChange>, Environment> {
+    let zone = |id: &str| {
+        let subnet = all.iter().find(|subnet| subnet.id == id);
+        subnet.and_then(|subnet| subnet.availability_zone.as_deref())
+    };
+    let ids = wanted.iter().map(|subnet| subnet.id.as_str());
+    let (kept, new): (Vec<&str>, Vec<&str>) = ids.partition(|id| actual.contains(*id));
+    let old = actual.iter().map(String::as_str).filter(|id| !kept.contains(id));
+    let old: Vec<&str> = old.collect();
+    let beside = |id: &str, others: &[&str]| zone(id).is_some_and(|at| others.iter().any(|o| zone(o) == Some(at)));
+    let (replacing, fresh): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|id| beside(id, &old));
+    let (mut replaced, mut last): (Vec<&str>, Vec<&str>) = old.into_iter().partition(|id| beside(id, &replacing));
+
+    if !kept.is_empty() || !fresh.is_empty() {
+        replaced.append(&mut last);
+    } else if last.is_empty()
+        && let Some(one) = replaced.pop()
+    {
+        if replaced.is_empty() {
+            return Err(Environment::OnlySubnet {
+                subnet: one.to_owned(),
+                replacement: replacing.join(", "),
+            });
+        }
+        last.push(one);
+    }
+
+    let (then, at_last): (Vec<&str>, Vec<&str>) = replacing.into_iter().partition(|id| !beside(id, &last));
+    let texts = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let subnet_changes = [
+        SubnetChange::Attach(texts(fresh)),
+        SubnetChange::Detach(texts(replaced)),
+        SubnetChange::Attach(texts(then)),
+        SubnetChange::Detach(texts(last)),
+        SubnetChange::Attach(texts(at_last)),
+    ];
+    let is_one =
+        |step: &SubnetChange| !matches!(step, SubnetChange::Attach(ids) | SubnetChange::Detach(ids) if ids.is_empty());
+
+    Ok(subnet_changes.into_iter().filter(is_one).collect())
 }
 
 #[cfg(test)]
@@ -319,14 +334,19 @@ mod tests {
             zone_type: Some(kind.into()),
         });
         let attached = attached.iter().map(|id| (*id).to_owned()).collect();
-        let criteria = SubnetCriteria {
-            vpc_id: "vpc-1",
-            cluster_id: "prod",
-            internal,
-            own_subnet: Some("own"),
-            attached: &attached,
+        let settings = Settings {
+            vpc_id: "vpc-1".into(),
+            cluster_id: "prod".into(),
+            own_subnet_id: Some("own".into()),
+            ..Settings::default()
         };
-        choose(subnets, &tables(private), &zones, criteria).map(|s| s.into_iter().map(|s| s.id).collect())
+        let vpc = Vpc {
+            subnets: subnets.to_vec(),
+            route_tables: tables(private),
+            zones: zones.into(),
+            named: BTreeSet::new(),
+        };
+        choose(&vpc, internal, &settings, &attached).map(|s| s.into_iter().map(|s| s.id).collect())
     }
 
     const PROD: &str = "kubernetes.io/cluster/prod";
@@ -448,5 +468,52 @@ mod tests {
         assert!(is_internal(Some("internal"), false));
         assert!(!is_internal(Some("internet-facing"), true));
         assert!(is_internal(None, true));
+    }
+
+    /// A subnet whose zone is the first letter of its ID.
+    fn in_zone(id: &str) -> Subnet {
+        Subnet {
+            id: id.into(),
+            vpc_id: None,
+            availability_zone: id.get(..1).map(str::to_owned),
+            cidr_block: None,
+            tags: outrigger_aws::Tags::new(),
+        }
+    }
+
+    /// The changes as words: `+` is attached, `-` is detached.
+    fn way(actual: &[&str], wanted: &[&str]) -> Result<String, Environment> {
+        let all: Vec<Subnet> = ["a1", "a2", "b1", "b2", "c1"].map(in_zone).into();
+        let wanted: Vec<Subnet> = wanted.iter().map(|id| in_zone(id)).collect();
+        let subnet_changes = subnet_changes(&actual.iter().map(|id| (*id).to_owned()).collect(), &wanted, &all)?;
+        let word = |one: &SubnetChange| match one {
+            SubnetChange::Attach(ids) => format!("+{}", ids.join(",")),
+            SubnetChange::Detach(ids) => format!("-{}", ids.join(",")),
+        };
+        Ok(subnet_changes.iter().map(word).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_load_balancer_never_has_no_subnet_or_two_in_a_zone() {
+        for (actual, wanted, expected) in [
+            (&["a1"][..], &["a1"][..], ""),
+            (&["a1"], &["a2", "b1"], "+b1 -a1 +a2"),
+            (&["a1", "b1"], &["a2", "b1"], "-a1 +a2"),
+            (&["a1", "b1", "c1"], &["a2"], "-a1 +a2 -b1,c1"),
+            (&["a1", "b1"], &["a2", "b2"], "-a1 +a2 -b1 +b2"),
+            (&["a1", "gone"], &["a2"], "-a1 +a2 -gone"),
+            (&["a1", "b1"], &["c1"], "+c1 -a1,b1"),
+        ] {
+            assert_eq!(way(actual, wanted).as_deref(), Ok(expected), "{actual:?} to {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn the_only_subnet_cannot_be_replaced_in_its_zone() {
+        let error = way(&["a1"], &["a2"]).unwrap_err().to_string();
+        assert!(
+            error.contains("a1") && error.contains("a2") && error.contains("another zone"),
+            "{error}"
+        );
     }
 }

@@ -44,22 +44,18 @@ fn is_eligible(node: &NodeView) -> bool {
 
 /// Nodes that may be targets of any Service, as Kubernetes' service controller counts them: also NotReady ones and
 /// those without an instance.
-#[must_use]
 pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
     nodes.iter().filter(|node| is_eligible(node)).collect()
 }
 
-/// Instances whose Nodes say by themselves that they are to be no targets: someone is about to drain them, or they are
-/// about to go. That is no loss to be doubted.
-#[must_use]
+/// Instances of Nodes that are excluded by label or about to be deleted. Their loss needs no confirmation.
 pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
     let excluded = nodes.iter().filter(|node| !is_eligible(node));
     excluded.filter_map(|node| instance(node)).collect()
 }
 
-/// The candidates, and as further ones those of `held` that are not among them nor on their way out. A target that has
-/// become a candidate so stays one, and nothing else joins by it.
-#[must_use]
+/// The candidates, and instances of `held` that are neither candidates nor in `going`. The added ones count as not
+/// Ready: a target stays one, and no other instance joins.
 pub fn with_held<'a>(
     candidates: &[Candidate],
     held: impl Iterator<Item = &'a InstanceId>,
@@ -73,7 +69,6 @@ pub fn with_held<'a>(
 
 /// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there
 /// means any).
-#[must_use]
 pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = nodes
         .iter()
@@ -106,7 +101,6 @@ pub(crate) fn instance(node: &NodeView) -> Option<InstanceId> {
 ///
 /// An instance that EC2 does not list stays what it is: absence from an answer is no proof of absence. One that
 /// lacks the cluster's tag is never a target.
-#[must_use]
 pub fn wanted(
     candidates: &[Candidate],
     registered: &BTreeSet<InstanceId>,
@@ -129,20 +123,17 @@ pub fn wanted(
 /// Changes of targets, with the removals that have to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// To be registered.
     pub add: BTreeSet<InstanceId>,
-    /// To be deregistered now.
     pub remove: BTreeSet<InstanceId>,
-    /// To be deregistered if the next look says so again.
+    /// To be deregistered if a later observation confirms it.
     pub unconfirmed: BTreeSet<InstanceId>,
 }
 
-/// More than this share of the targets in one pass, in percent, has to be seen twice before it goes.
+/// A loss of more than this percentage of the targets must be observed twice before they are deregistered.
 const SUDDEN_PERCENT: usize = 20;
 
-/// The way from `registered` to `wanted`. A sudden loss of many targets is removed only if `seen_before`, an
-/// earlier look, found the same ones gone.
-#[must_use]
+/// The changes from `registered` to `wanted`. In a sudden loss of many targets, only those are removed that an earlier
+/// observation found lost too (`seen_before`).
 pub fn change(
     wanted: &BTreeSet<InstanceId>,
     registered: &BTreeSet<InstanceId>,

@@ -123,7 +123,6 @@ impl CreationQueue {
     }
 
     /// Whether a Service is in the queue.
-    #[must_use]
     pub fn has(&self, uid: &str) -> bool {
         self.state().waiting.iter().any(|position| position.uid == uid)
     }

@@ -3,10 +3,13 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, stream};
+use tokio::time::Instant;
 
+use crate::metrics::Metrics;
 use crate::node_cache::{Changes, NodeCache, NodeView};
 
 /// Changes within this time are combined, so that a burst of Nodes costs one reconciliation of each Service.
@@ -65,6 +68,45 @@ fn print(node: &NodeView) -> u64 {
     taints.hash(&mut hasher);
 
     hasher.finish()
+}
+
+/// The metrics `service_controller_*`. As in v1.37.0, an update counts when it changes nothing but targets.
+#[derive(Debug)]
+pub struct NodeSync {
+    metrics: Metrics,
+    changed: Mutex<Option<Instant>>,
+}
+
+impl NodeSync {
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            changed: Mutex::new(None),
+        }
+    }
+
+    /// Records a relevant change of Nodes.
+    pub fn nodes_changed(&self) {
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Records the end of an update of one load balancer's targets that began at `began`.
+    pub fn ended(&self, began: Instant, succeeded: bool) {
+        self.metrics.service_syncs.inc();
+        if !succeeded {
+            self.metrics.service_node_sync_errors.inc();
+            return;
+        }
+
+        let host = &self.metrics.service_host_update_latency;
+        host.observe(began.elapsed().as_secs_f64());
+
+        let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = changed.map_or(began, |changed| changed.min(began));
+        self.metrics
+            .service_node_sync_latency
+            .observe(since.elapsed().as_secs_f64());
+    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
+use kube::api::ObjectMeta;
 use outrigger_aws::{InstanceId, Tags};
 use tokio::time::Instant;
 
-use super::super::inventory::target_group_list::Search;
+use super::super::inventory::account::Search;
 use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
-use super::spec_fingerprint::SpecFingerprint;
+use super::super::spec::names::{namespaced_name, uid};
 
 /// First backoff after a failure; it doubles with each further one, as in Kubernetes' service controller.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -105,7 +107,6 @@ impl ServiceState {
     }
 
     /// Targets whose loss is confirmed.
-    #[must_use]
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
         let old = |(_, at): &(&InstanceId, &Instant)| now.saturating_duration_since(**at) >= CONFIRMATION;
         self.seen_gone.iter().filter(old).map(|(id, _)| id.clone()).collect()
@@ -127,7 +128,6 @@ impl ServiceState {
     }
 
     /// Attached subnets that an earlier observation, long enough ago, has not chosen.
-    #[must_use]
     pub fn unchosen_subnets(&self, now: Instant) -> BTreeSet<String> {
         let old = |(_, at): &(&String, &Instant)| now.saturating_duration_since(**at) >= SUBNET_CONFIRMATION;
         self.unchosen_subnets
@@ -137,8 +137,8 @@ impl ServiceState {
             .collect()
     }
 
-    /// Records which attached subnets an observation has not chosen. Those that may be detached stay known until that
-    /// is done.
+    /// Records which attached subnets an observation has not chosen. Subnets that may be detached stay known until they
+    /// are detached.
     pub fn note_unchosen(&mut self, unconfirmed: &BTreeSet<String>, now: Instant) {
         let confirmed = self.unchosen_subnets(now);
         self.unchosen_subnets
@@ -154,7 +154,6 @@ impl ServiceState {
     }
 
     /// How thoroughly to search for resources of an interrupted change, by an earlier process or by this one.
-    #[must_use]
     pub fn search(&self, was_held: bool) -> Search {
         match (self.failures, &self.settled) {
             (1.., _) => Search::Now,
@@ -171,13 +170,11 @@ impl ServiceState {
         self.retry_after()
     }
 
-    #[must_use]
     pub fn retry_after(&self) -> Duration {
         backoff(self.failures)
     }
 
     /// The delay after a reconciliation that left something open.
-    #[must_use]
     pub fn requeue_after(&self) -> Duration {
         backoff(self.open)
     }
@@ -249,7 +246,6 @@ impl ServiceStates {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[must_use]
     pub fn of(&self, uid: &str) -> ServiceState {
         self.all().by_uid.get(uid).cloned().unwrap_or_default()
     }
@@ -258,17 +254,17 @@ impl ServiceStates {
         change(self.all().by_uid.entry(uid.to_owned()).or_default())
     }
 
-    /// Records the start of a reconciliation. `name` is `namespace/name`.
-    pub fn begin(&self, uid: &str, name: &str, fingerprint: SpecFingerprint) {
+    /// Records the start of a reconciliation.
+    pub fn begin(&self, service: &Service) {
+        let (uid, name) = (uid(service).to_owned(), namespaced_name(service));
         let mut all = self.all();
-        all.by_name.entry(name.to_owned()).or_default().insert(uid.to_owned());
-        let state = all.by_uid.entry(uid.to_owned()).or_default();
-        name.clone_into(&mut state.name);
-        state.fingerprint = Some(fingerprint);
+        all.by_name.entry(name.clone()).or_default().insert(uid.clone());
+        let state = all.by_uid.entry(uid).or_default();
+        state.name = name;
+        state.fingerprint = Some(SpecFingerprint::of(service));
     }
 
     /// UIDs of earlier Services of this name that are gone, but whose resources may exist.
-    #[must_use]
     pub fn earlier(&self, name: &str, uid: &str) -> Vec<String> {
         let all = self.all();
         let uids = all.by_name.get(name).into_iter().flatten();
@@ -276,7 +272,6 @@ impl ServiceStates {
     }
 
     /// Names and UIDs of all known Services.
-    #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
         let all = self.all();
         let pairs = all.by_name.iter();
@@ -300,9 +295,108 @@ impl ServiceStates {
     }
 }
 
+/// Why a Service is reconciled. The reason decides which Events are emitted and whether shared answers are accepted. It
+/// does not change what is written to AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The Service is new, or a field has changed that its load balancer depends on.
+    SpecChanged,
+    /// This process reconciles it for the first time, and an earlier one added the finalizer.
+    Restart,
+    /// The last reconciliation failed or was not completed.
+    Retry,
+    NodesChanged,
+    /// Periodic search for drift.
+    Resync,
+}
+
+impl Reason {
+    /// Whether to read AWS again: someone who changes a Service may have changed AWS too, and the cause of a failure
+    /// may be fixed since.
+    pub fn needs_fresh_reads(self) -> bool {
+        matches!(self, Self::SpecChanged | Self::Retry)
+    }
+}
+
+/// `held`: the Service has the finalizer. `same_targets`: the same Nodes may be targets as at the last successful
+/// reconciliation.
+pub fn reason(state: &ServiceState, fingerprint: &SpecFingerprint, held: bool, same_targets: bool) -> Reason {
+    match &state.fingerprint {
+        None if held => Reason::Restart,
+        None => Reason::SpecChanged,
+        Some(before) if before != fingerprint => Reason::SpecChanged,
+        Some(_) if state.failures > 0 => Reason::Retry,
+        Some(_) if state.settled.is_none() && state.relies_on_shared_rules => Reason::Retry,
+        // All other open points concern targets.
+        Some(_) if state.settled.is_none() && state.open > 0 => Reason::NodesChanged,
+        Some(_) if state.settled.is_none() => Reason::Retry,
+        Some(_) if !same_targets => Reason::NodesChanged,
+        Some(_) => Reason::Resync,
+    }
+}
+
+/// The fields that a Service's load balancer depends on, as in Kubernetes' service controller. A change of them is
+/// reported by Events even if nothing has to be written.
+///
+/// Not included: selector, labels, cluster IPs, `internalTrafficPolicy`, `publishNotReadyAddresses`, endpoints and
+/// status.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpecFingerprint {
+    annotations: BTreeMap<String, String>,
+    source_ranges: Vec<String>,
+    ports: Vec<ServicePort>,
+    session_affinity: Option<String>,
+    session_affinity_config: Option<SessionAffinityConfig>,
+    load_balancer_ip: Option<String>,
+    external_ips: Vec<String>,
+    external_traffic_policy: Option<String>,
+    health_check_node_port: Option<i32>,
+    /// The first family cannot change, so the number is enough.
+    ip_families: usize,
+}
+
+impl SpecFingerprint {
+    pub fn of(service: &Service) -> Self {
+        let spec = service.spec.clone().unwrap_or_default();
+        Self {
+            annotations: service.metadata.annotations.clone().unwrap_or_default(),
+            source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
+            ports: spec.ports.unwrap_or_default(),
+            session_affinity: spec.session_affinity,
+            session_affinity_config: spec.session_affinity_config,
+            load_balancer_ip: spec.load_balancer_ip.filter(|address| !address.is_empty()),
+            external_ips: spec.external_ips.unwrap_or_default(),
+            external_traffic_policy: spec.external_traffic_policy,
+            health_check_node_port: spec.health_check_node_port.filter(|port| *port != 0),
+            ip_families: spec.ip_families.map_or(0, |families| families.len()),
+        }
+    }
+
+    /// A Service that is gone, with the fields that deleting its resources needs.
+    pub fn remains(&self, namespace: &str, name: &str, uid: &str) -> Service {
+        Service {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+                annotations: Some(self.annotations.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ServiceSpec {
+                type_: Some("LoadBalancer".to_owned()),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+    use tokio::time::Instant;
 
     #[test]
     fn the_backoff_doubles_from_five_seconds_to_five_minutes() {
@@ -360,8 +454,9 @@ mod tests {
     #[test]
     fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
         let states = ServiceStates::default();
-        states.begin("u1", "default/web", SpecFingerprint::default());
-        states.begin("u2", "default/web", SpecFingerprint::default());
+        let gone = SpecFingerprint::default();
+        states.begin(&gone.remains("default", "web", "u1"));
+        states.begin(&gone.remains("default", "web", "u2"));
         assert_eq!(states.earlier("default/web", "u2"), ["u1"]);
         assert_eq!(states.names().len(), 2);
         states.forget("u1");
@@ -389,5 +484,117 @@ mod tests {
         assert!(state.is_news("F", "b", Instant::now()));
         tokio::time::advance(REPORT_AGAIN).await;
         assert!(state.is_news("F", "b", Instant::now()));
+    }
+
+    #[test]
+    fn state_fingerprint_and_targets_decide_the_reason() {
+        let fingerprint = SpecFingerprint::default();
+        let mut state = ServiceState::default();
+        assert_eq!(reason(&state, &fingerprint, true, true), Reason::Restart);
+        assert_eq!(
+            reason(&state, &fingerprint, false, true),
+            Reason::SpecChanged,
+            "new to everyone"
+        );
+        state.fingerprint = Some(fingerprint.clone());
+        assert_eq!(
+            reason(&state, &fingerprint, true, true),
+            Reason::Retry,
+            "cut off before its end"
+        );
+        state.leave_open(BTreeSet::new());
+        assert_eq!(
+            reason(&state, &fingerprint, true, true),
+            Reason::NodesChanged,
+            "a target is waited for"
+        );
+        state.settled = Some(Settled {
+            targets: BTreeSet::new(),
+            at: Instant::now(),
+            hostname: String::new(),
+        });
+        assert_eq!(reason(&state, &fingerprint, true, true), Reason::Resync);
+        assert_eq!(reason(&state, &fingerprint, true, false), Reason::NodesChanged);
+        state.fail();
+        assert_eq!(reason(&state, &fingerprint, true, false), Reason::Retry);
+        let service = serde_json::from_value(serde_json::json!({"metadata": {"annotations": {"a": "b"}}}));
+        assert_eq!(
+            reason(&state, &SpecFingerprint::of(&service.unwrap()), true, true),
+            Reason::SpecChanged
+        );
+    }
+
+    fn with(path: &str, value: Value) -> SpecFingerprint {
+        let mut service = json!({
+            "metadata": {"annotations": {"a": "1"}, "labels": {"l": "1"}},
+            "spec": {
+                "type": "LoadBalancer", "sessionAffinity": "None", "selector": {"app": "web"},
+                "ports": [{"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81, "nodePort": 30081}],
+                "ipFamilies": ["IPv4"], "externalTrafficPolicy": "Cluster",
+            },
+            "status": {},
+        });
+        if !path.is_empty() {
+            let (parent, field) = path.rsplit_once('/').unwrap();
+            let parent = service.pointer_mut(parent).unwrap();
+            if let Ok(index) = field.parse::<usize>() {
+                parent[index] = value;
+            } else {
+                parent[field] = value;
+            }
+        }
+        SpecFingerprint::of(&serde_json::from_value(service).unwrap())
+    }
+
+    #[test]
+    fn what_the_load_balancer_depends_on_makes_a_difference_and_nothing_else_does() {
+        let as_it_was = with("", Value::Null);
+        for (path, value) in [
+            ("/metadata/annotations", json!({"a": "2"})),
+            ("/metadata/annotations", json!({"a": "1", "example.com/beat": "1"})),
+            ("/spec/loadBalancerSourceRanges", json!(["10.0.0.0/8"])),
+            ("/spec/ports/1/nodePort", json!(30082)),
+            ("/spec/ports/1/targetPort", json!(8080)),
+            ("/spec/ports/1/appProtocol", json!("http")),
+            ("/spec/ports/1/name", json!("c")),
+            (
+                "/spec/ports",
+                json!([{"name": "b", "port": 81, "nodePort": 30081}, {"name": "a", "port": 80, "nodePort": 30080}]),
+            ),
+            ("/spec/sessionAffinity", json!("ClientIP")),
+            (
+                "/spec/sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 5}}),
+            ),
+            ("/spec/loadBalancerIP", json!("192.0.2.1")),
+            ("/spec/externalIPs", json!(["192.0.2.1"])),
+            ("/spec/externalTrafficPolicy", json!("Local")),
+            ("/spec/healthCheckNodePort", json!(32000)),
+            ("/spec/ipFamilies", json!(["IPv4", "IPv6"])),
+        ] {
+            assert_ne!(with(path, value), as_it_was, "{path}");
+        }
+        for (path, value) in [
+            ("/metadata/labels", json!({"l": "2"})),
+            ("/spec/selector", json!({"app": "other"})),
+            ("/spec/internalTrafficPolicy", json!("Local")),
+            ("/spec/allocateLoadBalancerNodePorts", json!(false)),
+            ("/spec/clusterIPs", json!(["10.0.0.1"])),
+            ("/spec/publishNotReadyAddresses", json!(true)),
+            ("/spec/ipFamilies", json!(["IPv6"])),
+            ("/status/loadBalancer", json!({"ingress": [{"hostname": "h"}]})),
+        ] {
+            assert_eq!(with(path, value), as_it_was, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_remains_of_a_service_has_its_names_and_annotations() {
+        let remains = with("", Value::Null).remains("default", "web", "u1");
+        assert_eq!(remains.metadata.annotations.as_ref().unwrap()["a"], "1");
+        assert_eq!(
+            super::super::super::action::action(&remains),
+            super::super::super::action::ServiceAction::Ensure
+        );
     }
 }

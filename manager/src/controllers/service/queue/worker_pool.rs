@@ -12,8 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::action::{ServiceAction, action};
 use super::super::spec::hostname;
-use super::service_state::ServiceState;
-use super::spec_fingerprint::SpecFingerprint;
+use super::service_state::{ServiceState, SpecFingerprint};
 
 /// Services that may be queued. Each costs a task of a few KiB. Beyond that, even a Service that a user changes waits
 /// outside of this queue.
@@ -42,7 +41,6 @@ pub struct WorkerPermit<'a> {
 
 impl WorkerPool {
     /// `workers` is at least 1. A single worker serves users and background.
-    #[must_use]
     pub fn new(workers: u16) -> Self {
         let workers = usize::from(workers.max(1));
         Self {
@@ -95,7 +93,6 @@ async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Opti
 
 /// Whether a user waits for this Service: it is deleted, has no address yet, or has changed since the last
 /// reconciliation (before the first one: since it was queued, `seen`). An unmanaged Service takes no time.
-#[must_use]
 pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerprint) -> bool {
     match action(service) {
         ServiceAction::Ignore | ServiceAction::Delete => true,
@@ -186,7 +183,7 @@ mod tests {
                 let _turn = turns.acquire(|| false).await;
                 order.lock().unwrap().push(number);
             }));
-            // Long enough for those before to have looked whether they are asked for.
+            // Long enough for the others to have checked whether a user waits for them.
             tokio::time::sleep(3 * RECHECK / 2).await;
         }
         drop(held);

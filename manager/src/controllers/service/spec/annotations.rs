@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::super::error::Invalid;
 
-/// What all keys begin with.
+/// The prefix of all keys.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
 /// The annotations of a Service. Keys are given without [`PREFIX`].
@@ -23,12 +23,11 @@ pub enum Kind {
     Classic,
     /// A network load balancer: `nlb`.
     Network,
-    /// Made by the AWS load balancer controller: `nlb-ip`, `external`.
+    /// Managed by the AWS Load Balancer Controller: `nlb-ip`, `external`.
     External,
 }
 
 /// Booleans as Go's `strconv.ParseBool` reads them, which users of Kubernetes know.
-#[must_use]
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -37,9 +36,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A list `key=value,key=value`: items are trimmed; of `a=b=c` only `b` is the value; an item without `=` has the
-/// empty value; an item without a key is passed over; the last of equal keys wins.
-#[must_use]
+/// A list `key=value,key=value`: items are trimmed; of `a=b=c` only `b` is the value; an item without `=` has the empty
+/// value; an item without a key is ignored; the last of equal keys wins.
 pub fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     let items = text.trim().split(',').map(str::trim);
     let pair = |item: &str| {
@@ -51,7 +49,6 @@ pub fn parse_pairs(text: &str) -> BTreeMap<String, String> {
 }
 
 /// A comma list: items are trimmed and empty ones dropped.
-#[must_use]
 pub fn parse_list(text: &str) -> Vec<String> {
     text.split(',')
         .map(str::trim)
@@ -60,7 +57,7 @@ pub fn parse_list(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What to write instead of a value that is no integer of 32 bits.
+/// The expected value instead of one that is no integer of 32 bits.
 fn expected_integer(error: &ParseIntError) -> &'static str {
     match error.kind() {
         IntErrorKind::PosOverflow => "expected an integer of at most 2147483647",
@@ -70,8 +67,6 @@ fn expected_integer(error: &ParseIntError) -> &'static str {
 }
 
 impl<'a> Annotations<'a> {
-    /// Those of a Service.
-    #[must_use]
     pub fn of(service: &'a Service) -> Self {
         Self {
             all: service.metadata.annotations.as_ref(),
@@ -79,25 +74,21 @@ impl<'a> Annotations<'a> {
     }
 
     /// An annotation's value, by its key after the prefix.
-    #[must_use]
     pub fn get(&self, suffix: &str) -> Option<&'a str> {
         self.all?.get(&format!("{PREFIX}{suffix}")).map(String::as_str)
     }
 
     /// An annotation's value by its full key.
-    #[must_use]
     pub fn full(&self, key: &str) -> Option<&'a str> {
         self.all?.get(key).map(String::as_str)
     }
 
     /// A value that is not empty.
-    #[must_use]
     pub fn filled(&self, suffix: &str) -> Option<&'a str> {
         self.get(suffix).filter(|value| !value.is_empty())
     }
 
     /// Which API the load balancer belongs to. Values are matched exactly.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self.get("type") {
             Some("nlb") => Kind::Network,
@@ -107,15 +98,12 @@ impl<'a> Annotations<'a> {
     }
 
     /// Whether the load balancer is internal: any value but the empty one and `false`.
-    #[must_use]
     pub fn internal(&self) -> bool {
         !matches!(self.get("internal"), None | Some("" | "false"))
     }
 
     /// A boolean; the empty value counts as absent.
-    ///
-    /// # Errors
-    /// When it is no boolean of Go's.
+    /// Fails when it is no boolean of Go's.
     pub fn flag(&self, suffix: &str) -> Result<Option<bool>, Invalid> {
         let Some(value) = self.filled(suffix) else {
             return Ok(None);
@@ -126,9 +114,7 @@ impl<'a> Annotations<'a> {
     }
 
     /// An integer; the empty value counts as absent.
-    ///
-    /// # Errors
-    /// When it is no decimal integer of 32 bits.
+    /// Fails when it is no decimal integer of 32 bits.
     pub fn integer(&self, suffix: &str) -> Result<Option<i32>, Invalid> {
         if self.filled(suffix).is_none() {
             Ok(None)
@@ -138,9 +124,7 @@ impl<'a> Annotations<'a> {
     }
 
     /// An integer; an empty value is an error.
-    ///
-    /// # Errors
-    /// When the annotation is there and is no decimal integer of 32 bits.
+    /// Fails when the annotation is there and is no decimal integer of 32 bits.
     pub fn present_integer(&self, suffix: &str) -> Result<Option<i32>, Invalid> {
         let Some(value) = self.get(suffix) else { return Ok(None) };
         value.parse().map(Some).map_err(|error| {
@@ -150,19 +134,16 @@ impl<'a> Annotations<'a> {
     }
 
     /// A comma list; `None` when the annotation is absent.
-    #[must_use]
     pub fn list(&self, suffix: &str) -> Option<Vec<String>> {
         self.get(suffix).map(parse_list)
     }
 
     /// A list of key and value; empty when the annotation is absent.
-    #[must_use]
     pub fn pairs(&self, suffix: &str) -> BTreeMap<String, String> {
         self.get(suffix).map(parse_pairs).unwrap_or_default()
     }
 
-    /// The error for the value that stands there.
-    #[must_use]
+    /// The error for the present value.
     pub fn wrong(&self, suffix: &str, expected: impl Into<String>) -> Invalid {
         Invalid::Annotation {
             key: format!("{PREFIX}{suffix}"),

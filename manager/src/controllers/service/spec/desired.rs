@@ -17,7 +17,6 @@ pub enum Desired {
 }
 
 impl Desired {
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Classic(desired) => &desired.name,
@@ -26,7 +25,6 @@ impl Desired {
     }
 
     /// Whether it is only reachable within the VPC.
-    #[must_use]
     pub fn internal(&self) -> bool {
         match self {
             Self::Classic(desired) => desired.internal,
@@ -35,7 +33,6 @@ impl Desired {
     }
 
     /// Tags of the annotation that are set on an existing load balancer: on classic ones only.
-    #[must_use]
     pub fn annotated_tags(&self) -> Tags {
         match self {
             Self::Classic(desired) => desired.annotated_tags.clone(),
@@ -44,7 +41,6 @@ impl Desired {
     }
 
     /// Labels that a Node must have to be a target.
-    #[must_use]
     pub fn node_labels(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Classic(desired) => &desired.node_labels,
@@ -54,9 +50,7 @@ impl Desired {
 }
 
 /// The desired load balancer of a Service of type `LoadBalancer`.
-///
-/// # Errors
-/// The first error, in the order of the in-tree provider.
+/// Fails with the first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let kind = Annotations::of(service).kind();
     hostname::same_kind(service, kind)?;

@@ -5,10 +5,8 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use super::super::error::Invalid;
 use super::annotations::Kind;
 
-/// Refuses a Service whose type annotation asks for another kind of load balancer than the status names.
-///
-/// # Errors
-/// When they differ: a second load balancer would be created, and the first one orphaned.
+/// Refuses a Service whose type annotation requests another kind of load balancer than the status names. Otherwise a
+/// second load balancer would be created, and the first one orphaned.
 pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     let Some(first) = first(service) else {
         return Ok(());
@@ -32,7 +30,6 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
 }
 
 /// The kind of load balancer that the address in the status belongs to; `None` without an address.
-#[must_use]
 pub fn kind_in_status(service: &Service) -> Option<Kind> {
     let hostname = first(service)?.hostname.as_deref().filter(|name| !name.is_empty())?;
     Some(if is_classic(hostname) {
@@ -43,7 +40,6 @@ pub fn kind_in_status(service: &Service) -> Option<Kind> {
 }
 
 /// Whether the Service's address is that of the load balancer of this name. An internal one has a prefix.
-#[must_use]
 pub fn is_of(service: &Service, load_balancer: &str) -> bool {
     let hostname = first(service)
         .and_then(|first| first.hostname.as_deref())

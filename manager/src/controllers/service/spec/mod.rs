@@ -6,6 +6,4 @@ pub mod desired;
 pub mod hostname;
 pub mod names;
 pub mod network;
-pub mod owner;
 pub mod request;
-pub mod source_ranges;

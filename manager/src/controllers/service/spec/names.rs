@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Tags;
 use outrigger_shared::tags;
 
+use super::super::settings::Settings;
+
 /// The finalizer that keeps a Service until its load balancer is deleted.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
@@ -32,31 +34,26 @@ pub const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
 const LONGEST_NAME: usize = 32;
 
 /// The load balancer's name: `a`, then the Service's UID without dashes, cut to 32 characters.
-#[must_use]
 pub fn load_balancer(uid: &str) -> String {
     let name = uid.chars().filter(|c| *c != '-');
     std::iter::once('a').chain(name).take(LONGEST_NAME).collect()
 }
 
-/// Whether both providers give a load balancer such a name: it has 31 of the 32 digits of a UID.
-#[must_use]
+/// Whether it has the form of a name that both providers give a load balancer: with 31 of the 32 digits of a UID.
 pub fn is_load_balancer(name: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     name.len() == 32 && name.starts_with('a') && name.chars().all(digit)
 }
 
-#[must_use]
 pub fn security_group(load_balancer: &str) -> String {
     format!("k8s-elb-{load_balancer}")
 }
 
-#[must_use]
 pub fn security_group_description(load_balancer: &str, namespace: &str, name: &str) -> String {
     format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{name})")
 }
 
 /// The tags of the owning cluster; the legacy one only in clusters that use it.
-#[must_use]
 pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
     let mut of_cluster = Tags::from([(tags::cluster_key(cluster_id), tags::OWNED.to_owned())]);
     if legacy {
@@ -66,7 +63,6 @@ pub fn cluster_tags(cluster_id: &str, legacy: bool) -> Tags {
 }
 
 /// Tags of a new resource: with the cluster's UID, if that is known and AWS allows one more tag.
-#[must_use]
 pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> Tags {
     let mut tags = wanted.clone();
     if let Some(uid) = cluster_uid.filter(|_| tags.len() < most) {
@@ -76,7 +72,6 @@ pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> T
 }
 
 /// Whether tags put a resource into the cluster.
-#[must_use]
 pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
     tags::belongs_to(
         cluster_id,
@@ -85,7 +80,6 @@ pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
 }
 
 /// Namespace and name.
-#[must_use]
 pub fn namespaced(service: &Service) -> (&str, &str) {
     let metadata = &service.metadata;
     (
@@ -94,16 +88,33 @@ pub fn namespaced(service: &Service) -> (&str, &str) {
     )
 }
 
-#[must_use]
 pub fn uid(service: &Service) -> &str {
     service.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// `namespace/name`.
-#[must_use]
 pub fn namespaced_name(service: &Service) -> String {
     let (namespace, name) = namespaced(service);
     format!("{namespace}/{name}")
+}
+
+// The cluster that owns a load balancer. Its name is derived from the Service's UID, which a restored copy of a cluster
+// shares with the original, often together with the cluster ID. The UID of the namespace `kube-system`, in the tag
+// `outrigger.dev/cluster-uid`, tells the two apart.
+
+/// The UID of another cluster in the tags; `None` if there is none, or this cluster's UID is unknown.
+pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a str> {
+    let own = settings.cluster_uid.as_ref()?;
+    let named = of_resource.get(CLUSTER_UID_TAG)?;
+    (named != own).then_some(named)
+}
+
+/// The UID or ID of the other cluster that a load balancer belongs to. Without known tags it counts as this cluster's,
+/// as in v1.37.0.
+pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
+    let of_balancer = of_balancer?;
+    let pairs = of_balancer.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    other_uid(of_balancer, settings).or_else(|| tags::other_owner(&settings.cluster_id, pairs))
 }
 
 #[cfg(test)]
@@ -141,5 +152,33 @@ mod tests {
             cluster_tags("prod", true).get("KubernetesCluster").map(String::as_str),
             Some("prod")
         );
+    }
+
+    fn settings(cluster_uid: Option<&str>) -> Settings {
+        Settings {
+            cluster_id: "prod".into(),
+            cluster_uid: cluster_uid.map(str::to_owned),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_is_another_clusters_by_its_uid_or_its_id() {
+        let tags = |pairs: &[(&str, &str)]| -> Tags {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let own = ("kubernetes.io/cluster/prod", "owned");
+        let of_other_id = tags(&[("kubernetes.io/cluster/test", "owned")]);
+        let of_other_uid = tags(&[own, (CLUSTER_UID_TAG, "u-2")]);
+        let of_incumbent = tags(&[own]);
+        for known in [Some("u-1"), None] {
+            let settings = &settings(known);
+            assert_eq!(other_owner(Some(&of_other_id), settings), Some("test"));
+            assert_eq!(other_owner(Some(&of_incumbent), settings), None);
+            assert_eq!(other_owner(None, settings), None);
+            assert_eq!(other_owner(Some(&of_other_uid), settings), known.map(|_| "u-2"));
+            assert_eq!(other_uid(&of_other_id, settings), None);
+        }
+        assert_eq!(other_owner(Some(&of_other_uid), &settings(Some("u-2"))), None);
     }
 }

@@ -1,8 +1,9 @@
 //! Checks, subnets and tags for either kind of load balancer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use outrigger_aws::Tags;
 use outrigger_shared::tags;
 
@@ -22,16 +23,66 @@ pub enum Subnets {
     },
 }
 
+/// Value of `healthcheck-port`, and of AWS's health checks, that means the port of the traffic.
+pub const TRAFFIC_PORT: &str = "traffic-port";
+
+/// The ports of a Service: at least one, all of one protocol.
+pub fn ports(service: &Service) -> Result<&[ServicePort], Invalid> {
+    let spec = service.spec.as_ref();
+    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let Some(first) = ports.first() else {
+        return Err(wrong_ports("", "a load balancer needs at least one port"));
+    };
+    if ports.iter().any(|port| protocol(port) != protocol(first)) {
+        let expected = "all ports of a load balancer must have the same protocol";
+        return Err(wrong_ports("mixed protocols", expected));
+    }
+
+    Ok(ports)
+}
+
+pub fn wrong_ports(value: &str, expected: &'static str) -> Invalid {
+    Invalid::Field {
+        field: "spec.ports",
+        value: value.to_owned(),
+        expected,
+    }
+}
+
+/// The protocol of a port; the API server defaults it to TCP.
+pub fn protocol(port: &ServicePort) -> &str {
+    port.protocol.as_deref().unwrap_or("TCP")
+}
+
+pub fn node_port(port: &ServicePort) -> Option<i32> {
+    port.node_port.filter(|node_port| *node_port != 0)
+}
+
+/// Whether the certificate is for a port with this name. Annotation `ssl-ports` lists numbers and names, not trimmed;
+/// absent, empty and `*` mean all ports. An empty item, as a comma at the end makes one, is the name of a port without a
+/// name.
+pub fn takes_certificate(port: &ServicePort, name: &str, annotations: Annotations<'_>) -> bool {
+    let Some(listed) = annotations.filled("ssl-ports").filter(|listed| *listed != "*") else {
+        return true;
+    };
+
+    listed.split(',').any(|item| match item.parse::<i64>() {
+        Ok(number) => number == i64::from(port.port),
+        Err(_) => name == item,
+    })
+}
+
+/// Whether the Service has `externalTrafficPolicy: Local`.
+pub fn is_local(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
+}
+
 /// Refuses session affinity, which AWS load balancers do not support here.
-///
-/// # Errors
-/// When `spec.sessionAffinity` is anything but `None`.
 pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
-    let affinity = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.session_affinity.as_deref())
-        .unwrap_or("None");
+    let spec = service.spec.as_ref();
+    let affinity = spec.and_then(|spec| spec.session_affinity.as_deref());
+    let affinity = affinity.unwrap_or("None");
     if affinity != "None" {
         return Err(Invalid::Field {
             field: "spec.sessionAffinity",
@@ -44,15 +95,10 @@ pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
 }
 
 /// Refuses `spec.loadBalancerIP`.
-///
-/// # Errors
-/// When the field is set.
 pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
-    let address = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.load_balancer_ip.as_deref())
-        .unwrap_or_default();
+    let spec = service.spec.as_ref();
+    let address = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+    let address = address.unwrap_or_default();
     if address.is_empty() {
         return Ok(());
     }
@@ -66,9 +112,7 @@ pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
 }
 
 /// The subnets of annotation `subnets`, or discovery.
-///
-/// # Errors
-/// When the annotation is there and lists none.
+/// Fails when the annotation is there and lists none.
 pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
     let Some(listed) = annotations.list("subnets") else {
         return Ok(Subnets::Discover);
@@ -82,10 +126,8 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
 }
 
 /// The tags of annotation `additional-resource-tags`.
-///
-/// # Errors
-/// When a tag names another cluster: both would own the resource, and neither would delete it. Also when it is the tag
-/// with the cluster's UID.
+/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when it is
+/// the tag with the cluster's UID.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
     let pairs = annotations.pairs("additional-resource-tags");
     let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
@@ -106,18 +148,133 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
 }
 
 /// The tags of the annotation, without those with a key of the controller.
-#[must_use]
 pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let own = |key: &String| key == names::SERVICE_TAG || cluster_tags.contains_key(key);
     user_tags.into_iter().filter(|(key, _)| !own(key)).collect()
 }
 
 /// Tags of a Service's new resources. The controller's tags override the user's.
-#[must_use]
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
     let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();
     tags.insert(names::SERVICE_TAG.to_owned(), format!("{namespace}/{name}"));
     tags.extend(cluster_tags.clone());
     tags
+}
+
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+/// The client networks that may reach a load balancer: `spec.loadBalancerSourceRanges`, else the annotation, else everyone; host bits cleared, duplicates merged.
+/// Fails when an entry is no IPv4 network: a classic load balancer in a VPC has no IPv6 addresses.
+pub fn source_ranges(service: &Service) -> Result<BTreeSet<String>, Invalid> {
+    let spec = service.spec.as_ref();
+    let listed = spec.and_then(|spec| spec.load_balancer_source_ranges.as_ref());
+    if let Some(listed) = listed.filter(|listed| !listed.is_empty()) {
+        let parse = |text: &String| {
+            network(text.trim()).ok_or_else(|| Invalid::Field {
+                field: "spec.loadBalancerSourceRanges",
+                value: text.clone(),
+                expected: "expected IPv4 networks such as 10.0.0.0/8",
+            })
+        };
+        return listed.iter().map(parse).collect();
+    }
+
+    let annotation = Annotations::of(service).full(SOURCE_RANGES).unwrap_or_default();
+    if annotation.trim().is_empty() {
+        return Ok(BTreeSet::from(["0.0.0.0/0".to_owned()]));
+    }
+
+    let parse = |text: &str| {
+        network(text.trim()).ok_or_else(|| Invalid::Annotation {
+            key: SOURCE_RANGES.to_owned(),
+            value: text.to_owned(),
+            expected: "expected a comma list of IPv4 networks such as 10.0.0.0/8".to_owned(),
+        })
+    };
+
+    annotation.split(',').map(parse).collect()
+}
+
+/// The network of `address/length`, without host bits. Leading zeros are read as decimal, as Kubernetes does here.
+fn network(text: &str) -> Option<String> {
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'/')
+    {
+        return None;
+    }
+
+    let (address, length) = text.split_once('/')?;
+    let mut octets = [0_u8; 4];
+    let mut parts = address.split('.');
+
+    for octet in &mut octets {
+        *octet = parts.next()?.parse().ok()?;
+    }
+
+    if parts.next().is_some() {
+        return None;
+    }
+
+    let length: u32 = length.parse().ok().filter(|length| *length <= 32)?;
+    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+    Some(format!(
+        "{}/{length}",
+        Ipv4Addr::from(u32::from_be_bytes(octets) & mask)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ranges(field: &[&str], annotation: &str) -> Result<Vec<String>, Invalid> {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"annotations": {SOURCE_RANGES: annotation}},
+            "spec": {"loadBalancerSourceRanges": field},
+        }))
+        .unwrap();
+        source_ranges(&service).map(|set| set.into_iter().collect())
+    }
+
+    #[test]
+    fn the_field_wins_over_the_annotation_and_nothing_means_everyone() {
+        assert_eq!(
+            ranges(&["10.1.2.3/8", "10.0.0.0/8"], "192.168.0.0/16"),
+            Ok(vec!["10.0.0.0/8".into()])
+        );
+        assert_eq!(
+            ranges(&[], " 192.168.1.1/16 , 0.0.0.0/0"),
+            Ok(vec!["0.0.0.0/0".into(), "192.168.0.0/16".into()])
+        );
+        assert_eq!(ranges(&[], "  "), Ok(vec!["0.0.0.0/0".into()]));
+    }
+
+    #[test]
+    fn what_is_no_ipv4_network_is_refused_with_its_place() {
+        assert!(ranges(&[], "10.0.0.0/8,").is_err(), "an empty item is no network");
+        for bad in [
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "2001:db8::/32",
+            "1.2.3/8",
+            "1.2.3.4.5/8",
+            "x/8",
+            "+1.2.3.4/8",
+        ] {
+            assert!(
+                ranges(&[bad], "")
+                    .unwrap_err()
+                    .to_string()
+                    .contains("spec.loadBalancerSourceRanges"),
+                "{bad}"
+            );
+            assert!(
+                ranges(&[], bad).unwrap_err().to_string().contains(SOURCE_RANGES),
+                "{bad}"
+            );
+        }
+    }
 }

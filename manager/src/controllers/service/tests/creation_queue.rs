@@ -96,7 +96,7 @@ async fn a_long_wait_is_reported_once_with_its_duration() {
     let mut first = fixture.service();
     first.metadata.uid = Some("first".into());
     assert!(
-        super::super::queue::creation_slot::wait_for_creation(&fixture.context, &first, &other)
+        super::super::reconcile::wait_for_creation(&fixture.context, &first, &other)
             .await
             .is_some()
     );

@@ -63,7 +63,7 @@ async fn a_new_service_gets_its_load_balancer_in_these_calls() {
         *fixture.api.patches.lock().unwrap(),
         ["add the finalizer", "write the load balancer's address"]
     );
-    assert!(super::super::patches::has_address(&fixture.service(), HOST));
+    assert!(super::super::writer::has_address(&fixture.service(), HOST));
     let reasons: Vec<String> = fixture
         .events()
         .iter()

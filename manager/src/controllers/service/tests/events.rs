@@ -1,4 +1,4 @@
-//! What users are told, and what waits before targets go.
+//! Events, and the waits before targets are deregistered.
 
 use std::time::Duration;
 

@@ -14,13 +14,10 @@ use super::super::action::Next;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::inventory::Aws;
-use super::super::inventory::node_instances::NodeInstances;
+use super::super::inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use super::super::inventory::shared::Shared;
-use super::super::inventory::tag_reads::TagReads;
-use super::super::inventory::target_group_list::TargetGroupList;
-use super::super::inventory::zone_cache::ZoneCache;
 use super::super::queue::creation_queue::CreationQueues;
-use super::super::queue::node_sync::NodeSync;
+use super::super::queue::node_changes::NodeSync;
 use super::super::queue::service_state::ServiceStates;
 use super::super::settings::Settings;
 use super::super::spec::names;
@@ -39,18 +36,18 @@ pub struct FakeApi {
     pub service: Mutex<Service>,
     pub patches: Mutex<Vec<&'static str>>,
     pub events: Mutex<Vec<String>>,
-    /// What the next patches meet with.
+    /// The results of the next patches.
     pub answers: Mutex<Vec<Answer>>,
 }
 
-/// What a patch meets with other than success.
+/// The result of a patch other than success.
 #[derive(Clone, Copy)]
 pub enum Answer {
     /// The Service is gone.
     Gone,
     /// The API server refuses it.
     Refused,
-    /// Whoever else is at work goes on before it succeeds.
+    /// Other tasks continue before it succeeds.
     Slow,
 }
 
@@ -61,7 +58,7 @@ impl Writer for FakeApi {
         let answer = self.answers.lock().unwrap().pop();
         match answer {
             Some(Answer::Gone) => {
-                // Whoever else is at work goes on meanwhile.
+                // Other tasks continue meanwhile.
                 tokio::task::yield_now().await;
                 return Ok(Found::Gone);
             }

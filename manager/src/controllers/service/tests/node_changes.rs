@@ -1,10 +1,10 @@
-//! What looks on behalf of Nodes cost, and what they leave to others.
+//! The reads of observations after changes of Nodes, and the reads that they leave to others.
 
 use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::inventory::freshness::MAX_AGE;
+use super::super::inventory::shared::MAX_AGE;
 use super::fixture::LB;
 use super::reads::{counts, restarted, settled};
 

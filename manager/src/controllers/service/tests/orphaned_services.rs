@@ -1,10 +1,9 @@
-//! Services that are gone without having been let go.
+//! Services that are gone although their finalizer was not removed by the controller.
 
 use std::time::Duration;
 
 use super::super::orphans::orphaned_services::MissingServices;
-use super::super::queue::service_state::ServiceStates;
-use super::super::queue::spec_fingerprint::SpecFingerprint;
+use super::super::queue::service_state::{ServiceStates, SpecFingerprint};
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
 
@@ -97,7 +96,9 @@ async fn a_service_that_lost_finalizer_and_type_at_once_leaves_nothing() {
         service.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     });
     fixture.sync().await.unwrap();
-    assert!(fixture.aws.world().load_balancers.is_empty());
+    let left = fixture.aws.world();
+    assert!(left.load_balancers.is_empty());
+    assert_eq!(left.security_groups, world().security_groups);
 }
 
 /// It has been another type between, which nobody has seen.
@@ -199,16 +200,13 @@ async fn a_failed_release_is_counted_once() {
 
 fn with_others(states: &ServiceStates, number: usize) {
     for n in 0..number {
-        states.begin(
-            &format!("u{n}"),
-            &format!("default/other-{n}"),
-            SpecFingerprint::default(),
-        );
+        let name = format!("other-{n}");
+        states.begin(&SpecFingerprint::default().remains("default", &name, &format!("u{n}")));
     }
 }
 
-/// An API server that was restored from an old backup has not the Services that were made since. What they had is kept
-/// also when more Services come, or some of them come back; who vanishes later is another matter.
+/// An API server that was restored from an old backup lacks the Services that were created since. Their resources are
+/// kept, also when more Services are created or some of them return. A Service that is deleted later is another case.
 #[tokio::test(start_paused = true)]
 async fn a_mass_loss_of_services_deletes_nothing() {
     let fixture = settled().await;

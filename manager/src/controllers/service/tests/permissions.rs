@@ -253,7 +253,7 @@ async fn without_the_right_to_list_zones_load_balancers_are_created_outside_loca
     }
 }
 
-/// What a load balancer that exists still gets after a restart without a permission.
+/// The changes that an existing load balancer still gets after a restart without a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Served {
     /// A port that the Service has now.
@@ -309,9 +309,9 @@ const NOTHING: Served = Served {
     node: false,
 };
 
-/// What a load balancer does not get without an action, as it needs the action for that:
+/// The changes that need the action, so that a load balancer does not get them without it:
 ///
-/// - without a description of itself, of its targets, or of instances nothing is known of what it has or may get;
+/// - without a description of itself, of its targets, or of instances neither its state nor its targets are known;
 /// - subnets are chosen, and security groups of Nodes are found, before anything is written;
 /// - a listener forwards to no target group without targets.
 const NEEDED: [(Kind, &str, Served); 17] = [

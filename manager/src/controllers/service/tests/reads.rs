@@ -1,4 +1,4 @@
-//! What a look costs, and that a stale answer never leads to a wrong write.
+//! The number of reads of an observation; a stale answer never leads to a wrong write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::advance;
 
 use super::super::error::Error;
-use super::super::inventory::freshness::MAX_AGE;
-use super::super::patches;
+use super::super::inventory::shared::MAX_AGE;
 use super::super::spec::annotations::PREFIX;
 use super::super::spec::names;
+use super::super::writer;
 use super::super::writer::{Found, Writer};
 use super::fixture::{Fixture, HOST, LB, service, world};
 use crate::events::EventType;
@@ -59,7 +59,7 @@ fn numbered(number: usize) -> Service {
     let host = HOST.replace(LB, &names::load_balancer(&uid));
     service.metadata.uid = Some(uid);
     service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [{"hostname": host}]}})).unwrap();
-    assert!(patches::has_address(&service, &host));
+    assert!(writer::has_address(&service, &host));
     service
 }
 

@@ -1,4 +1,4 @@
-//! What is refused, and in which order: of several faults the user is told the one that the in-tree provider told.
+//! Invalid specs: of several faults the same one is reported as by the in-tree provider.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ fn set(service: &mut Value, place: &str, value: &Value) {
     }
 }
 
-/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are there; each is told when
-/// those before it are mended.
+/// (`ssl-cert` is no fault by itself: it makes one of `backend-protocol`.) All faults are present; each is reported
+/// when those before it are fixed.
 fn are_told_in_this_order(kind: &str, faults: &[Fault]) {
     let mut now = serde_json::to_value(service()).unwrap();
     now["metadata"]["annotations"] = json!({(format!("{PREFIX}type")): kind});

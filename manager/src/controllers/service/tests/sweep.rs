@@ -1,4 +1,4 @@
-//! What is left over without a Service.
+//! Orphaned resources.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
@@ -310,7 +310,7 @@ async fn same_id(own: usize, others: usize) -> (Fixture, ExistingServices) {
     (fixture, ExistingServices::of(services.iter()))
 }
 
-/// What three searches write.
+/// The writes of three sweeps.
 async fn three_sweeps(fixture: &Fixture, living: &ExistingServices) -> Vec<String> {
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     fixture.aws.forget_calls();

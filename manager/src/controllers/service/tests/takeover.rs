@@ -28,7 +28,7 @@ fn open(protocol: &str, from: i32, to: i32) -> IpPermission {
     }
 }
 
-/// What the in-tree provider leaves at AWS, as AWS describes it: written out here, not made by our own code.
+/// The resources of the in-tree provider, as AWS describes them: written out here, not created by our own code.
 fn in_tree() -> World {
     let mut world = world();
     let group = SecurityGroup {

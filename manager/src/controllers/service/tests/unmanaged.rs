@@ -165,7 +165,7 @@ async fn a_classic_load_balancer_is_updated_while_one_node_has_an_ambiguous_grou
     });
     tokio::time::advance(std::time::Duration::from_secs(600)).await;
     fixture.settle().await;
-    assert!(super::super::patches::has_address(&fixture.service(), HOST));
+    assert!(super::super::writer::has_address(&fixture.service(), HOST));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What is to be done about which instance. Pure: Nodes, answers and times come in, batches come out.
+//! The work queue: one action per instance. No IO: Nodes, results and times are input, batches are output.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::backoff::Backoff;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Set the tags, then the Node's label.
@@ -27,7 +26,7 @@ pub struct ObservedNode<'a> {
     pub name: &'a str,
     /// Its instance; `None` for one that is not on EC2 or has no provider ID yet.
     pub instance: Option<&'a InstanceId>,
-    /// Whether its label says that its instance has these very tags.
+    /// Whether its label has the hash of these tags.
     pub labelled: bool,
 }
 
@@ -41,9 +40,9 @@ pub struct Batch {
 #[derive(Debug, Clone)]
 struct Item {
     action: Action,
-    /// The Node for which this is to be done; it is gone where tags are to be taken off.
+    /// The Node of the instance. It no longer exists if tags are to be removed.
     node: String,
-    /// Asked for because the tags were gone, though the label says that they are there.
+    /// The tags are missing although the label has their hash.
     repair: bool,
 }
 

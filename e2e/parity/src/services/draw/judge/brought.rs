@@ -1,4 +1,4 @@
-//! Security groups that ours treats otherwise, and what is left over in the end.
+//! Security groups with intended differences, and orphaned resources in the end.
 
 use serde_json::{Value, json};
 
@@ -7,31 +7,32 @@ use super::super::super::compare::Problem;
 use super::super::super::outcome::{Account, Outcome, accounts};
 use super::{Both, problem, value};
 
-/// Rules of the nodes' group for groups that the user brought, which stay there.
+/// Rules of the nodes' group for groups of the user, which are not revoked.
 pub(super) const BROUGHT: [&str; 2] = ["all from <sg:extra>", "all from <sg:shared>"];
-/// Where one is named; ours reads once more then.
+/// Text that names a group of the user. Ours then has one more read.
 const BROUGHT_BY: [&str; 2] = ["<sg:", "-security-groups"];
 
 /// The group of all Nodes.
 pub(super) const NODES_GROUP: &str = "security group parity-nodes";
 
-/// Whether the nodes' group has not the cluster's tag: rules of network load balancers stay in it under v1.37.0.
+/// Whether the nodes' group is without the cluster's tag: v1.37.0 does not revoke rules of network load balancers in
+/// it.
 pub(super) fn nodes_group_is_untagged(case: &Case) -> bool {
     let tags = case.aws.tags.get("sg:parity-nodes").into_iter().flatten();
     tags.into_iter()
         .any(|(key, value)| key.starts_with("kubernetes.io/cluster/") && value.is_none())
 }
 
-/// The group that is made for a classic load balancer.
+/// The group that is created for a classic load balancer.
 pub(super) const OWN_GROUP: &str = "k8s-elb-<lb>";
 
-/// Whether ours keeps the own group of a classic load balancer until its Service goes, where others have replaced it.
+/// Whether ours keeps the replaced own group of a classic load balancer until its Service is deleted.
 pub(super) fn own_group_stays(case: &Case) -> bool {
-    let hands_off = case.config.get("DisableSecurityGroupIngress");
-    hands_off.is_some_and(|value| value == "true") && are_named(case)
+    let disabled = case.config.get("DisableSecurityGroupIngress");
+    disabled.is_some_and(|value| value == "true") && are_named(case)
 }
 
-/// Whether groups of the user are named.
+/// Whether the case names groups of the user.
 pub(super) fn are_named(case: &Case) -> bool {
     let patches = case.steps.iter().map(|step| step.patch.to_string());
     let text = patches.fold(format!("{}{:?}", case.service, case.config), |text, patch| {
@@ -40,8 +41,8 @@ pub(super) fn are_named(case: &Case) -> bool {
     BROUGHT_BY.iter().any(|key| text.contains(key))
 }
 
-/// What AWS has after a step; ours without rules for groups that the user brought where v1.37.0 has them not.
-/// With `keeps_own`, also without the own group where v1.37.0 has it not; not so at the end.
+/// The accounts after a step. Ours is without rules for groups of the user that v1.37.0 does not have. With `keeps_own`
+/// it is also without an own group that v1.37.0 does not have.
 pub(super) fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize, keeps_own: bool) -> (Account, Account) {
     let at = |outcomes: &[Outcome]| accounts(outcomes).get(index).cloned().unwrap_or_default();
     let (theirs, mut mine) = (at(theirs), at(ours));
@@ -63,18 +64,19 @@ pub(super) fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize, 
 }
 
 impl Both<'_> {
-    /// What is there when the Service is deleted, and v1.37.0 does not leave it too.
-    pub(super) fn left_over(&self) -> Vec<Problem> {
+    /// Orphaned resources of ours after the deletion of the Service that v1.37.0 does not leave too.
+    pub(super) fn orphaned(&self) -> Vec<Problem> {
         let deleted = self.case.steps.last().is_some_and(|step| step.action == Action::Delete);
         let (Some(last), true) = (self.ours.last(), deleted) else {
             return Vec::new();
         };
 
         let (theirs, account) = both_accounts(self.theirs, self.ours, self.ours.len() - 1, false);
-        let left = account
+        let orphaned = account
             .into_iter()
             .filter(|(object, fields)| theirs.get(object) != Some(fields));
-        left.map(|(object, fields)| problem(last, &format!("aws/{object}"), "ours leaves it", json!(fields)))
+        orphaned
+            .map(|(object, fields)| problem(last, &format!("aws/{object}"), "ours leaves it", json!(fields)))
             .collect()
     }
 }

@@ -1,6 +1,8 @@
-//! Both fail: ours says so as v1.37.0 does, in the same step or, as it says the same failure once, in an earlier one; and it
-//! leaves each thing at AWS as it was, or as v1.37.0 leaves it. How far each comes is its own affair: ours finds faults of
-//! annotations before any call, and opens before it closes. So of two that stop half-way, no more can be said.
+//! Steps in which both fail, and the steps after a failure.
+//!
+//! Ours reports the same failure as v1.37.0, in this step or in an earlier one. It leaves each AWS resource unchanged
+//! or as v1.37.0 leaves it. The number of calls before the failure may differ: ours finds errors in annotations before
+//! any call, and adds rules before it revokes others.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +14,7 @@ use super::brought::NODES_GROUP;
 use super::targets::is_of_targets;
 use super::{Both, good, known, problem, value};
 
-/// Descriptions of rules that let traffic of this load balancer in.
+/// Descriptions of rules for traffic of this load balancer.
 const OPENED: [&str; 3] = [
     "(kubernetes.io/rule/nlb/client=<lb>)",
     "(kubernetes.io/rule/nlb/health=<lb>)",
@@ -20,7 +22,54 @@ const OPENED: [&str; 3] = [
 ];
 
 impl Both<'_> {
-    /// `apart`: they have failed before, so that they need not have the same.
+    /// Both ensured after a failure: AWS is the same, except for orphaned resources of v1.37.0.
+    pub(super) fn of_ends(&self, index: usize) -> Vec<Problem> {
+        let (theirs, account) = self.accounts(index);
+        let (Some(there), Some(step)) = (self.theirs.get(index), self.ours.get(index)) else {
+            return Vec::new();
+        };
+
+        let mut found = Vec::new();
+        if there.service != step.service {
+            found.push(problem(step, "service", "differs", json!(step.service)));
+        }
+
+        for (object, fields) in &account {
+            for (name, value) in fields {
+                let field = format!("aws/{object}/{name}");
+                let there = theirs.get(object).and_then(|fields| fields.get(name));
+                let wanted = is_of_targets(&field) && self.has_required_targets(index, Some(value));
+                if !wanted && !good::alike(&field, there, Some(value)) {
+                    let what = format!("after a failure v1.37.0 has {}, ours", json!(there));
+                    found.push(problem(step, &field, &what, value.clone()));
+                }
+            }
+        }
+
+        let ends = self.ours.iter().take(index + 1).flat_map(|outcome| &outcome.events);
+        let is_end = |event: &&Event| known::SUCCEEDS.contains(&event.reason.as_str());
+        if ends
+            .rev()
+            .find(is_end)
+            .is_some_and(|event| event.reason == "DeletedLoadBalancer")
+        {
+            return found; // after a failure ours finds and deletes more
+        }
+
+        let missing = theirs.keys().filter(|object| !account.contains_key(*object));
+        for object in missing.filter(|object| !object.starts_with("target group ")) {
+            found.push(problem(
+                step,
+                &format!("aws/{object}"),
+                "ours does not have it",
+                Value::Null,
+            ));
+        }
+
+        found
+    }
+
+    /// `apart`: after an earlier failure the resources need not be equal.
     pub(super) fn of_failed_step(&self, index: usize, apart: bool) -> Vec<Problem> {
         let (Some(there), Some(here)) = (self.theirs.get(index), self.ours.get(index)) else {
             return Vec::new();
@@ -29,38 +78,38 @@ impl Both<'_> {
         let mut found = Vec::new();
         let (theirs, ours) = (failures(there), failures(here));
         if !ours.is_subset(&theirs) && !apart {
-            let what = format!("fails otherwise than v1.37.0, which says {}, ours", json!(theirs));
+            let what = format!("differs from the failure {} of v1.37.0, ours", json!(theirs));
             found.push(problem(here, "events", &what, json!(ours)));
         }
 
-        if ours.is_empty() && !self.told_before(index) {
+        if ours.is_empty() && !self.reported_before(index) {
             found.push(problem(
                 here,
                 "events",
-                "ours has not said that it fails",
+                "ours does not report its failure",
                 json!(here.events),
             ));
         }
 
         if there.service != here.service && !apart {
-            found.push(problem(here, "service", "is another one", json!(here.service)));
+            found.push(problem(here, "service", "differs", json!(here.service)));
         }
 
         if !apart {
-            found.extend(self.made_by_nobody(index));
+            found.extend(self.unexplained(index));
         }
 
         found
     }
 
-    /// Whether ours has said that it fails since it last came to a good end.
-    fn told_before(&self, index: usize) -> bool {
+    /// Whether ours has reported a failure since its last success.
+    fn reported_before(&self, index: usize) -> bool {
         let earlier = self.ours.iter().take(index).rev();
-        let mut since = earlier.take_while(|outcome| !says(outcome, &known::ENDS_WELL));
-        since.any(|outcome| says(outcome, &known::FAILS))
+        let mut since = earlier.take_while(|outcome| !has_event(outcome, &known::SUCCEEDS));
+        since.any(|outcome| has_event(outcome, &known::FAILS))
     }
 
-    fn made_by_nobody(&self, index: usize) -> Vec<Problem> {
+    fn unexplained(&self, index: usize) -> Vec<Problem> {
         let (theirs, ours) = self.accounts(index);
         let (_, before) = self.accounts_before(index);
         let mut found = Vec::new();
@@ -72,7 +121,7 @@ impl Both<'_> {
             for (name, here) in fields {
                 let field = format!("aws/{object}/{name}");
                 let (there, was) = (value(&theirs, &field), value(&before, &field));
-                let targets = is_of_targets(&field) && self.has_wanted_targets(index, Some(here));
+                let targets = is_of_targets(&field) && self.has_required_targets(index, Some(here));
                 let explained = targets
                     || is_of_nodes_group(object, name)
                     || was.as_ref() == Some(here)
@@ -81,7 +130,7 @@ impl Both<'_> {
 
                 if !explained {
                     let what = format!(
-                        "is neither as it was ({}) nor as v1.37.0 leaves it ({})",
+                        "is neither unchanged ({}) nor as v1.37.0 leaves it ({})",
                         json!(was),
                         json!(there)
                     );
@@ -93,21 +142,20 @@ impl Both<'_> {
         let gone = before
             .keys()
             .filter(|object| !ours.contains_key(*object) && theirs.contains_key(*object));
-        found
-            .extend(gone.map(|object| problem(step, &format!("aws/{object}"), "only ours takes it away", Value::Null)));
+        found.extend(gone.map(|object| problem(step, &format!("aws/{object}"), "only ours deletes it", Value::Null)));
 
         found
     }
 }
 
-/// The group of all Nodes, in which ours opens what lets traffic in before it comes to the listeners. That this goes again
-/// with the Service, the end of the case tells.
+/// The group of all Nodes, to which ours adds rules before it creates listeners. The end of the case checks that the
+/// deletion of the Service revokes them.
 fn is_of_nodes_group(object: &str, field: &str) -> bool {
     object == NODES_GROUP && field != "ingress"
 }
 
-/// A list on the way from one to the other: it has what both have, and nothing else than what one of them has, but for rules
-/// of this load balancer, which ours makes before its listeners.
+/// A list between two states: it contains the items of both, and others of one of them only. Rules of this load
+/// balancer are not considered, because ours adds them before its listeners.
 fn is_between(was: Option<&Value>, there: Option<&Value>, here: &Value) -> bool {
     let items = |value: Option<&Value>| -> BTreeSet<String> {
         let items = value.and_then(Value::as_array).into_iter().flatten();
@@ -118,12 +166,12 @@ fn is_between(was: Option<&Value>, there: Option<&Value>, here: &Value) -> bool 
     here.is_array() && has.is_subset(&(&was | &there)) && (&was & &there).is_subset(&has)
 }
 
-fn says(outcome: &Outcome, reasons: &[&str]) -> bool {
+fn has_event(outcome: &Outcome, reasons: &[&str]) -> bool {
     let mut events = outcome.events.iter();
     events.any(|event| reasons.contains(&event.reason.as_str()))
 }
 
-/// Reasons and beginnings of what is said about failures.
+/// Reasons and beginnings of Events about failures.
 fn failures(outcome: &Outcome) -> BTreeSet<(String, String)> {
     let fails = |event: &&Event| known::FAILS.contains(&event.reason.as_str());
     let events = outcome.events.iter().filter(fails);

@@ -1,4 +1,4 @@
-//! Both ensured, on the same way.
+//! Steps in which both ensure, without an earlier failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::known::OURS_ONLY;
 use super::targets::is_of_targets;
 use super::{Both, value};
 
-/// What a load balancer made by hand or left behind has already, v1.37.0 asks for again.
+/// Calls that v1.37.0 repeats for a load balancer that was created manually or is orphaned.
 const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
 /// Attaches groups to a classic load balancer.
 const APPLY: &str = "ApplySecurityGroupsToLoadBalancer";
-/// Said for a change of Nodes.
+/// For a change of Nodes.
 const UPDATED: &str = "UpdatedLoadBalancer";
 
 impl Both<'_> {
@@ -36,7 +36,7 @@ impl Both<'_> {
             field if self.has_other_node_rules(index) && field.contains(NODES_GROUP) => false,
             field if field.starts_with("aws/") => {
                 let (there, here) = (value(&theirs, field), value(&mine, field));
-                let wanted = is_of_targets(field) && self.has_wanted_targets(index, here.as_ref());
+                let wanted = is_of_targets(field) && self.has_required_targets(index, here.as_ref());
                 !wanted && !alike(field, there.as_ref(), here.as_ref())
             }
             _ => true,
@@ -45,14 +45,14 @@ impl Both<'_> {
         found
     }
 
-    /// Whether the rules of the nodes' group differ: one side has no targets, or v1.37.0 leaves rules where ours takes them
-    /// away.
+    /// Whether the rules of the nodes' group may differ: one side has no targets, or v1.37.0 does not revoke rules.
     fn has_other_node_rules(&self, index: usize) -> bool {
         let gone = self.case.steps.iter().take(index + 1).any(ends_load_balancer);
         self.one_is_without_targets(index) || (gone && brought::nodes_group_is_untagged(self.case))
     }
 
-    /// What is said, but for what only ours can say. Ours tells of new hosts where its targets change, and only there.
+    /// Compares the reasons of Events, without those that only ours has. Ours emits `UpdatedLoadBalancer` only if its
+    /// targets change.
     fn same_reasons(&self, index: usize) -> bool {
         let reasons = |outcomes: &[Outcome]| -> BTreeSet<String> {
             let events = outcomes.get(index).map(|outcome| &outcome.events).into_iter().flatten();
@@ -60,16 +60,16 @@ impl Both<'_> {
             reasons.filter(|reason| !OURS_ONLY.contains(&reason.as_str())).collect()
         };
         let (mut theirs, mut ours) = (reasons(self.theirs), reasons(self.ours));
-        let told = ours.remove(UPDATED);
-        if told != theirs.remove(UPDATED) && told != self.changes_targets(index) {
+        let updated = ours.remove(UPDATED);
+        if updated != theirs.remove(UPDATED) && updated != self.changes_targets(index) {
             return false;
         }
 
         theirs == ours
     }
 
-    /// The same writes in any order, rules of groups and targets one by one. Targets that only one side has are none of
-    /// them, nor what v1.37.0 was refused.
+    /// Compares the writes in any order, with each rule and each target as one write. Writes about targets of one side
+    /// only and refused writes of v1.37.0 do not count.
     fn same_in_any_order(&self, index: usize) -> bool {
         let unlike = self.unlike_targets(index);
         let (again, rules) = (self.by_hand(index), self.has_other_node_rules(index));
@@ -92,7 +92,7 @@ impl Both<'_> {
             let mut items: Vec<String> = lines.flat_map(|line| one_by_one(line)).collect();
             items.retain(|item| !is_about(item, &unlike));
             if !theirs {
-                without_visits(&mut items);
+                without_short_registrations(&mut items);
             }
 
             items.sort();
@@ -108,17 +108,20 @@ fn ends_load_balancer(step: &Step) -> bool {
     step.action == Action::Delete || step.patch["spec"]["type"] == "ClusterIP"
 }
 
-/// Without targets that come and go again: right after a start ours keeps those that it finds, also in a new target group.
-fn without_visits(items: &mut Vec<String>) {
-    let gone: BTreeSet<String> = items.iter().filter_map(|item| coming(item)).collect();
-    let visits: BTreeSet<String> = items.iter().filter(|item| gone.contains(*item)).cloned().collect();
-    items.retain(|item| !visits.contains(item) && coming(item).is_none_or(|came| !visits.contains(&came)));
+/// Without targets that are registered and deregistered in this step: right after a start ours keeps all existing
+/// targets, also in a new target group.
+fn without_short_registrations(items: &mut Vec<String>) {
+    let ended: BTreeSet<String> = items.iter().filter_map(|item| registration(item)).collect();
+    let short: BTreeSet<String> = items.iter().filter(|item| ended.contains(*item)).cloned().collect();
+    items.retain(|item| {
+        !short.contains(item) && registration(item).is_none_or(|registered| !short.contains(&registered))
+    });
 }
 
-/// For a target that goes: the item by which it came.
-fn coming(item: &str) -> Option<String> {
-    let went = item.strip_prefix("DeregisterTargets ")?;
-    Some(format!("RegisterTargets {went}"))
+/// The registration that a deregistration ends.
+fn registration(item: &str) -> Option<String> {
+    let target = item.strip_prefix("DeregisterTargets ")?;
+    Some(format!("RegisterTargets {target}"))
 }
 
 fn is_about(item: &str, instances: &BTreeSet<String>) -> bool {
@@ -126,7 +129,7 @@ fn is_about(item: &str, instances: &BTreeSet<String>) -> bool {
     registers && instances.iter().any(|instance| item.contains(instance))
 }
 
-/// Lists whose items are calls of their own, and how they are parted.
+/// Lists whose items count as one call each, and their separators.
 const LISTS: [(&str, &str); 4] = [
     (" IpPermissions=[", ", "),
     (" Instances=[", "} {"),
@@ -140,7 +143,7 @@ fn one_by_one(line: &str) -> Vec<String> {
             continue;
         };
         if call.starts_with("CreateLoadBalancer ") {
-            continue; // one call, whose subnets have an order
+            continue; // its subnets have an order
         }
 
         let (items, rest) = rest.split_once(']').unwrap_or((rest, ""));
@@ -151,13 +154,13 @@ fn one_by_one(line: &str) -> Vec<String> {
     vec![line.to_owned()]
 }
 
-/// Whether two values of a field mean the same, as far as the page of parity says.
+/// Whether two values of a field have the same meaning according to `docs/parity.md`.
 pub(super) fn alike(field: &str, theirs: Option<&Value>, ours: Option<&Value>) -> bool {
     let (Some(theirs), Some(ours)) = (theirs, ours) else {
         return theirs == ours;
     };
     if field.ends_with("/attributes") {
-        return attributes_that_mean_something(theirs) == attributes_that_mean_something(ours);
+        return effective_attributes(theirs) == effective_attributes(ours);
     }
     if field.starts_with("aws/target group ") && field.ends_with("/healthCheck") {
         // "PROTOCOL PORT/PATH every N s, healthy after N, unhealthy after N"
@@ -172,8 +175,8 @@ pub(super) fn alike(field: &str, theirs: Option<&Value>, ours: Option<&Value>) -
     theirs == ours
 }
 
-/// Details of what is off mean nothing.
-fn attributes_that_mean_something(value: &Value) -> BTreeMap<String, Value> {
+/// Without details of a feature that is off.
+fn effective_attributes(value: &Value) -> BTreeMap<String, Value> {
     let mut fields: BTreeMap<String, Value> = serde_json::from_value(value.clone()).unwrap_or_default();
     for switch in ["AccessLog.", "ConnectionDraining."] {
         if fields.get(&format!("{switch}Enabled")) == Some(&json!("false")) {

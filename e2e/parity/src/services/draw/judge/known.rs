@@ -1,4 +1,4 @@
-//! Where only one of them fails, by rows of the page of parity.
+//! Steps in which only one fails, with the rows of `docs/parity.md` that explain it.
 
 use serde_json::{Value, json};
 
@@ -7,16 +7,16 @@ use super::super::super::outcome::Outcome;
 use super::super::annotations::PREFIX;
 use super::{Both, problem, state};
 
-/// Events that end a step well.
-pub(super) const ENDS_WELL: [&str; 2] = ["EnsuredLoadBalancer", "DeletedLoadBalancer"];
+/// Events of success.
+pub(super) const SUCCEEDS: [&str; 2] = ["EnsuredLoadBalancer", "DeletedLoadBalancer"];
 /// Events of a failure.
 pub(super) const FAILS: [&str; 3] = [
     "SyncLoadBalancerFailed",
     "UpdateLoadBalancerFailed",
     "DeleteLoadBalancerFailed",
 ];
-/// Words of v1.37.0 where it fails and ours does not, and the row's topic.
-const MENDED: [(&str, &str); 7] = [
+/// Words of a failure that only v1.37.0 has, and the topic of the row.
+const ONLY_THEIRS: [(&str, &str); 7] = [
     ("DuplicateListener", "port from TCP to UDP and back"),
     (
         "DuplicateTargetGroupName",
@@ -34,7 +34,7 @@ const MENDED: [(&str, &str); 7] = [
         "a target that AWS refuses (`InvalidTarget`, `InvalidInstance`)",
     ),
 ];
-/// Said by ours only, each with a row of its own.
+/// Events of ours only, each with its own row.
 pub(super) const OURS_ONLY: [&str; 3] = ["SchemeNotChanged", "SecurityGroupNearlyFull", "TargetsRefused"];
 
 /// Numbers of health checks.
@@ -46,7 +46,7 @@ const NUMBERS: [&str; 5] = [
     "healthcheck-interval",
 ];
 
-/// A wish that ours refuses and v1.37.0 does not: whether a Service has it, and the row's topic.
+/// A value that only ours refuses: whether a Service has it, and the topic of the row.
 type Refused = (fn(&Value) -> bool, &'static str);
 const REFUSED: [Refused; 4] = [
     (names_another_cluster, "tags of the user that name another cluster"),
@@ -55,8 +55,8 @@ const REFUSED: [Refused; 4] = [
     (has_ipv6, "source ranges with IPv6"),
 ];
 
-/// Words of ours where it fails and v1.37.0 does not any more, and the row's topic.
-const INSISTED: [(&str, &str); 1] = [("RulesPerSecurityGroupLimitExceeded", "node rules: path MTU")];
+/// Words of a failure that only ours has, and the topic of the row.
+const ONLY_OURS: [(&str, &str); 1] = [("RulesPerSecurityGroupLimitExceeded", "node rules: path MTU")];
 
 /// Topics of `docs/parity.md` on which this comparison relies.
 pub fn topics() -> impl Iterator<Item = &'static str> {
@@ -77,16 +77,16 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
         "node rules: groups without the cluster's tag",
     ];
 
-    let mended = MENDED.iter().map(|(_, topic)| *topic);
-    let insisted = INSISTED.iter().map(|(_, topic)| *topic);
+    let only_theirs = ONLY_THEIRS.iter().map(|(_, topic)| *topic);
+    let only_ours = ONLY_OURS.iter().map(|(_, topic)| *topic);
     let refused = REFUSED.iter().map(|(_, topic)| *topic);
 
-    mended.chain(insisted).chain(refused).chain(relied_on)
+    only_theirs.chain(only_ours).chain(refused).chain(relied_on)
 }
 
 impl Both<'_> {
     pub(super) fn only_theirs_fails(&self, index: usize) -> Option<Problem> {
-        if says_one_of(&MENDED, self.theirs.get(..=index)?) {
+        if has_words(&ONLY_THEIRS, self.theirs.get(..=index)?) {
             return None;
         }
         let (there, here) = (self.theirs.get(index)?, self.ours.get(index)?);
@@ -96,7 +96,7 @@ impl Both<'_> {
     pub(super) fn only_ours_fails(&self, index: usize) -> Option<Problem> {
         let service = state::service(self.case, index);
         let refused = REFUSED.iter().any(|(has, _)| has(&service));
-        if refused || says_one_of(&INSISTED, self.ours.get(..=index)?) {
+        if refused || has_words(&ONLY_OURS, self.ours.get(..=index)?) {
             return None;
         }
         let here = self.ours.get(index)?;
@@ -104,8 +104,8 @@ impl Both<'_> {
     }
 }
 
-/// Whether one of these words stands in what was said so far.
-fn says_one_of(words: &[(&str, &str)], outcomes: &[Outcome]) -> bool {
+/// Whether an Event so far contains one of the words.
+fn has_words(words: &[(&str, &str)], outcomes: &[Outcome]) -> bool {
     let messages = outcomes.iter().flat_map(|outcome| &outcome.events);
     let text: String = messages.map(|event| event.message.as_str()).collect();
     words.iter().any(|(words, _)| text.contains(words))
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_that_only_ours_refuses_are_told_from_others() {
+    fn values_that_only_ours_refuses_are_found() {
         let number = |text: &str| json!({"metadata": {"annotations": {format!("{PREFIX}healthcheck-interval"): text}}});
         assert!(has_long_number(&number("4294967298")) && has_long_number(&number("-4294967293")));
         assert!(!has_long_number(&number("2147483647")) && !has_long_number(&number("99999999999999999999")));

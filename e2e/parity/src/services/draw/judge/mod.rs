@@ -1,17 +1,15 @@
-//! The comparison of drawn cases: what has to hold whatever was drawn. Pure.
+//! The comparison of drawn cases: properties of every case. Pure.
 //!
-//! Where both managers say that they ensured, AWS and the Service are the same, and the writes are, in any order ([`good`]).
-//! Where both refuse, or fail, they say the same, and ours has at AWS nothing that was not there before and v1.37.0 does not
-//! make ([`failed`]). From there on they may have come different ways, so that only what AWS has at each end is compared
-//! ([`apart`]). Where one fails and the other does not, it is a row of the page of parity ([`known`]), or a problem. A
-//! deleted Service leaves nothing, whatever was before.
+//! - If both managers ensure the Service, then AWS, the Service and the writes in any order are the same ([`good`]).
+//! - If both fail, their reports are the same, and each AWS resource of ours is unchanged or as in v1.37.0. In later
+//!   steps only AWS and the Service are compared ([`failed`]).
+//! - If only one fails, a row of `docs/parity.md` explains it ([`known`]).
+//! - A deleted Service leaves no resources.
 
-mod apart;
 mod brought;
 mod failed;
 mod good;
 mod known;
-mod normal;
 mod state;
 mod targets;
 #[cfg(test)]
@@ -22,6 +20,7 @@ use serde_json::{Value, json};
 use super::super::case::Case;
 use super::super::compare::Problem;
 use super::super::outcome::{Account, Outcome};
+use crate::compare::NOT_RECORDED;
 
 pub use known::topics;
 
@@ -32,39 +31,26 @@ enum End {
     Failed,
 }
 
-/// A case with what both made of it.
+/// A case with both results.
 struct Both<'a> {
     case: &'a Case,
     theirs: &'a [Outcome],
     ours: &'a [Outcome],
 }
 
-/// What is wrong with a case.
 pub fn problems(case: &Case, ours: &[Outcome]) -> Vec<Problem> {
     let Some(recorded) = &case.recorded else {
-        let ours = Value::Null;
-        let (step, field) = (String::new(), String::new());
-        let what = "nothing is recorded".to_owned();
-
-        return vec![Problem {
-            step,
-            field,
-            ours,
-            what,
-        }];
+        return vec![Problem::of_case(NOT_RECORDED)];
     };
 
-    let (theirs, ours) = (
-        normal::comparable(&normal::as_ec2_takes_it(recorded)),
-        normal::comparable(ours),
-    );
+    let (theirs, ours) = (comparable(&as_ec2_takes_it(recorded)), comparable(ours));
     let both = Both {
         case,
         theirs: &theirs,
         ours: &ours,
     };
     let mut found = both.steps();
-    found.extend(both.left_over());
+    found.extend(both.orphaned());
 
     found
 }
@@ -95,7 +81,7 @@ impl Both<'_> {
             }
 
             if there.service.is_none() != here.service.is_none() {
-                let what = "is there, or is gone, on one side only";
+                let what = "exists on one side only";
                 found.push(problem(here, "service", what, json!(here.service)));
             }
         }
@@ -103,20 +89,19 @@ impl Both<'_> {
         found
     }
 
-    /// What AWS has after a step: v1.37.0's, and ours.
+    /// The accounts after a step, v1.37.0's and ours.
     fn accounts(&self, index: usize) -> (Account, Account) {
         let keeps_own = brought::own_group_stays(self.case);
         brought::both_accounts(self.theirs, self.ours, index, keeps_own)
     }
 
-    /// What AWS has before a step.
     fn accounts_before(&self, index: usize) -> (Account, Account) {
         index
             .checked_sub(1)
             .map_or_else(Default::default, |index| self.accounts(index))
     }
 
-    /// The step's calls by hand change what both find.
+    /// Whether the step has manual calls.
     fn by_hand(&self, index: usize) -> bool {
         self.case.steps.get(index).is_some_and(|step| !step.calls.is_empty())
     }
@@ -131,7 +116,7 @@ fn problem(step: &Outcome, field: &str, what: &str, ours: Value) -> Problem {
     }
 }
 
-/// A step that says nothing ends as the one before it.
+/// A step without such an Event ends as the one before it.
 fn end(outcome: &Outcome, before: End) -> End {
     let said = |reasons: &[&str]| {
         outcome
@@ -139,8 +124,8 @@ fn end(outcome: &Outcome, before: End) -> End {
             .iter()
             .any(|event| reasons.contains(&event.reason.as_str()))
     };
-    // An update for Nodes mends nothing else.
-    if said(&known::ENDS_WELL) {
+    // An update for Nodes repairs nothing else.
+    if said(&known::SUCCEEDS) {
         End::Good
     } else if said(&known::FAILS) {
         End::Failed
@@ -149,8 +134,56 @@ fn end(outcome: &Outcome, before: End) -> End {
     }
 }
 
-/// The field's value: `aws/OBJECT/FIELD`, where the object may have slashes.
+/// `field` is `aws/OBJECT/FIELD`. The object may contain slashes.
 fn value(account: &Account, field: &str) -> Option<Value> {
     let (object, name) = field.strip_prefix("aws/")?.rsplit_once('/')?;
     account.get(object)?.get(name).cloned()
+}
+
+/// Without the networks of a case's subnets, whose order is random.
+fn comparable(outcomes: &[Outcome]) -> Vec<Outcome> {
+    let mut outcomes = outcomes.to_vec();
+    for outcome in &mut outcomes {
+        for line in &mut outcome.writes {
+            *line = without_networks(line);
+        }
+        for fields in outcome.aws.values_mut().flatten() {
+            let Some(Value::Array(rules)) = fields.get_mut("ingress") else {
+                continue;
+            };
+            for rule in rules.iter_mut() {
+                *rule = json!(rule.as_str().map(without_networks));
+            }
+            rules.sort_by_key(Value::to_string);
+        }
+    }
+
+    outcomes
+}
+
+/// v1.37.0 creates rules of protocol `tls`. EC2 refuses them, but moto accepts them, so they are compared as `tcp`.
+fn as_ec2_takes_it(outcomes: &[Outcome]) -> Vec<Outcome> {
+    let mut outcomes = outcomes.to_vec();
+    for outcome in &mut outcomes {
+        for line in &mut outcome.writes {
+            *line = line.replace("[tls ", "[tcp ").replace(", tls ", ", tcp ");
+        }
+        for fields in outcome.aws.values_mut().flatten() {
+            if let Some(Value::Array(rules)) = fields.get_mut("ingress") {
+                for rule in rules {
+                    let bare = rule.as_str().and_then(|rule| rule.strip_prefix("tls "));
+                    *rule = bare.map_or_else(|| rule.clone(), |bare| json!(format!("tcp {bare}")));
+                }
+            }
+        }
+    }
+
+    outcomes
+}
+
+fn without_networks(text: &str) -> String {
+    let networks = ["128", "129", "130", "131"].map(|third| format!("172.31.{third}.0/24"));
+    networks
+        .iter()
+        .fold(text.to_owned(), |text, network| text.replace(network, "a network"))
 }

@@ -1,4 +1,4 @@
-//! How the Service and the Nodes of a case are at a step.
+//! The Service and the Nodes of a case after a step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use super::super::super::case::{Case, Nodes};
 use super::super::super::cluster::NODES;
 
-/// Nodes by name.
-pub(super) type Crowd = BTreeMap<String, Value>;
+pub(super) type NodesByName = BTreeMap<String, Value>;
 
-/// The Service after a step.
 pub(super) fn service(case: &Case, index: usize) -> Value {
     let mut service = case.service.clone();
     for step in case.steps.iter().take(index + 1) {
@@ -21,27 +19,27 @@ pub(super) fn service(case: &Case, index: usize) -> Value {
     service
 }
 
-/// The Nodes after a step. What stands for an instance's ID in a provider ID is its name.
-pub(super) fn nodes(case: &Case, index: usize) -> Crowd {
-    let mut crowd: Crowd = NODES.iter().map(|name| ((*name).to_owned(), node(name))).collect();
+/// Provider IDs contain names instead of IDs.
+pub(super) fn nodes(case: &Case, index: usize) -> NodesByName {
+    let mut nodes: NodesByName = NODES.iter().map(|name| ((*name).to_owned(), node(name))).collect();
     let steps = case.steps.iter().take(index + 1).map(|step| &step.nodes);
     for change in [&case.nodes].into_iter().chain(steps) {
-        change_nodes(&mut crowd, change);
+        change_nodes(&mut nodes, change);
     }
-    crowd
+    nodes
 }
 
-fn change_nodes(crowd: &mut Crowd, change: &Nodes) {
+fn change_nodes(nodes: &mut NodesByName, change: &Nodes) {
     for name in &change.add {
-        crowd.insert(name.clone(), node(name));
+        nodes.insert(name.clone(), node(name));
     }
 
     for name in &change.remove {
-        crowd.remove(name);
+        nodes.remove(name);
     }
 
     for (name, patch) in &change.patch {
-        if let Some(node) = crowd.get_mut(name) {
+        if let Some(node) = nodes.get_mut(name) {
             json_patch::merge(node, patch);
         }
     }
@@ -56,7 +54,6 @@ fn node(name: &str) -> Value {
     })
 }
 
-/// Instances that somebody has stopped, after a step.
 pub(super) fn stopped(case: &Case, index: usize) -> BTreeSet<String> {
     let steps = case.steps.iter().take(index + 1).flat_map(|step| &step.calls);
     let mut stopped = BTreeSet::new();

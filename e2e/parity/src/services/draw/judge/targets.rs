@@ -1,5 +1,5 @@
-//! Which instances have to be targets of ours, where v1.37.0 has others: it takes Nodes that are not Ready, and sees labels and
-//! taints only when it looks at all Nodes for another reason. What has to be is read off the case.
+//! The targets of ours that a case requires. Those of v1.37.0 differ: it registers Nodes that are not Ready, and
+//! observes labels and taints only if it lists all Nodes for another reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ use crate::services::outcome::Account;
 
 type Instances = BTreeSet<String>;
 
-/// Values of the label that let a Node in.
+/// Values with which the label does not exclude a Node.
 const FALSE: [&str; 6] = ["0", "f", "F", "FALSE", "false", "False"];
 
 impl Both<'_> {
-    /// Whether the targets in this field of ours are those that the case asks for.
-    pub(super) fn has_wanted_targets(&self, index: usize, ours: Option<&Value>) -> bool {
+    /// Whether the targets in this field of ours are those that the case requires.
+    pub(super) fn has_required_targets(&self, index: usize, ours: Option<&Value>) -> bool {
         let targets = ours.map(instances).unwrap_or_default();
         let before = all_targets(&self.accounts_before(index).1);
-        let (must, may) = self.wanted_targets(index, &before);
+        let (must, may) = self.required_targets(index, &before);
         must.is_subset(&targets) && targets.is_subset(&(&must | &may))
     }
 
-    /// Who must be a target, and who may. One that is not Ready is none unless it was one before.
-    fn wanted_targets(&self, index: usize, before: &Instances) -> (Instances, Instances) {
+    /// Instances that must be targets, and instances that may be. A Node that is not Ready is a target only if it was
+    /// one before.
+    fn required_targets(&self, index: usize, before: &Instances) -> (Instances, Instances) {
         let service = state::service(self.case, index);
         let labels = &service["metadata"]["annotations"][format!("{PREFIX}{NODE_LABELS}")];
         let labels = pairs(labels.as_str().unwrap_or_default());
@@ -41,7 +42,7 @@ impl Both<'_> {
             match (is_ready(node), was) {
                 _ if stopped.contains(&instance) => may.insert(instance),
                 (true, _) => must.insert(instance),
-                // Gone and made again by hand, it may have been seen without.
+                // After a manual deletion of the load balancer it may be observed without this target.
                 (false, true) if self.by_hand(index) => may.insert(instance),
                 (false, true) => must.insert(instance),
                 (false, false) => false,

@@ -1,5 +1,3 @@
-//! What is told of drawn cases, and what is not.
-
 use serde_json::{Value, json};
 
 use super::super::super::case::Case;
@@ -17,7 +15,6 @@ fn step(label: &str, event: &str, writes: &[&str], aws: Value) -> Outcome {
     serde_json::from_value(outcome).expect("an outcome")
 }
 
-/// A Service that is made and changed.
 fn both(update: Outcome) -> Vec<Outcome> {
     let create = step("1 create", ENSURED, &["A x"], json!({"lb": {"scheme": "internal"}}));
     vec![create, update]
@@ -53,7 +50,7 @@ fn where_both_ensured_the_order_of_writes_does_not_matter_and_all_else_does() {
 }
 
 #[test]
-fn who_fails_alone_is_told_unless_it_is_known() {
+fn a_failure_of_one_side_is_a_problem_unless_it_is_known() {
     let failed = |words: &str| both(step("2 update", &format!("{FAILED}{words}"), &["A x"], json!({})));
     let ensured = || both(step("2 update", ENSURED, &["B x"], json!({"lb": {"scheme": "y"}})));
     assert_eq!(found(failed(""), &ensured()), ["2 update events"]);
@@ -65,7 +62,7 @@ fn who_fails_alone_is_told_unless_it_is_known() {
 }
 
 #[test]
-fn what_is_left_when_the_service_is_gone_is_told_whatever_was_before() {
+fn orphaned_resources_of_a_deleted_service_are_a_problem_after_a_failure_too() {
     let case = |recorded: &[Outcome]| {
         let text = "about: a\nservice: {}\nsteps: [{do: create}, {do: delete}]\n";
         let mut case: Case = serde_saphyr::from_str(text).expect("a case");
@@ -79,16 +76,19 @@ fn what_is_left_when_the_service_is_gone_is_told_whatever_was_before() {
     };
     let failed = || step("1 create", FAILED, &["A x"], json!({"target group t": {"port": "1"}}));
     let theirs = [failed(), gone(json!({}))];
-    let told = |ours: &[Outcome]| problems(&case(&theirs), ours).len();
-    assert_eq!(told(&[failed(), gone(json!({"target group t": null}))]), 0);
-    assert_eq!(told(&[failed(), gone(json!({}))]), 0, "v1.37.0 leaves it too");
+    let reported = |ours: &[Outcome]| problems(&case(&theirs), ours).len();
+    assert_eq!(reported(&[failed(), gone(json!({"target group t": null}))]), 0);
+    assert_eq!(reported(&[failed(), gone(json!({}))]), 0, "v1.37.0 leaves it too");
     let other = json!({"target group t": null, "target group u": {"port": "2"}});
-    assert_eq!(told(&[failed(), gone(other)]), 2);
+    assert_eq!(reported(&[failed(), gone(other)]), 2);
     let stays = step("2 delete", FAILED, &[], json!({"target group t": null}));
-    assert_eq!(told(&[failed(), stays]), 2, "only ours fails, and the Service is there");
+    assert_eq!(
+        reported(&[failed(), stays]),
+        2,
+        "only ours fails, and the Service is there"
+    );
 }
 
-/// A Service of this manifest, its Nodes, and what both made of its creation.
 fn of_case(text: &str, theirs: Outcome, ours: Outcome) -> Vec<String> {
     let mut case: Case = serde_saphyr::from_str(&format!("about: a\n{text}")).expect("a case");
     case.recorded = Some(vec![theirs]);
@@ -109,35 +109,41 @@ fn registering(instances: &[&str]) -> Outcome {
 }
 
 #[test]
-fn targets_are_as_under_v1_37_0_or_as_the_case_asks_for() {
+fn targets_are_as_under_v1_37_0_or_as_the_case_requires() {
     let unready = "nodes: {patch: {node-2: {status: {conditions: [{type: Ready, status: Unknown}]}}}, remove: [node-3, node-4, node-5, node-6]}";
     let text = format!("{unready}\nservice: {{}}\nsteps: [{{do: create}}]\n");
     let both = ["<node-1>", "<node-2>"];
-    let told = |ours: &[&str]| of_case(&text, registering(&both), registering(ours));
-    assert_eq!(told(&both[..1]), Vec::<String>::new(), "it is not Ready");
-    assert_eq!(told(&both), Vec::<String>::new(), "as v1.37.0");
-    assert_eq!(told(&both[1..]), ["1 create aws/lb/instances"]);
-    assert_eq!(told(&["<node-1>", "<node-7>"]), ["1 create aws/lb/instances"]);
+    let reported = |ours: &[&str]| of_case(&text, registering(&both), registering(ours));
+    assert_eq!(reported(&both[..1]), Vec::<String>::new(), "it is not Ready");
+    assert_eq!(reported(&both), Vec::<String>::new(), "as v1.37.0");
+    assert_eq!(reported(&both[1..]), ["1 create aws/lb/instances"]);
+    assert_eq!(reported(&["<node-1>", "<node-7>"]), ["1 create aws/lb/instances"]);
     let labels = "service: {metadata: {annotations: {service.beta.kubernetes.io/aws-load-balancer-target-node-labels: 'role=edge, tier='}}}";
     let labelled = "nodes: {patch: {node-2: {metadata: {labels: {role: edge, tier: x}}}, node-1: {metadata: {labels: {role: edge}}}}}";
     let text = format!("{labels}\n{labelled}\nsteps: [{{do: create}}]\n");
-    let told = |ours: &[&str]| of_case(&text, registering(&[]), registering(ours));
-    assert_eq!(told(&["<node-2>"]), Vec::<String>::new());
-    assert_eq!(told(&both), ["1 create aws/lb/instances"]);
+    let reported = |ours: &[&str]| of_case(&text, registering(&[]), registering(ours));
+    assert_eq!(reported(&["<node-2>"]), Vec::<String>::new());
+    assert_eq!(reported(&both), ["1 create aws/lb/instances"]);
 }
 
 #[test]
-fn where_both_fail_ours_says_so_and_makes_nothing_of_its_own() {
+fn a_failure_of_both_is_reported_and_ours_creates_no_other_resources() {
     let failed = |words: &str, aws: Value| both(step("2 update", &format!("{FAILED}{words}"), &["A x"], aws));
     let theirs = || failed("", json!({"lb": {"scheme": "y"}}));
-    let told = |ours: Vec<Outcome>| found(theirs(), &ours);
-    assert_eq!(told(failed("", json!({}))), Vec::<String>::new(), "as it was");
-    assert_eq!(told(failed("", json!({"lb": {"scheme": "y"}}))), Vec::<String>::new());
+    let reported = |ours: Vec<Outcome>| found(theirs(), &ours);
+    assert_eq!(reported(failed("", json!({}))), Vec::<String>::new(), "unchanged");
     assert_eq!(
-        told(failed("", json!({"lb": {"scheme": "z"}}))),
+        reported(failed("", json!({"lb": {"scheme": "y"}}))),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        reported(failed("", json!({"lb": {"scheme": "z"}}))),
         ["2 update aws/lb/scheme"]
     );
-    assert_eq!(told(failed("", json!({"other": {"a": "b"}}))), ["2 update aws/other/a"]);
+    assert_eq!(
+        reported(failed("", json!({"other": {"a": "b"}}))),
+        ["2 update aws/other/a"]
+    );
     let opened = |rule: &str| {
         failed(
             "",
@@ -145,10 +151,10 @@ fn where_both_fail_ours_says_so_and_makes_nothing_of_its_own() {
         )
     };
     let ours = "tcp 30080 from 0.0.0.0/0 (kubernetes.io/rule/nlb/client=<lb>)";
-    assert_eq!(told(opened(ours)), Vec::<String>::new(), "opened first");
+    assert_eq!(reported(opened(ours)), Vec::<String>::new(), "rules are added first");
     let others = "tcp 30080 from 0.0.0.0/0 (kubernetes.io/rule/nlb/client=other)";
     assert_eq!(
-        told(opened(others)),
+        reported(opened(others)),
         ["2 update aws/security group parity-nodes/ingress"]
     );
     let other = both(step(
@@ -157,32 +163,32 @@ fn where_both_fail_ours_says_so_and_makes_nothing_of_its_own() {
         &["A x"],
         json!({}),
     ));
-    assert_eq!(told(other), ["2 update events"]);
+    assert_eq!(reported(other), ["2 update events"]);
     let mut silent = failed("", json!({}));
     silent[1].events.clear();
-    assert_eq!(told(silent), ["2 update events"], "v1.37.0 fails alone");
+    assert_eq!(reported(silent), ["2 update events"], "v1.37.0 fails alone");
 }
 
 #[test]
-fn targets_that_come_and_go_within_a_step_are_no_difference() {
+fn targets_that_are_registered_and_deregistered_in_a_step_are_no_difference() {
     let line = |action: &str| format!("{action} TargetGroupArn=g Targets=[{{Id=<node-1> Port=1}}]");
-    let (comes, goes) = (line("RegisterTargets"), line("DeregisterTargets"));
+    let (registers, deregisters) = (line("RegisterTargets"), line("DeregisterTargets"));
     let made = |writes: &[&str]| step("1 create", ENSURED, writes, json!({}));
-    let told = |ours: &[&str]| of_case("service: {}\nsteps: [{do: create}]\n", made(&["A x"]), made(ours));
-    assert_eq!(told(&["A x", &comes, &goes]), Vec::<String>::new());
-    assert_eq!(told(&["A x", &comes]), ["1 create writes"]);
-    assert_eq!(told(&["A x", &goes]), ["1 create writes"]);
+    let reported = |ours: &[&str]| of_case("service: {}\nsteps: [{do: create}]\n", made(&["A x"]), made(ours));
+    assert_eq!(reported(&["A x", &registers, &deregisters]), Vec::<String>::new());
+    assert_eq!(reported(&["A x", &registers]), ["1 create writes"]);
+    assert_eq!(reported(&["A x", &deregisters]), ["1 create writes"]);
 }
 
 #[test]
-fn an_own_group_that_others_replace_may_stay_while_hands_are_off_and_not_longer() {
+fn a_replaced_own_group_may_stay_until_its_service_is_deleted() {
     let text = |config: &str| {
         format!(
             "config: {{{config}}}\nservice: {{spec: {{groups: <sg:shared>}}}}\nsteps: [{{do: create}}, {{do: delete}}]\n"
         )
     };
     let group = json!({"security group k8s-elb-<lb>": {"description": "d"}});
-    let told = |config: &str, aws: Value| {
+    let reported = |config: &str, aws: Value| {
         let mut case: Case = serde_saphyr::from_str(&format!("about: a\n{}", text(config))).expect("a case");
         let gone = || step("2 delete", "Normal DeletedLoadBalancer of c: m", &[], json!({}));
         case.recorded = Some(vec![step("1 create", ENSURED, &["A x"], json!({})), gone()]);
@@ -190,10 +196,10 @@ fn an_own_group_that_others_replace_may_stay_while_hands_are_off_and_not_longer(
         ours.aws = serde_json::from_value(aws).expect("a change");
         problems(&case, &[step("1 create", ENSURED, &["A x"], group.clone()), ours]).len()
     };
-    let goes = || json!({"security group k8s-elb-<lb>": null});
-    assert_eq!(told("DisableSecurityGroupIngress: 'true'", goes()), 0);
-    assert_eq!(told("DisableSecurityGroupIngress: 'true'", json!({})), 1);
-    assert_ne!(told("", goes()), 0);
+    let deleted = || json!({"security group k8s-elb-<lb>": null});
+    assert_eq!(reported("DisableSecurityGroupIngress: 'true'", deleted()), 0);
+    assert_eq!(reported("DisableSecurityGroupIngress: 'true'", json!({})), 1);
+    assert_ne!(reported("", deleted()), 0);
 }
 
 #[test]
@@ -207,17 +213,17 @@ fn rules_are_of_a_protocol_that_ec2_has() {
             json!({"security group g": {"ingress": [rule]}}),
         )
     };
-    let told = |theirs: &str, ours: &str| of_case("service: {}\nsteps: [{do: create}]\n", made(theirs), made(ours));
+    let reported = |theirs: &str, ours: &str| of_case("service: {}\nsteps: [{do: create}]\n", made(theirs), made(ours));
     assert_eq!(
-        told("tls 80 from 10.0.0.0/8", "tcp 80 from 10.0.0.0/8"),
+        reported("tls 80 from 10.0.0.0/8", "tcp 80 from 10.0.0.0/8"),
         Vec::<String>::new()
     );
-    let wrong = told("tls 80 from 10.0.0.0/8", "tls 80 from 10.0.0.0/8");
+    let wrong = reported("tls 80 from 10.0.0.0/8", "tls 80 from 10.0.0.0/8");
     assert_eq!(wrong, ["1 create aws/security group g/ingress", "1 create writes"]);
 }
 
 #[test]
-fn what_only_ours_refuses_is_a_row_of_the_page() {
+fn only_refusals_with_a_row_of_the_page_are_allowed() {
     let refused = || step("1 create", FAILED, &[], json!({}));
     let made = || step("1 create", ENSURED, &["A x"], json!({}));
     let number = |number: &str| {

@@ -12,8 +12,8 @@ use outrigger_shared::tags;
 use super::super::super::settings::Settings;
 use super::super::super::spec::annotations::Annotations;
 use super::super::super::spec::names;
+use super::super::super::spec::names::other_uid;
 use super::super::super::spec::network::names::{self as network_names, Owner};
-use super::super::super::spec::owner::other_uid;
 use super::guards::{Finding, Kept};
 
 /// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.
@@ -53,13 +53,10 @@ impl ExistingServices {
     pub fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut existing = Self::default();
         for service in services {
-            let (namespace, name) = names::namespaced(service);
-            let uid = service.metadata.uid.as_deref().unwrap_or_default();
-            existing.services.insert(format!("{namespace}/{name}"));
-            existing.load_balancers.insert(names::load_balancer(uid));
-            existing
-                .prefixes
-                .insert(network_names::prefix(Owner { namespace, name, uid }));
+            let owner = Owner::of(service);
+            existing.services.insert(names::namespaced_name(service));
+            existing.load_balancers.insert(names::load_balancer(owner.uid));
+            existing.prefixes.insert(network_names::prefix(owner));
 
             for list in ["security-groups", "extra-security-groups"] {
                 let listed = Annotations::of(service).list(list);
@@ -71,13 +68,11 @@ impl ExistingServices {
     }
 
     /// Whether an existing Service may own a load balancer of this name.
-    #[must_use]
     pub fn has_load_balancer(&self, name: &str) -> bool {
         self.load_balancers.contains(name)
     }
 
     /// Whether the list of Services is complete: every cluster has this Service.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.services.contains("default/kubernetes")
     }
@@ -116,7 +111,6 @@ impl Resource {
         "security-group",
     ];
 
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         let [classic, network, target_group, rule, group] = Self::KINDS;
         match self {
@@ -129,7 +123,6 @@ impl Resource {
     }
 
     /// Its ID for logs.
-    #[must_use]
     pub fn id(&self) -> String {
         match self {
             Self::Classic(id) | Self::Network(id) | Self::TargetGroup(id) | Self::Group(id) => id.clone(),
@@ -140,7 +133,6 @@ impl Resource {
 
 /// The prefix of a name such as `k8s-NAMESPACE-NAME-HASH`, as target groups and security groups of network load
 /// balancers have; `None` for any other name.
-#[must_use]
 pub fn prefix(name: &str) -> Option<&str> {
     let (start, hash) = name.rsplit_once('-')?;
     let digits = hash.len() == 10 && hash.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
@@ -149,7 +141,6 @@ pub fn prefix(name: &str) -> Option<&str> {
 }
 
 /// All orphaned resources, in the order of deletion.
-#[must_use]
 pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &Settings) -> Vec<Finding> {
     let judge = Classifier {
         inventory,

@@ -11,17 +11,16 @@ use super::super::super::context::Context;
 use super::super::super::error::Error;
 use super::super::super::execute::{Executor, apply};
 use super::super::super::inventory::Reader;
-use super::super::super::inventory::shared_health_rules::other_users;
-use super::super::super::inventory::target_group_list::Search;
-use super::super::super::plan::health_rules::{Check, check, checks_of, shares};
-use super::super::super::plan::network::as_permissions;
+use super::super::super::inventory::account::Search;
+use super::super::super::inventory::target_groups::other_users;
+use super::super::super::plan::network::hand_over;
+use super::super::super::plan::security_groups::{Check, check, checks_of, without_sources};
 use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
 use super::super::super::spec::network::names::HEALTH_RULE;
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
-/// # Errors
-/// When leadership has ended.
+/// Fails when leadership has ended.
 pub(super) async fn delete_resources(
     context: &Context,
     inventory: &Inventory,
@@ -85,16 +84,7 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
 
     let (reader, settings) = (Reader::fresh(&context.aws), &context.settings);
     let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
-    let mut steps = Vec::new();
-
-    for (other_user, checks) in shares(&other_users, checks.into_iter()) {
-        let step = GroupStep::HandOver {
-            group: group.id.clone(),
-            rules: as_permissions(&checks, load_balancer),
-            to: as_permissions(&checks, other_user),
-        };
-        steps.push(Planned::new(step, format!("{other_user} needs the rule")));
-    }
+    let mut steps = hand_over(&group.id, load_balancer, checks, &other_users);
 
     let rest = described(group, description, |check| !other_users.contains_key(check));
     if !rest.is_empty() {
@@ -180,11 +170,8 @@ fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -
             .collect();
 
         (!ranges.is_empty()).then(|| IpPermission {
-            protocol: rule.protocol.clone(),
-            from_port: rule.from_port,
-            to_port: rule.to_port,
             ranges,
-            ..IpPermission::default()
+            ..without_sources(rule)
         })
     };
     group.ingress.iter().filter_map(with).collect()

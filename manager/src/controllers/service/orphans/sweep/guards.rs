@@ -9,7 +9,7 @@ use outrigger_aws::InstanceId;
 
 use super::super::super::settings::Settings;
 use super::super::super::spec::names;
-use super::super::super::spec::owner::other_uid;
+use super::super::super::spec::names::other_uid;
 use super::decide::{ExistingServices, Inventory, OrphanedResource, Resource};
 
 /// An orphaned resource, and the reason to keep it.
@@ -88,7 +88,6 @@ fn some_of<T: fmt::Display>(all: &BTreeSet<T>) -> String {
 }
 
 /// The reason to delete nothing, if there is one.
-#[must_use]
 pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingServices) -> Option<Hold> {
     if !inventory.foreign_instances.is_empty() {
         return Some(Hold::ForeignInstances(inventory.foreign_instances.clone()));
@@ -112,7 +111,6 @@ const JOINS_WITHIN: i64 = 600;
 
 /// Running instances that are not Nodes although they had time to join, with their last start in seconds since 1970. An
 /// instance without a start time counts.
-#[must_use]
 pub fn foreign_instances(
     running: &[(InstanceId, Option<i64>)],
     nodes: &BTreeSet<InstanceId>,
@@ -126,7 +124,6 @@ pub fn foreign_instances(
 }
 
 /// How many resources have the tag of this cluster's ID, and the UID of each other cluster.
-#[must_use]
 pub fn other_uids(inventory: &Inventory, settings: &Settings) -> BTreeMap<String, usize> {
     let classic = inventory.classic.iter().map(|(_, tags)| tags);
     let network = inventory.network.iter().map(|(_, tags)| tags);

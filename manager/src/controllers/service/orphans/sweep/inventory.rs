@@ -15,49 +15,27 @@ use super::super::super::spec::names::is_load_balancer;
 use super::decide::{Inventory, Resource, prefix};
 use super::guards::{Finding, foreign_instances};
 
-/// # Errors
-/// The first call that failed: an incomplete list proves nothing.
+/// Fails with the first call that fails: an incomplete list proves nothing.
 pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Error> {
     let mut inventory = Inventory::default();
     let all = aws.elb.all().await?;
-    let names: Vec<String> = all
-        .iter()
-        .filter(|lb| is_load_balancer(&lb.name))
-        .map(|lb| lb.name.clone())
-        .collect();
+    let named = all.iter().filter(|lb| is_load_balancer(&lb.name));
+    let names: Vec<String> = named.map(|lb| lb.name.clone()).collect();
     let mut tags = unless_denied(aws, aws.elb.tags_of_many(&names).await)?;
 
-    inventory.classic = all
-        .into_iter()
-        .map(|lb| {
-            let of_it = tags.remove(&lb.name).unwrap_or_default();
-            (lb, of_it)
-        })
-        .collect();
+    inventory.classic = each_with(all, |lb| tags.remove(&lb.name).unwrap_or_default());
 
     let all = aws.elbv2.all_load_balancers().await?;
     let named = all.iter().filter(|lb| is_load_balancer(&lb.name));
     let tags = tags_of(aws, named.map(|lb| lb.arn.clone()).collect()).await?;
 
-    inventory.network = all
-        .into_iter()
-        .map(|lb| {
-            let of_it = tags(&lb.arn);
-            (lb, of_it)
-        })
-        .collect();
+    inventory.network = each_with(all, |lb| tags(&lb.arn));
 
     let all = aws.elbv2.all_target_groups().await?;
     let named: Vec<_> = all.into_iter().filter(|group| prefix(&group.name).is_some()).collect();
     let tags = tags_of(aws, named.iter().map(|group| group.arn.clone()).collect()).await?;
 
-    inventory.target_groups = named
-        .into_iter()
-        .map(|group| {
-            let of_it = tags(&group.arn);
-            (group, of_it)
-        })
-        .collect();
+    inventory.target_groups = each_with(named, |group| tags(&group.arn));
 
     inventory.groups = aws
         .ec2
@@ -67,11 +45,16 @@ pub(super) async fn take(aws: &Aws, settings: &Settings) -> Result<Inventory, Er
     Ok(inventory)
 }
 
+fn each_with<T>(all: Vec<T>, mut tags: impl FnMut(&T) -> Tags) -> Vec<(T, Tags)> {
+    let pair = |one: T| {
+        let of_it = tags(&one);
+        (one, of_it)
+    };
+    all.into_iter().map(pair).collect()
+}
+
 /// Reads possible other users: registered targets, and instances of the cluster. Both are compared with the Nodes read
 /// afterwards, since instances join all the time.
-///
-/// # Errors
-/// The first call that failed.
 pub(super) async fn add_foreign(
     inventory: &mut Inventory,
     found: &[Finding],

@@ -7,12 +7,11 @@ use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elb::{Listener, NewPolicy};
 
 use super::super::super::error::Environment;
-use super::super::super::model::classic::{Existing, Observed};
-use super::super::super::model::known_tags::KnownTags;
+use super::super::super::model::classic::{Existing, KnownTags, Observed};
 use super::super::super::spec::classic::desired::Desired;
 use super::super::super::spec::classic::{attributes, health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
-use super::super::subnet_changes::{self, SubnetChange};
+use super::super::subnets::{SubnetChange, subnet_changes};
 use super::super::{GroupRef, Planned};
 use super::Step;
 
@@ -23,7 +22,7 @@ pub(super) fn placement(
     wanted: &[Subnet],
     groups: Option<&[GroupRef]>,
 ) -> Result<Vec<Planned>, Environment> {
-    let moves = subnet_changes::subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
+    let moves = subnet_changes(&existing.described.subnets, wanted, &observed.vpc.subnets)?;
     let of_subnets = moves.into_iter().map(|one| match one {
         SubnetChange::Attach(ids) => Planned::new(Step::AttachSubnets(ids), "the load balancer lacks these subnets"),
         SubnetChange::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
@@ -66,8 +65,8 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
         .collect()
 }
 
-/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: what AWS refuses for
-/// another reason than a missing permission keeps only that from being done which comes after it there too.
+/// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: a refusal for another
+/// reason than a missing permission stops only the steps that follow there too.
 pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let (mut steps, renewed) = listeners(desired, existing);
     steps.extend(proxy_protocol(desired, existing, &renewed));
@@ -103,8 +102,8 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     steps
 }
 
-/// Listeners, and the ports of those that are made anew and so have no policies. AWS cannot change a listener: the
-/// old one goes before the new one comes.
+/// Listeners, and the ports of those that are created again and so have no policies. AWS cannot change a listener: the
+/// old one is deleted before the new one is created.
 fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<i32>) {
     let now = &existing.described.listeners;
     let same = |a: &Listener, b: &Listener| {
@@ -159,7 +158,7 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
     for listener in &desired.listeners {
         let policies = lb.backend_policies.get(&listener.instance_port);
         let now = policies.cloned().unwrap_or_default();
-        // Whether a backend's policies outlive its listener is for AWS to know: both are provided for.
+        // AWS does not document whether a backend's policies outlive its listener: both cases are handled.
         let lost = desired.proxy_protocol && renewed.contains(&listener.port);
         if now.contains(PROXY_POLICY) == desired.proxy_protocol && !lost {
             continue;

@@ -1,34 +1,31 @@
 //! Plans a classic load balancer. No IO, no clock.
 
 mod balancer;
-mod deletion;
-mod groups;
-mod input;
 mod step;
-mod targets;
 
 use std::collections::BTreeSet;
 
-use outrigger_aws::ec2::Subnet;
+use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 
 use super::super::error::Environment;
-use super::super::model::classic::Existing;
-use super::super::model::known_tags::KnownTags;
-use super::super::spec::classic::desired::Desired;
+use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources};
+use super::super::settings::Settings;
+use super::super::spec::classic::desired::{Desired, Groups};
 use super::super::spec::names;
+use super::super::spec::names::other_owner;
 use super::super::spec::request::Subnets;
-use super::subnets;
 use super::subnets::Confirmed;
-use super::{GroupRef, Plan, Planned, or_refused};
+use super::{
+    ClassicInput, GroupRef, GroupStep, OwnGroup, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
+    security_groups, subnets, targets, unused_group_deletion,
+};
 
-pub use deletion::{is_ours, plan_deletion};
-pub use input::{PlanInput, TargetsInput};
 pub use step::Step;
 
 /// A plan that only updates targets, for a Service whose spec is refused.
-#[must_use]
-pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
+pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let Some(existing) = &input.observed.load_balancer else {
         return Plan::default();
     };
@@ -37,10 +34,10 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     let first = existing.described.security_groups.first();
     let own = input.observed.own_group.as_ref().map(|group| &group.id);
     let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
-    let targets = targets::change(input, existing);
+    let targets = target_change(input, existing);
     // If one Node cannot get a rule, the others become targets all the same. Rules are revoked when the spec is valid
     // again.
-    let rules = groups::of_nodes(input, source.as_ref(), &targets.after).unwrap_or_default();
+    let rules = node_rules(input, source.as_ref(), &targets.after).unwrap_or_default();
 
     Plan {
         steps: [rules.add, targets.steps].concat(),
@@ -52,18 +49,16 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
 
 /// The plan for a Service. If one Node cannot get a rule, all steps before the Nodes' rules are done, in the order of
 /// the in-tree provider: targets come after.
-///
-/// # Errors
-/// When AWS does not allow the spec; then there are no steps at all.
-pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
-    let PlanInput { desired, observed, .. } = input;
-    let groups = groups::wanted(desired, observed.own_group.as_ref());
+/// Fails when AWS does not allow the spec; then there are no steps at all.
+pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
+    let ClassicInput { desired, observed, .. } = input;
+    let groups = wanted_groups(desired, observed.own_group.as_ref());
     let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
-    let targets = targets::change(input.targets_input(), &existing);
-    let rules = groups::of_nodes(input.targets_input(), groups.first(), &targets.after);
+    let targets = target_change(input, &existing);
+    let rules = node_rules(input, groups.first(), &targets.after);
     let (rules, refused) = or_refused(rules);
-    let mut steps = groups::own(desired, observed)?;
+    let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
         // Other groups would interrupt the traffic that the Nodes allow.
@@ -76,7 +71,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
     steps.extend(balancer::settings(desired, &existing));
     if refused.is_none() {
         steps.extend([rules.add, targets.steps, rules.remove].concat());
-        steps.extend(groups::leftover(input));
+        steps.extend(leftover_group(input));
     }
 
     Ok(Plan {
@@ -90,8 +85,8 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
 }
 
 /// The subnets for now.
-fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
-    let PlanInput {
+fn placement(input: ClassicInput<'_>) -> Result<Confirmed, Environment> {
+    let ClassicInput {
         desired,
         settings,
         observed,
@@ -113,7 +108,7 @@ fn placement(input: PlanInput<'_>) -> Result<Confirmed, Environment> {
     }
 }
 
-fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
+fn creation(input: ClassicInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) -> Planned {
     let (desired, uid) = (input.desired, input.settings.cluster_uid.as_deref());
     let new = NewLoadBalancer {
         name: desired.name.clone(),
@@ -149,5 +144,323 @@ fn fresh(desired: &Desired) -> Existing {
             idle_timeout: Some(60),
         }),
         tags: KnownTags::Read(desired.tags.clone()),
+    }
+}
+
+/// Changes of targets: first added, then removed ones.
+#[derive(Debug, Default)]
+pub(super) struct TargetChange {
+    pub steps: Vec<Planned>,
+    pub unconfirmed: BTreeSet<InstanceId>,
+    pub after: BTreeSet<InstanceId>,
+}
+
+pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) -> TargetChange {
+    let registered = &existing.described.instances;
+    let wanted = targets::wanted(input.candidates, registered, &input.observed.instances);
+    let change = targets::change(&wanted, registered, input.seen_gone);
+    let after: BTreeSet<InstanceId> = wanted.union(&change.unconfirmed).cloned().collect();
+    let mut steps = Vec::new();
+
+    if !change.add.is_empty() {
+        let reason = "these nodes are Ready and no targets";
+        let step = Step::Register {
+            instances: change.add.into_iter().collect(),
+            needed: registered.is_disjoint(&after),
+        };
+        steps.push(Planned::new(step, reason));
+    }
+
+    if !change.remove.is_empty() {
+        let reason = "these targets belong to no node that may be one";
+        steps.push(Planned::new(
+            Step::Deregister(change.remove.into_iter().collect()),
+            reason,
+        ));
+    }
+
+    TargetChange {
+        steps,
+        unconfirmed: change.unconfirmed,
+        after,
+    }
+}
+
+/// The load balancer's groups in order. Nodes allow traffic from the first.
+pub(super) fn wanted_groups(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
+    let listed = |ids: &[String]| ids.iter().cloned().map(GroupRef::Id).collect::<Vec<_>>();
+    let mut groups = match &desired.groups {
+        Groups::Given(given) => listed(given),
+        Groups::Own { extra } => {
+            let first = own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()));
+            [vec![first], listed(extra)].concat()
+        }
+    };
+    let mut seen = BTreeSet::new();
+    groups.retain(|group| seen.insert(group.clone()));
+
+    groups
+}
+
+/// The load balancer's own group, with tags and exactly the wanted ingress; missing rules are added first.
+pub(super) fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Environment> {
+    if matches!(desired.groups, Groups::Given(_)) {
+        return Ok(Vec::new());
+    }
+
+    let wanted = OwnGroup {
+        new: &desired.own_group,
+        cluster_tags: &desired.cluster_tags,
+        ingress: &desired.ingress,
+    };
+    let steps = own_group_steps(wanted, observed.own_group.as_ref())?;
+    Ok([steps.made, steps.opened, steps.closed].concat())
+}
+
+/// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
+#[derive(Debug, Default)]
+pub(super) struct NodeRules {
+    pub add: Vec<Planned>,
+    pub remove: Vec<Planned>,
+}
+
+/// Rules of the targets' groups that allow traffic from the load balancer.
+///
+/// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
+/// are known.
+pub(super) fn node_rules<D>(
+    input: ClassicInput<'_, D>,
+    source: Option<&GroupRef>,
+    targets: &BTreeSet<InstanceId>,
+) -> Result<NodeRules, Environment> {
+    let ClassicInput { settings, observed, .. } = input;
+    let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
+        return Ok(NodeRules::default());
+    };
+
+    let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
+    let known = match source {
+        GroupRef::Id(id) => Some(id.as_str()),
+        GroupRef::Created => None,
+    };
+    let open = |id: &String| {
+        let group = observed.groups.get(id);
+        group
+            .zip(known)
+            .is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
+    };
+    let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
+    let add = missing.map(|id| {
+        let step = GroupStep::LetIn {
+            node_group: id.clone(),
+            from: source.clone(),
+        };
+        Planned::new(step, "targets of this group cannot be reached from the load balancer")
+    });
+    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    // Others may depend on rules that name a shared group.
+    let is_own = observed
+        .own_group
+        .as_ref()
+        .is_some_and(|own| known == Some(own.id.as_str()));
+    let removable = |group: &&SecurityGroup| {
+        all_described
+            && is_own
+            && known != Some(group.id.as_str())
+            && !settings.is_frozen(&group.id)
+            && !wanted.contains(&group.id)
+            && names::in_cluster(&group.tags, &settings.cluster_id)
+    };
+
+    let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
+        let mut rules = security_groups::rules_from(group, known?);
+        rules.retain(|rule| rule.protocol == "-1");
+        let step = GroupStep::Revoke(group.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
+    });
+
+    Ok(NodeRules {
+        add: add.collect(),
+        remove: remove.collect(),
+    })
+}
+
+/// The own group of a load balancer that uses given groups now.
+pub(super) fn leftover_group(input: ClassicInput<'_>) -> Vec<Planned> {
+    let ClassicInput {
+        desired,
+        settings,
+        observed,
+        ..
+    } = input;
+    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
+        return Vec::new();
+    };
+
+    // If the Nodes' groups are not managed, a rule there may name the group, and EC2 would refuse each deletion.
+    if settings.disable_security_group_ingress {
+        return Vec::new();
+    }
+
+    let of_cluster = &desired.cluster_tags;
+    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
+}
+
+/// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
+    let mut steps = Vec::new();
+    if owned_resources.load_balancer && other_owner(owned_resources.tags.as_ref(), settings).is_none() {
+        steps.push(Planned::new(
+            Step::DeleteLoadBalancer,
+            "the Service does not want a load balancer any more",
+        ));
+    }
+
+    if let Some(group) = &owned_resources.own_group {
+        let OwnedResources {
+            listed, referencing, ..
+        } = owned_resources;
+        steps.extend(own_group_deletion(group, listed, referencing, settings));
+    }
+
+    Plan {
+        steps,
+        ..Plan::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::spec::names;
+    use super::super::security_groups::all_from;
+    use super::*;
+    use outrigger_aws::Tags;
+
+    fn group(id: &str, pairs: &[(&str, &str)]) -> SecurityGroup {
+        let tags = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        SecurityGroup {
+            id: id.into(),
+            name: None,
+            description: None,
+            vpc_id: None,
+            ingress: vec![],
+            tags,
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            cluster_id: "prod".into(),
+            ..Settings::default()
+        }
+    }
+
+    fn actions(owned_resources: &OwnedResources, settings: &Settings) -> Vec<&'static str> {
+        plan_deletion(owned_resources, settings)
+            .steps
+            .iter()
+            .map(|planned| planned.step.action())
+            .collect()
+    }
+
+    #[test]
+    fn the_load_balancer_is_deleted_first_and_its_group_last() {
+        let mut node = group("sg-node", &[]);
+        node.ingress = vec![all_from("sg-own")];
+        let own = Some(SecurityGroup {
+            tags: names::cluster_tags("prod", false),
+            ..group("sg-own", &[])
+        });
+        let owned_resources = OwnedResources {
+            load_balancer: true,
+            tags: Some(names::cluster_tags("prod", false)),
+            own_group: own,
+            referencing: vec![node],
+            listed: vec![],
+        };
+        assert_eq!(
+            actions(&owned_resources, &settings()),
+            [
+                "DeleteLoadBalancer",
+                "RevokeSecurityGroupIngress",
+                "DeleteSecurityGroup"
+            ]
+        );
+        let is_unmanaged = Settings {
+            disable_security_group_ingress: true,
+            ..settings()
+        };
+        assert_eq!(
+            actions(&owned_resources, &is_unmanaged),
+            ["DeleteLoadBalancer"],
+            "a rule that is not ours to touch names the group"
+        );
+        let unnamed = OwnedResources {
+            referencing: vec![],
+            ..owned_resources
+        };
+        assert_eq!(
+            actions(&unnamed, &is_unmanaged),
+            ["DeleteLoadBalancer", "DeleteSecurityGroup"]
+        );
+        assert_eq!(actions(&OwnedResources::default(), &settings()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_load_balancer_of_another_cluster_stays() {
+        let of = |tags: Option<Tags>| {
+            let owned_resources = OwnedResources {
+                load_balancer: true,
+                tags,
+                ..OwnedResources::default()
+            };
+            actions(&owned_resources, &settings())
+        };
+        let (own, other) = (names::cluster_tags("prod", false), names::cluster_tags("other", true));
+        let both = own.clone().into_iter().chain(other.clone()).collect();
+        let deleted = ["DeleteLoadBalancer"];
+        assert_eq!(of(Some(own)), deleted);
+        assert_eq!(of(Some(other)), [""; 0]);
+        assert_eq!(of(Some(both)), deleted, "a user's tag names the other one");
+        assert_eq!(of(Some(Tags::new())), deleted, "somebody took the tags off");
+        assert_eq!(of(None), deleted, "as v1.37.0");
+    }
+
+    #[test]
+    fn groups_that_are_shared_listed_configured_or_of_another_cluster_stay() {
+        let key = "kubernetes.io/cluster/prod";
+        let of = |own: SecurityGroup, listed: &[&str], settings: &Settings| {
+            let listed = listed.iter().map(|id| (*id).to_owned()).collect();
+            actions(
+                &OwnedResources {
+                    own_group: Some(own),
+                    listed,
+                    ..OwnedResources::default()
+                },
+                settings,
+            )
+            .len()
+        };
+        assert_eq!(of(group("sg", &[(key, "owned")]), &[], &settings()), 1);
+        assert_eq!(
+            of(group("sg", &[("team", "a")]), &[], &settings()),
+            1,
+            "cut off before it was tagged"
+        );
+        assert_eq!(of(group("sg", &[(key, "shared")]), &[], &settings()), 0);
+        assert_eq!(
+            of(
+                group("sg", &[("kubernetes.io/cluster/other", "owned")]),
+                &[],
+                &settings()
+            ),
+            0
+        );
+        assert_eq!(of(group("sg", &[(key, "owned")]), &["sg"], &settings()), 0);
+        let configured = Settings {
+            elb_security_group: Some("sg".into()),
+            ..settings()
+        };
+        assert_eq!(of(group("sg", &[(key, "owned")]), &[], &configured), 0);
     }
 }

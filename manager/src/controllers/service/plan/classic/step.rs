@@ -37,12 +37,10 @@ pub enum Step {
 
 impl Step {
     /// Whether it adds or removes targets.
-    #[must_use]
     pub fn is_of_targets(&self) -> bool {
         matches!(self, Self::Register { .. } | Self::Deregister(_))
     }
 
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::CreateLoadBalancer { .. } => "CreateLoadBalancer",

@@ -12,18 +12,16 @@
 use std::collections::BTreeSet;
 
 use outrigger_aws::InstanceId;
+use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
-use super::super::super::spec::network::ports::{Port, TCP, TLS};
-use super::super::Planned;
-use super::first_listeners::listener_creation;
-use super::input::PlanInput;
-use super::target_groups;
-use super::target_groups::{deletion, in_the_way_of_new, is_free, spare};
-use super::targets::Goal;
-use super::{BalancerRef, Step, TargetGroupRef};
+use super::super::super::spec::network::desired::Port;
+use super::super::super::spec::network::names::{TCP, TLS};
+use super::super::{NetworkInput, Planned};
+use super::target_groups::{Goal, deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
+use super::{BalancerRef, Step, TargetGroupRef, target_groups};
 
 /// Listeners that a load balancer may have, by AWS's default quota.
 const MOST_LISTENERS: usize = 50;
@@ -39,7 +37,7 @@ enum PortChange<'a> {
 
 /// All listeners of an existing load balancer: the steps, and the ARNs that it does not have any more after them.
 pub(super) fn sync(
-    input: PlanInput<'_>,
+    input: NetworkInput<'_>,
     existing: &Existing,
     goal: &Goal,
 ) -> Result<(Vec<Planned>, BTreeSet<String>), Environment> {
@@ -87,7 +85,7 @@ pub(super) fn sync(
 }
 
 struct Sync<'a> {
-    input: PlanInput<'a>,
+    input: NetworkInput<'a>,
     existing: &'a Existing,
     goal: &'a Goal,
     /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.
@@ -316,4 +314,68 @@ fn differs(now: &ListenerSettings, wanted: &ListenerSettings) -> bool {
     now.protocol != wanted.protocol
         || (encrypted && now.certificate != wanted.certificate)
         || (encrypted && policy.is_some_and(|policy| now.ssl_policy.as_ref() != Some(policy)))
+}
+
+/// The listeners of a new load balancer, in the order of the in-tree provider.
+pub(super) fn of_new(input: NetworkInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
+    let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
+    let vpc = vpc.unwrap_or(&input.settings.vpc_id);
+    let mut steps = Vec::new();
+
+    for port in &input.desired.ports {
+        let group = match spare(input, port) {
+            Some(group) => {
+                steps.extend(target_groups::upkeep(input, port, group, goal));
+                TargetGroupRef::Arn(group.described.arn.clone())
+            }
+            None => {
+                steps.extend(in_the_way_of_new(input, port)?.map(deletion));
+                steps.extend(target_groups::creation(port, vpc, goal, "the load balancer is new"));
+                TargetGroupRef::Created(port.target_group.name.clone())
+            }
+        };
+        steps.push(listener_creation(
+            input,
+            BalancerRef::Created,
+            port,
+            group,
+            "the load balancer is new",
+        ));
+    }
+
+    let used: BTreeSet<&str> = input
+        .desired
+        .ports
+        .iter()
+        .filter_map(|port| Some(spare(input, port)?.described.arn.as_str()))
+        .collect();
+    let unused = input
+        .observed
+        .spare
+        .iter()
+        .filter(|group| !used.contains(group.described.arn.as_str()));
+
+    steps.extend(
+        unused
+            .filter(|group| is_free(group) && !is_wanted_name(input, group))
+            .map(deletion),
+    );
+
+    Ok(steps)
+}
+
+pub(super) fn listener_creation(
+    input: NetworkInput<'_>,
+    balancer: BalancerRef,
+    port: &Port,
+    group: TargetGroupRef,
+    reason: &str,
+) -> Planned {
+    let step = Step::CreateListener {
+        balancer,
+        listener: port.listener.clone(),
+        group,
+        tags: input.desired.tags.clone(),
+    };
+    Planned::new(step, reason)
 }

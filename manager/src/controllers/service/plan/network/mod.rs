@@ -1,44 +1,44 @@
 //! Plans a network load balancer. No IO, no clock.
 
-mod deletion;
-mod first_listeners;
-mod groups;
-mod input;
 mod listeners;
 mod node_rules;
 mod step;
 mod target_groups;
-mod targets;
 
 use std::collections::BTreeSet;
 
-use outrigger_aws::ec2::Subnet;
+use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
 use super::super::error::Environment;
-use super::super::model::network::Existing;
+use super::super::model::network::{Existing, OwnedResources};
+use super::super::settings::Settings;
 use super::super::spec::names;
+use super::super::spec::names::other_owner;
 use super::super::spec::network::attributes;
+use super::super::spec::network::desired::Groups;
 use super::super::spec::request::Subnets;
-use super::subnets;
-use super::{GroupRef, Plan, Planned, or_refused};
+use super::{
+    GroupRef, NetworkInput, OwnGroup, OwnGroupSteps, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
+    subnets, unused_group_deletion,
+};
 
-pub use deletion::plan_deletion;
-pub use input::{PlanInput, TargetsInput};
-pub use node_rules::{as_permissions, unneeded_checks};
-pub use step::{BalancerRef, Step, TargetGroupRef};
+pub use node_rules::hand_over;
+pub use node_rules::unneeded_checks;
+pub use step::BalancerRef;
+pub use step::Step;
+pub use step::TargetGroupRef;
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
-#[must_use]
-pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
-    let goal = targets::goal(input);
+pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
+    let goal = target_groups::goal(input);
     let groups = input
         .observed
         .load_balancer
         .iter()
         .flat_map(|existing| &existing.groups);
-    let steps = groups.filter_map(|group| targets::of_kept(&goal, group, group.described.port));
+    let steps = groups.filter_map(|group| target_groups::targets_of_kept(&goal, group, group.described.port));
 
     Plan {
         steps: steps.collect(),
@@ -48,21 +48,19 @@ pub fn plan_targets(input: TargetsInput<'_>) -> Plan {
     }
 }
 
-/// A new load balancer is created in the order of the in-tree provider. On an existing one, rules are added before, and
-/// revoked after, all other steps, so that traffic is never interrupted. If one Node cannot get a rule, all steps but
-/// the Nodes' rules are done.
-///
-/// # Errors
-/// When AWS does not allow the spec; then there are no steps at all.
-pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
-    let PlanInput { observed, .. } = input;
+/// A new load balancer is created in the order of the in-tree provider, with the rules for its Nodes last: it gets no
+/// traffic before the status of the Service names it. An existing one has traffic. There rules are added before, and
+/// revoked after, all other steps, so that the traffic is never interrupted. If one Node cannot get a rule, all steps
+/// but the Nodes' rules are done. Fails when AWS does not allow the spec; then there are no steps at all.
+pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
+    let NetworkInput { observed, .. } = input;
     let subnets = placement(input)?;
-    let targets = targets::goal(input.targets_input());
-    let own = groups::own(input)?;
-    let groups = groups::wanted(input);
+    let targets = target_groups::goal(input);
+    let own = own_group(input)?;
+    let groups = wanted_groups(input);
     let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
         None => {
-            let listeners = first_listeners::of_new(input, &subnets, &targets)?;
+            let listeners = listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
             let (rules, refused) = or_refused(node_rules::of_nodes(input, &subnets, &targets.after));
             let mut steps = own.made;
@@ -71,7 +69,7 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
             steps.extend(balancer_attributes(input, BalancerRef::Created));
             steps.extend(target_groups::attributes_of_new(input));
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
-            steps.extend(groups::leftover(input));
+            steps.extend(leftover_group(input));
 
             (steps, targets, rules.uses_shared_rules, refused)
         }
@@ -81,13 +79,13 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
             let stands_in = observed.stands_in();
             let (rules, refused) = or_refused(node_rules::of_nodes(input, &stands_in, &targets.after));
             let mut steps = [own.made, own.opened].concat();
-            steps.extend(groups::attachment(existing, groups));
+            steps.extend(attachment(existing, groups));
             steps.extend(rules.add);
             steps.extend(listeners);
 
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(input, arn));
-            steps.extend([own.closed, rules.remove, groups::leftover(input)].concat());
+            steps.extend([own.closed, rules.remove, leftover_group(input)].concat());
 
             (steps, targets, rules.uses_shared_rules, refused)
         }
@@ -105,8 +103,8 @@ pub fn plan(input: PlanInput<'_>) -> Result<Plan, Environment> {
 
 /// The subnets for a new load balancer. Those of an existing one cannot be changed, but a missing listed subnet is
 /// still reported, as in v1.37.0.
-fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
-    let PlanInput {
+fn placement(input: NetworkInput<'_>) -> Result<Vec<Subnet>, Environment> {
+    let NetworkInput {
         desired,
         settings,
         observed,
@@ -131,7 +129,7 @@ fn placement(input: PlanInput<'_>) -> Result<Vec<Subnet>, Environment> {
     Ok(wanted)
 }
 
-fn creation(input: PlanInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, Environment> {
+fn creation(input: NetworkInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) -> Result<Planned, Environment> {
     let desired = input.desired;
     let elastic = addresses("eip-allocations", desired.elastic_addresses.as_ref(), subnets)?;
     let private = addresses("private-ipv4-addresses", desired.private_addresses.as_ref(), subnets)?;
@@ -169,7 +167,7 @@ fn addresses(
     }
 }
 
-fn balancer_attributes(input: PlanInput<'_>, of: BalancerRef) -> Option<Planned> {
+fn balancer_attributes(input: NetworkInput<'_>, of: BalancerRef) -> Option<Planned> {
     let fresh = attributes::of_new_balancer();
     let existing: Option<&Existing> = input.observed.load_balancer.as_ref();
     let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;
@@ -177,4 +175,110 @@ fn balancer_attributes(input: PlanInput<'_>, of: BalancerRef) -> Option<Planned>
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))
+}
+
+/// AWS allows no groups on a load balancer that was created without any.
+fn takes_groups(input: NetworkInput<'_>) -> bool {
+    let existing = input.observed.load_balancer.as_ref();
+    existing.is_none_or(|existing| !existing.described.security_groups.is_empty())
+}
+
+/// The load balancer's groups in order; empty: it keeps its groups.
+pub(super) fn wanted_groups(input: NetworkInput<'_>) -> Vec<GroupRef> {
+    if !takes_groups(input) {
+        return Vec::new();
+    }
+    match &input.desired.groups {
+        Groups::Kept => Vec::new(),
+        Groups::Given(ids) => ids.iter().cloned().map(GroupRef::Id).collect(),
+        Groups::Managed => vec![reference(input.observed.own_group.as_ref())],
+    }
+}
+
+fn reference(own: Option<&SecurityGroup>) -> GroupRef {
+    own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()))
+}
+
+/// The load balancer's own group, with tags and exactly the wanted ingress.
+pub(super) fn own_group(input: NetworkInput<'_>) -> Result<OwnGroupSteps, Environment> {
+    let desired = input.desired;
+    if desired.groups != Groups::Managed || !takes_groups(input) {
+        return Ok(OwnGroupSteps::default());
+    }
+
+    let wanted = OwnGroup {
+        new: &desired.own_group,
+        cluster_tags: &desired.cluster_tags,
+        ingress: &desired.ingress,
+    };
+
+    own_group_steps(wanted, input.observed.own_group.as_ref())
+}
+
+/// Sets the wanted groups, if there are any and the load balancer has others.
+pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<Planned> {
+    let described = &existing.described;
+    let now: BTreeSet<GroupRef> = described.security_groups.iter().cloned().map(GroupRef::Id).collect();
+    if wanted.is_empty() || now == wanted.iter().cloned().collect() {
+        return None;
+    }
+
+    let reason = format!("the load balancer has {} other security groups", now.len());
+    Some(Planned::new(
+        Step::SetSecurityGroups(described.arn.clone(), wanted),
+        reason,
+    ))
+}
+
+/// The own group of a load balancer that uses given groups now.
+pub(super) fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
+    let NetworkInput {
+        desired,
+        settings,
+        observed,
+        ..
+    } = input;
+    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
+        return Vec::new();
+    };
+
+    if !takes_groups(input) {
+        return Vec::new();
+    }
+
+    let of_cluster = &desired.cluster_tags;
+    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
+}
+
+/// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
+    let mut steps = Vec::new();
+    // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have
+    // too.
+    let is_ours_to_delete = other_owner(owned_resources.tags.as_ref(), settings).is_none();
+    if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
+        let step = Step::DeleteLoadBalancer(arn.clone());
+        steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
+    }
+
+    for group in &owned_resources.target_groups {
+        let step = Step::DeleteTargetGroup(group.arn.clone());
+        steps.push(Planned::new(step, "it was made for the load balancer"));
+    }
+
+    if is_ours_to_delete && !settings.disable_security_group_ingress {
+        steps.extend(node_rules::removal(owned_resources, settings));
+    }
+
+    if let Some(group) = &owned_resources.own_group {
+        let OwnedResources {
+            listed, referencing, ..
+        } = owned_resources;
+        steps.extend(own_group_deletion(group, listed, referencing, settings));
+    }
+
+    Plan {
+        steps,
+        ..Plan::default()
+    }
 }

@@ -6,18 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::InstanceId;
-use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup, Subnet};
+use outrigger_aws::ec2::{IpPermission, SecurityGroup, Subnet};
 
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::network::desired::Desired;
-use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
-use super::super::super::spec::network::ports::UDP;
-use super::super::health_rules::{Check, OtherUsers, PROTOCOL, checks_of, shares};
-use super::super::security_groups;
-use super::super::{GroupRef, GroupStep, Planned};
-use super::input::PlanInput;
+use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
+use super::super::security_groups::{Check, OtherUsers, PROTOCOL, checks_of, shares};
+use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 
 const EVERYONE: &str = "0.0.0.0/0";
 
@@ -45,11 +42,11 @@ struct Wanted {
 ///
 /// Rules of groups without targets are revoked only if every target's groups are known.
 pub(super) fn of_nodes(
-    input: PlanInput<'_>,
+    input: NetworkInput<'_>,
     subnets: &[Subnet],
     targets: &BTreeSet<InstanceId>,
 ) -> Result<NodeRules, Environment> {
-    let PlanInput {
+    let NetworkInput {
         desired,
         settings,
         observed,
@@ -77,33 +74,35 @@ pub(super) fn of_nodes(
 
 /// Revokes all rules of a load balancer. A rule that another one needs gets its description.
 pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> Vec<Planned> {
+    let OwnedResources { name, other_users, .. } = owned_resources;
     let mut rules = NodeRules::default();
-    for group in owned_resources
-        .groups
-        .values()
-        .filter(|group| !settings.is_frozen(&group.id))
-    {
-        rules.change(&owned_resources.name, group, &none(), &owned_resources.other_users);
-
-        let checks = checks_of([group].into_iter(), &owned_resources.name);
-        for (other_user, checks) in shares(&owned_resources.other_users, checks.into_iter()) {
-            let step = GroupStep::HandOver {
-                group: group.id.clone(),
-                rules: as_permissions(&checks, &owned_resources.name),
-                to: as_permissions(&checks, other_user),
-            };
-            rules
-                .remove
-                .push(Planned::new(step, format!("{other_user} needs the rule")));
-        }
+    let groups = owned_resources.groups.values();
+    for group in groups.filter(|group| !settings.is_frozen(&group.id)) {
+        rules.change(name, group, &none(), other_users);
+        let checks = checks_of([group].into_iter(), name);
+        rules.remove.extend(hand_over(&group.id, name, checks, other_users));
     }
 
     rules.remove
 }
 
+/// Hands rules for these checks over to the other load balancers that need them.
+pub fn hand_over(group: &str, name: &str, checks: BTreeSet<Check>, other_users: &OtherUsers) -> Vec<Planned> {
+    let shares = shares(other_users, checks.into_iter()).into_iter();
+    let step = |(other_user, checks): (&String, BTreeSet<Check>)| {
+        let step = GroupStep::HandOver {
+            group: group.to_owned(),
+            rules: as_permissions(&checks, name),
+            to: as_permissions(&checks, other_user),
+        };
+        Planned::new(step, format!("{other_user} needs the rule"))
+    };
+
+    shares.map(step).collect()
+}
+
 /// Health checks that rules allow for this load balancer, with `subnets`, and that it does not have any more: at all,
 /// or in a group without candidates.
-#[must_use]
 pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observed) -> BTreeSet<Check> {
     let health = wanted(desired, subnets).health;
     let instances = observed.instances.values();
@@ -118,8 +117,7 @@ pub fn unneeded_checks(desired: &Desired, subnets: &[Subnet], observed: &Observe
 }
 
 /// The rules that allow these checks for a load balancer.
-#[must_use]
-pub fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
+fn as_permissions(checks: &BTreeSet<Check>, load_balancer: &str) -> Vec<IpPermission> {
     let keys = checks.iter().map(key_of).collect();
     permissions(&keys, &rule(HEALTH_RULE, load_balancer))
 }
@@ -245,22 +243,7 @@ fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
 }
 
 fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
-    let mut joined: BTreeMap<(String, i32, i32), Vec<IpRange>> = BTreeMap::new();
-    for (protocol, from, to, cidr) in keys {
-        let ranges = joined.entry((protocol.clone(), *from, *to)).or_default();
-        ranges.push(IpRange {
-            cidr: cidr.clone(),
-            description: Some(description.to_owned()),
-        });
-    }
-
-    let permission = |((protocol, from, to), ranges)| IpPermission {
-        protocol,
-        from_port: Some(from),
-        to_port: Some(to),
-        ranges,
-        ..IpPermission::default()
-    };
-
-    joined.into_iter().map(permission).collect()
+    let rules = keys.iter().cloned();
+    let rules = rules.map(|(protocol, from, to, cidr)| (protocol, Some(from), Some(to), cidr));
+    security_groups::join(rules, Some(description))
 }

@@ -70,7 +70,6 @@ pub enum Step {
 }
 
 impl Step {
-    #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
             Self::CreateLoadBalancer { .. } => "CreateLoadBalancer",
@@ -90,7 +89,6 @@ impl Step {
     }
 
     /// Whether it adds or removes targets.
-    #[must_use]
     pub fn is_of_targets(&self) -> bool {
         matches!(self, Self::ChangeTargets { .. })
     }

@@ -1,14 +1,15 @@
 //! Steps that create and update target groups.
 
-use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, TargetHealthCheck};
+use std::collections::BTreeSet;
+
+use outrigger_aws::InstanceId;
+use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, Target, TargetHealthCheck};
 
 use super::super::super::error::Environment;
-use super::super::super::model::network::Group;
+use super::super::super::model::network::{Group, Observed};
 use super::super::super::spec::network::attributes;
-use super::super::super::spec::network::ports::Port;
-use super::super::Planned;
-use super::input::PlanInput;
-use super::targets::{self, Goal};
+use super::super::super::spec::network::desired::Port;
+use super::super::{NetworkInput, Planned, Step as PlanStep, targets};
 use super::{Step, TargetGroupRef};
 
 /// A group is created with all its targets before a listener forwards to it.
@@ -19,27 +20,27 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
     };
     let created = TargetGroupRef::Created(new.name.clone());
     let mut steps = vec![Planned::new(Step::CreateTargetGroup(new), reason)];
-    steps.extend(targets::of_new(goal, created, port.target_group.port));
+    steps.extend(targets_of_new(goal, created, port.target_group.port));
 
     steps
 }
 
 /// The attributes of all groups of a new load balancer.
-pub(super) fn attributes_of_new(input: PlanInput<'_>) -> Vec<Planned> {
+pub(super) fn attributes_of_new(input: NetworkInput<'_>) -> Vec<Planned> {
     let made = input.desired.ports.iter().filter(|port| spare(input, port).is_none());
     made.filter_map(|port| attributes_of_created(input, port)).collect()
 }
 
 /// The attributes of a new group.
-pub(super) fn attributes_of_created(input: PlanInput<'_>, port: &Port) -> Option<Planned> {
+pub(super) fn attributes_of_created(input: NetworkInput<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
     changed_attributes(input, created, Some(&attributes::of_new_target_group()))
 }
 
 /// Updates of a kept group: targets, health check, attributes.
-pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
+pub(super) fn upkeep(input: NetworkInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
     let arn = &group.described.arn;
-    let mut steps: Vec<Planned> = targets::of_kept(goal, group, port.target_group.port)
+    let mut steps: Vec<Planned> = targets_of_kept(goal, group, port.target_group.port)
         .into_iter()
         .collect();
     if let Some(change) = health_check_change(&port.target_group.health_check, &group.described.health_check) {
@@ -55,7 +56,7 @@ pub(super) fn upkeep(input: PlanInput<'_>, port: &Port, group: &Group, goal: &Go
     steps
 }
 
-fn changed_attributes(input: PlanInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
+fn changed_attributes(input: NetworkInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
     let wanted = input.desired.target_group_attributes.as_ref()?;
     let differences = attributes::target_group_differences(wanted, actual?);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
@@ -81,7 +82,7 @@ fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -
 }
 
 /// An unused target group that can serve a port.
-pub(super) fn spare<'a>(input: PlanInput<'a>, port: &Port) -> Option<&'a Group> {
+pub(super) fn spare<'a>(input: NetworkInput<'a>, port: &Port) -> Option<&'a Group> {
     let usable =
         |group: &&Group| group.described.name == port.target_group.name && is_free(group) && group.serves(port);
     input.observed.spare.iter().find(usable)
@@ -93,32 +94,125 @@ pub(super) fn is_free(group: &Group) -> bool {
 }
 
 /// Whether a target group has the name of one that the plan creates, so that it is deleted before.
-pub(super) fn is_wanted_name(input: PlanInput<'_>, group: &Group) -> bool {
+pub(super) fn is_wanted_name(input: NetworkInput<'_>, group: &Group) -> bool {
     let named = |port: &Port| port.target_group.name == group.described.name;
     input.desired.ports.iter().any(named)
 }
 
 /// An unused target group with the name of a new one, which cannot serve its port.
-pub(super) fn in_the_way_of_new<'a>(input: PlanInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
+pub(super) fn in_the_way_of_new<'a>(input: NetworkInput<'a>, port: &Port) -> Result<Option<&'a Group>, Environment> {
     let named = |group: &&Group| group.described.name == port.target_group.name;
-    match input.observed.spare.iter().find(named) {
-        Some(group) if !is_free(group) => Err(Environment::TargetGroupTaken {
-            name: group.described.name.clone(),
-            load_balancer: group
-                .described
-                .load_balancers
-                .iter()
-                .next()
-                .cloned()
-                .unwrap_or_default(),
+    let found = input.observed.spare.iter().find(named);
+    match found.and_then(|group| group.described.load_balancers.first()) {
+        Some(load_balancer) => Err(Environment::TargetGroupTaken {
+            name: port.target_group.name.clone(),
+            load_balancer: load_balancer.clone(),
         }),
-        found => Ok(found),
+        None => Ok(found),
     }
 }
 
 pub(super) fn deletion(group: &Group) -> Planned {
     let step = Step::DeleteTargetGroup(group.described.arn.clone());
     Planned::new(step, "no listener uses this target group any more")
+}
+
+/// The wanted targets. All target groups of a load balancer have the same instances.
+#[derive(Debug, Default)]
+pub(super) struct Goal {
+    /// Targets of every group.
+    pub wanted: BTreeSet<InstanceId>,
+    /// Lost targets that are too many to be removed after one observation; they stay.
+    pub unconfirmed: BTreeSet<InstanceId>,
+    pub after: BTreeSet<InstanceId>,
+    /// Terminating instances: existing registrations stay until the Node is deleted, and there are no new ones.
+    pub dead: BTreeSet<InstanceId>,
+}
+
+impl Goal {
+    /// Removes terminating instances that lose their last group by these steps. `gone`: ARNs that the load balancer
+    /// does not have any more.
+    pub(super) fn without_lost(mut self, steps: &[Planned], gone: &BTreeSet<String>, observed: &Observed) -> Self {
+        let goes = |group: &&Group| {
+            let deletion = Step::DeleteTargetGroup(group.described.arn.clone()).into();
+            gone.contains(&group.described.arn) || steps.iter().any(|planned| planned.step == deletion)
+        };
+        let groups = observed.target_groups().filter(|group| !goes(group));
+        let targets = groups.flat_map(|group| group.targets.iter().map(move |target| (group, target)));
+        let left = targets.filter(|(group, target)| !steps.iter().any(|planned| leaves(planned, group, target)));
+        let left: BTreeSet<&InstanceId> = left.map(|(_, target)| &target.id).collect();
+        self.after.retain(|id| !self.dead.contains(id) || left.contains(id));
+
+        self
+    }
+
+    /// Targets to register with a group that does not have them yet, at this port.
+    fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
+        at(self.wanted.difference(&self.dead), port)
+    }
+}
+
+/// Whether a step removes this target from this group: a user may have registered it with another port.
+fn leaves(planned: &Planned, group: &Group, target: &Target) -> bool {
+    match &planned.step {
+        PlanStep::Network(Step::ChangeTargets { group: of, remove, .. }) => {
+            *of == TargetGroupRef::Arn(group.described.arn.clone()) && remove.contains(target)
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn goal<D>(input: NetworkInput<'_, D>) -> Goal {
+    let registered = input.observed.registered();
+    let wanted = targets::wanted(input.candidates, &registered, &input.observed.instances);
+    let change = targets::change(&wanted, &registered, input.seen_gone);
+    let dead = input.observed.instances.iter().filter(|(_, instance)| !instance.living);
+
+    Goal {
+        dead: dead.map(|(id, _)| id.clone()).collect(),
+        after: wanted.union(&change.unconfirmed).cloned().collect(),
+        unconfirmed: change.unconfirmed,
+        wanted,
+    }
+}
+
+/// All targets of a new group.
+pub(super) fn targets_of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
+    let add: Vec<Target> = goal.joining(port).collect();
+    let step = Step::ChangeTargets {
+        group,
+        add: add.clone(),
+        remove: Vec::new(),
+        needed: true,
+    };
+
+    (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
+}
+
+/// The changes of a kept group.
+pub(super) fn targets_of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
+    let missing = goal.joining(port).filter(|target| !group.targets.contains(target));
+    let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);
+    let leaving = group.targets.iter().filter(|target| !stays(target));
+    let (add, remove): (Vec<Target>, Vec<Target>) = (missing.collect(), leaving.cloned().collect());
+    let reason = match (add.is_empty(), remove.is_empty()) {
+        (true, true) => return None,
+        (false, true) => "nodes are Ready and no targets",
+        (true, false) => "targets belong to no node that may be one",
+        (false, false) => "nodes are Ready and no targets, and targets belong to no node that may be one",
+    };
+    let step = Step::ChangeTargets {
+        group: TargetGroupRef::Arn(group.described.arn.clone()),
+        add,
+        remove,
+        needed: !group.targets.iter().any(stays),
+    };
+
+    Some(Planned::new(step, reason))
+}
+
+fn at<'a>(instances: impl Iterator<Item = &'a InstanceId>, port: i32) -> impl Iterator<Item = Target> {
+    instances.map(move |id| Target { id: id.clone(), port })
 }
 
 #[cfg(test)]

@@ -7,19 +7,16 @@ use super::super::annotations::Annotations;
 
 /// Seconds after which AWS, and both providers, close an idle connection by default.
 const IDLE_TIMEOUT: i32 = 60;
-/// Seconds for which connections drain, and minutes between two access logs, where AWS is not told otherwise. The
-/// in-tree provider leaves them out of what it sets at every sync, so that they come back when an annotation is taken
-/// off.
+/// Seconds for which connections drain, and minutes between two access logs, by default at AWS. The in-tree provider
+/// does not send them at a sync, so that they return when an annotation is removed.
 const DRAINING_TIMEOUT: i32 = 300;
 const EMIT_INTERVAL: i32 = 60;
 
-/// What the annotations ask for. What AWS gives a new load balancer is the same without any annotation.
-///
-/// # Errors
-/// When an annotation is no boolean or no number.
+/// The requested attributes. Without any annotation they are those of a new load balancer. Fails when an annotation is
+/// no boolean or no number.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let text = |suffix| annotations.filled(suffix).map(str::to_owned);
-    // In the in-tree provider's order, which decides which of several wrong values is told.
+    // In the in-tree provider's order, which decides which of several wrong values is reported.
     let emit_interval = annotations.integer("access-log-emit-interval")?;
     let logs = annotations.flag("access-log-enabled")?;
     let draining = annotations.flag("connection-draining-enabled")?;
@@ -41,62 +38,38 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     })
 }
 
-/// The names of the wanted attributes that AWS does not have so. Fields that nobody asked for do not count: AWS
-/// answers with more than was ever set, and a comparison of the whole would find a difference for ever. The
-/// details of logs and of draining count only while these are on.
-#[must_use]
+/// The names of the wanted attributes that differ at AWS. Fields that are not requested do not count: AWS returns more
+/// than was ever set, and a comparison of the whole would always find a difference. The details of logs and of draining
+/// count only while these are on.
 pub fn differences(wanted: &Attributes, actual: &Attributes) -> Vec<&'static str> {
-    let mut differ = Vec::new();
-    let mut compare = |name, same: bool| {
-        if !same {
-            differ.push(name);
-        }
-    };
-
-    compare(
-        "cross-zone",
-        met(wanted.cross_zone.as_ref(), actual.cross_zone.as_ref()),
-    );
-    compare(
-        "idle time-out",
-        met(wanted.idle_timeout.as_ref(), actual.idle_timeout.as_ref()),
-    );
-    compare(
-        "connection draining",
-        met(wanted.connection_draining.as_ref(), actual.connection_draining.as_ref()),
-    );
-
     let draining = wanted.connection_draining == Some(true);
-    let timeouts = (
-        wanted.connection_draining_timeout.as_ref(),
-        actual.connection_draining_timeout.as_ref(),
-    );
-    compare("connection draining time-out", !draining || met(timeouts.0, timeouts.1));
-
-    let default = AccessLog::default();
-    let (log, now) = (
-        wanted.access_log.as_ref().unwrap_or(&default),
-        actual.access_log.as_ref().unwrap_or(&default),
-    );
-    compare("access log", log.enabled == now.enabled);
-
-    let place = |log: &AccessLog| {
-        (
-            log.bucket.clone().unwrap_or_default(),
-            log.prefix.clone().unwrap_or_default(),
-        )
+    let (log, now) = (wanted.access_log.clone(), actual.access_log.clone());
+    let (log, now) = (log.unwrap_or_default(), now.unwrap_or_default());
+    let details = |log: &AccessLog| {
+        let (bucket, prefix) = (log.bucket.clone(), log.prefix.clone());
+        let interval = log.emit_interval.unwrap_or(EMIT_INTERVAL);
+        (bucket.unwrap_or_default(), prefix.unwrap_or_default(), interval)
     };
-    let interval = |log: &AccessLog| log.emit_interval.unwrap_or(EMIT_INTERVAL);
-    compare(
-        "access log details",
-        !log.enabled || (place(log) == place(now) && interval(log) == interval(now)),
-    );
 
-    differ
+    let timeout = met(wanted.connection_draining_timeout, actual.connection_draining_timeout);
+    let compared = [
+        ("cross-zone", met(wanted.cross_zone, actual.cross_zone)),
+        ("idle time-out", met(wanted.idle_timeout, actual.idle_timeout)),
+        (
+            "connection draining",
+            met(wanted.connection_draining, actual.connection_draining),
+        ),
+        ("connection draining time-out", !draining || timeout),
+        ("access log", log.enabled == now.enabled),
+        ("access log details", !log.enabled || details(&log) == details(&now)),
+    ];
+
+    let differ = compared.into_iter().filter(|(_, same)| !same);
+    differ.map(|(name, _)| name).collect()
 }
 
-/// Whether a wish is met; no wish is always met.
-fn met<T: PartialEq>(wanted: Option<&T>, actual: Option<&T>) -> bool {
+/// Whether AWS has the wanted value, or none is wanted.
+fn met<T: PartialEq>(wanted: Option<T>, actual: Option<T>) -> bool {
     wanted.is_none() || wanted == actual
 }
 

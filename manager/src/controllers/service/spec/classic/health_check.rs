@@ -6,42 +6,10 @@ use outrigger_aws::elb::{HealthCheck, Listener};
 use super::super::super::error::Invalid;
 use super::super::super::settings::HealthProbe;
 use super::super::annotations::Annotations;
-
-/// Numbers of the check and their smallest values, from the API documentation of classic load balancers.
-struct Number {
-    annotation: &'static str,
-    default: i32,
-    smallest: i32,
-}
-
-const HEALTHY: Number = Number {
-    annotation: "healthcheck-healthy-threshold",
-    default: 2,
-    smallest: 2,
-};
-const UNHEALTHY: Number = Number {
-    annotation: "healthcheck-unhealthy-threshold",
-    default: 6,
-    smallest: 2,
-};
-const TIMEOUT: Number = Number {
-    annotation: "healthcheck-timeout",
-    default: 5,
-    smallest: 2,
-};
-const INTERVAL: Number = Number {
-    annotation: "healthcheck-interval",
-    default: 10,
-    smallest: 5,
-};
-
-/// The value of `healthcheck-port` that means the first node port.
-const TRAFFIC_PORT: &str = "traffic-port";
+use super::super::request::{TRAFFIC_PORT, is_local};
 
 /// The health check of a Service whose first listener is `first`.
-///
-/// # Errors
-/// When an annotation is no number, or too small a one.
+/// Fails when an annotation is no number, or too small a one.
 pub fn wanted(
     service: &Service,
     annotations: Annotations<'_>,
@@ -69,16 +37,15 @@ pub fn wanted(
 
     Ok(HealthCheck {
         target: format!("{protocol}:{port}{path}"),
-        interval: number(annotations, &INTERVAL)?,
-        timeout: number(annotations, &TIMEOUT)?,
-        unhealthy_threshold: number(annotations, &UNHEALTHY)?,
-        healthy_threshold: number(annotations, &HEALTHY)?,
+        interval: number(annotations, "healthcheck-interval", 10, 5)?,
+        timeout: number(annotations, "healthcheck-timeout", 5, 2)?,
+        unhealthy_threshold: number(annotations, "healthcheck-unhealthy-threshold", 6, 2)?,
+        healthy_threshold: number(annotations, "healthcheck-healthy-threshold", 2, 2)?,
     })
 }
 
-/// Whether two checks are the same. The incumbent sends the protocol as the annotation spells it, and AWS knows it in
-/// any case; a load balancer that it has made is left as it is.
-#[must_use]
+/// Whether two checks are the same. v1.37.0 sends the protocol as the annotation spells it, and AWS accepts any case:
+/// its load balancers stay unchanged.
 pub fn same(a: &HealthCheck, b: &HealthCheck) -> bool {
     let target = |check: &HealthCheck| {
         let (protocol, rest) = check.target.split_once(':').unwrap_or((check.target.as_str(), ""));
@@ -125,18 +92,19 @@ fn base(
     (protocol.into(), first.instance_port, String::new())
 }
 
-/// The port where each node says whether it has endpoints, for `externalTrafficPolicy: Local`.
+/// The port where each Node reports whether it has endpoints, for `externalTrafficPolicy: Local`.
 fn local_port(service: &Service) -> Option<i32> {
-    let spec = service.spec.as_ref()?;
-    let local = spec.external_traffic_policy.as_deref() == Some("Local");
-    spec.health_check_node_port.filter(|port| local && *port != 0)
+    let port = service.spec.as_ref()?.health_check_node_port;
+    port.filter(|port| is_local(service) && *port != 0)
 }
 
-fn number(annotations: Annotations<'_>, number: &Number) -> Result<i32, Invalid> {
-    match annotations.present_integer(number.annotation)? {
-        None => Ok(number.default),
-        Some(value) if value >= number.smallest => Ok(value),
-        Some(_) => Err(annotations.wrong(number.annotation, format!("expected at least {}", number.smallest))),
+/// The number of an annotation, or its default. `smallest`: the least value that AWS accepts:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_HealthCheck.html>.
+fn number(annotations: Annotations<'_>, annotation: &str, default: i32, smallest: i32) -> Result<i32, Invalid> {
+    match annotations.present_integer(annotation)? {
+        None => Ok(default),
+        Some(value) if value >= smallest => Ok(value),
+        Some(_) => Err(annotations.wrong(annotation, format!("expected at least {smallest}"))),
     }
 }
 

@@ -1,8 +1,7 @@
-//! The classic load balancer that a Service asks for.
+//! The classic load balancer that a Service requests.
 
 pub mod attributes;
 pub mod desired;
 pub mod health_check;
-pub mod ports;
 
 pub use desired::Desired;

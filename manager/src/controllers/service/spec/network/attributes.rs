@@ -5,7 +5,7 @@ use outrigger_aws::elbv2::Attributes;
 
 use super::super::super::error::Invalid;
 use super::super::annotations::Annotations;
-use super::ports::UDP;
+use super::names::UDP;
 
 const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";
 const LOGS: &str = "access_logs.s3.enabled";
@@ -17,11 +17,8 @@ const PROXY_PROTOCOL: &str = "proxy_protocol_v2.enabled";
 
 const TARGET_GROUPS: &str = "target-group-attributes";
 
-/// The attributes that the annotations ask for; others are not touched. AWS takes no empty bucket, so bucket and prefix
-/// are asked for only while logs are on.
-///
-/// # Errors
-/// When an annotation is no boolean.
+/// The requested attributes; others stay unchanged. AWS accepts no empty bucket, so bucket and prefix are requested
+/// only while logs are on. Fails when an annotation is no boolean.
 pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     let cross_zone = annotations.flag("cross-zone-load-balancing-enabled")?.unwrap_or(false);
     let logs = annotations.flag("access-log-enabled")?.unwrap_or(false);
@@ -38,8 +35,7 @@ pub fn wanted(annotations: Annotations<'_>) -> Result<Attributes, Invalid> {
     Ok(wanted)
 }
 
-/// What AWS gives a new load balancer.
-#[must_use]
+/// The attributes of a new load balancer at AWS.
 pub fn of_new_balancer() -> Attributes {
     pairs(&[
         (CROSS_ZONE, "false"),
@@ -49,8 +45,7 @@ pub fn of_new_balancer() -> Attributes {
     ])
 }
 
-/// The wanted attributes that AWS does not have so. What AWS does not list counts as empty.
-#[must_use]
+/// The wanted attributes that differ at AWS. An attribute that AWS does not list counts as empty.
 pub fn differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
     let differs = |(key, wanted): &(&String, &String)| {
         let actual = actual.get(*key).map(String::as_str).unwrap_or_default();
@@ -59,11 +54,9 @@ pub fn differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
     clone(wanted.iter().filter(differs))
 }
 
-/// The attributes of target groups that annotation `target-group-attributes` asks for; `None` when it is absent, and
-/// then nothing is touched.
-///
-/// # Errors
-/// When it names another attribute, or a value other than `true` and `false`, or would hide clients from UDP targets.
+/// The attributes of target groups that annotation `target-group-attributes` requests; `None`: it is absent, and they
+/// stay unchanged. Fails when it names another attribute, or a value other than `true` and `false`, or would hide
+/// clients from UDP targets.
 pub fn of_target_groups(service: &Service) -> Result<Option<Attributes>, Invalid> {
     let annotations = Annotations::of(service);
     if annotations.get(TARGET_GROUPS).is_none() {
@@ -97,15 +90,12 @@ fn has_udp(service: &Service) -> bool {
     ports.into_iter().flatten().any(|port| is_udp(port.protocol.as_deref()))
 }
 
-/// What AWS gives a new target group of instances. A wrong guess costs no more than a repair at the next look.
-#[must_use]
+/// The attributes of a new target group of instances at AWS. A wrong guess costs one repair.
 pub fn of_new_target_group() -> Attributes {
     pairs(&[(PRESERVE_CLIENT_IP, "true"), (PROXY_PROTOCOL, "false")])
 }
 
-/// The wanted attributes that a target group does not have so. One that AWS does not list is one that this group
-/// cannot have.
-#[must_use]
+/// The wanted attributes that differ at AWS. An attribute that AWS does not list is not supported by this group.
 pub fn target_group_differences(wanted: &Attributes, actual: &Attributes) -> Attributes {
     let differs = |(key, wanted): &(&String, &String)| actual.get(*key).is_some_and(|actual| actual != *wanted);
     clone(wanted.iter().filter(differs))

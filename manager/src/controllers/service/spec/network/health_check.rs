@@ -6,9 +6,7 @@ use outrigger_aws::elbv2::TargetHealthCheck;
 use super::super::super::error::Invalid;
 use super::super::super::settings::HealthProbe;
 use super::super::annotations::Annotations;
-
-/// The port that means that of the traffic.
-pub const TRAFFIC_PORT: &str = "traffic-port";
+use super::super::request::{TRAFFIC_PORT, is_local};
 
 const TCP: &str = "TCP";
 const HTTP: &str = "HTTP";
@@ -16,11 +14,9 @@ const HTTPS: &str = "HTTPS";
 
 /// The health check of all ports of a Service.
 ///
-/// Where nodes are checked by one shared endpoint, the annotations for protocol, port and path have no effect; those
-/// for numbers have. A Service with `externalTrafficPolicy: Local` has its own endpoint on each node in any case.
-///
-/// # Errors
-/// When an annotation makes no health check, or the Service has no port for its own one.
+/// If Nodes are checked by one shared endpoint, the annotations for protocol, port and path have no effect; those for
+/// numbers have. A Service with `externalTrafficPolicy: Local` has its own endpoint on each Node in any case. Fails
+/// when an annotation makes no health check, or the Service has no port for its own one.
 pub fn wanted(
     service: &Service,
     annotations: Annotations<'_>,
@@ -37,12 +33,11 @@ pub fn wanted(
 
     let number = |suffix, default| Ok(annotations.present_integer(suffix)?.unwrap_or(default));
     check.interval = number("healthcheck-interval", check.interval)?;
-    // Read for its mistakes only: AWS's own time-out stays, as it always did.
+    // Read only to report mistakes: the time-out stays AWS's own, as with the in-tree provider.
     annotations.present_integer("healthcheck-timeout")?;
     check.healthy_threshold = number("healthcheck-healthy-threshold", check.healthy_threshold)?;
     check.unhealthy_threshold = number("healthcheck-unhealthy-threshold", check.unhealthy_threshold)?;
-    // What does not even fit into 32 bits would be a rule of another port, cut to them, beside a check that AWS
-    // refuses.
+    // A number of more than 32 bits would be cut, so that a rule would allow another port while AWS refuses the check.
     if check.port != TRAFFIC_PORT && check.port.parse::<i32>().is_err() {
         return Err(annotations.wrong("healthcheck-port", "expected a port number or traffic-port"));
     }
@@ -57,14 +52,6 @@ pub fn wanted(
     Ok(check)
 }
 
-fn is_local(service: &Service) -> bool {
-    let policy = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.external_traffic_policy.as_deref());
-    policy == Some("Local")
-}
-
 fn default_check() -> TargetHealthCheck {
     TargetHealthCheck {
         protocol: TCP.to_owned(),
@@ -76,7 +63,7 @@ fn default_check() -> TargetHealthCheck {
     }
 }
 
-/// Each node says at its own port whether it has endpoints.
+/// Each Node reports at its own port whether it has endpoints.
 fn local_check(service: &Service) -> TargetHealthCheck {
     let port = service.spec.as_ref().and_then(|spec| spec.health_check_node_port);
     TargetHealthCheck {

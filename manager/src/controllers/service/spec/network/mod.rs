@@ -1,9 +1,8 @@
-//! The network load balancer that a Service asks for.
+//! The network load balancer that a Service requests.
 
 pub mod attributes;
 pub mod desired;
 pub mod health_check;
 pub mod names;
-pub mod ports;
 
 pub use desired::Desired;

@@ -1,40 +1,47 @@
-//! Names of what belongs to a network load balancer. Both in-tree and external provider use the same, so that each
-//! finds what the other has made.
+//! Names of the resources of a network load balancer. The in-tree and the external provider use the same, so that each
+//! finds the other's resources.
 
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use outrigger_aws::elbv2::TargetHealthCheck;
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::elbv2::NewTargetGroup;
 
-/// How many characters of a namespace or name, and of a hash, stand in a name.
+use super::super::names::{namespaced, uid};
+
+/// Protocol of a listener without encryption, and of the targets behind most listeners.
+pub const TCP: &str = "TCP";
+/// Protocol of a listener with a certificate, and of targets that expect TLS.
+pub const TLS: &str = "TLS";
+pub const UDP: &str = "UDP";
+
+/// Numbers of characters of a namespace or name, and of a hash, in a name.
 const PART: usize = 8;
 const HASH: usize = 10;
 const EARLIER_HASH: usize = 13;
 
-/// The kind of targets that all groups made here have.
+/// The type of targets of all groups that are created here.
 pub const TARGET_TYPE: &str = "instance";
 
-/// The description of the security group that is made for a load balancer.
+/// The description of the security group that is created for a load balancer.
 pub const GROUP_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 
-/// Description of the nodes' rules that let clients in; the load balancer's name follows.
+/// Description of the Nodes' rules that allow clients; the load balancer's name follows.
 pub const CLIENT_RULE: &str = "kubernetes.io/rule/nlb/client";
 
-/// Description of the nodes' rules that let health checks in; the load balancer's name follows.
+/// Description of the Nodes' rules that allow health checks; the load balancer's name follows.
 pub const HEALTH_RULE: &str = "kubernetes.io/rule/nlb/health";
 
-/// Description of the nodes' rules for path MTU discovery, which all load balancers share.
+/// Description of the Nodes' rules for path MTU discovery, which all load balancers share.
 pub const MTU_RULE: &str = "kubernetes.io/rule/nlb/mtu";
 
 /// The name in a network load balancer's ARN: `….:loadbalancer/net/NAME/ID`.
-#[must_use]
 pub fn load_balancer_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":loadbalancer/net/")?;
     rest.split('/').next()
 }
 
 /// The name in a target group's ARN: `….:targetgroup/NAME/ID`.
-#[must_use]
 pub fn target_group_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":targetgroup/")?;
     rest.split('/').next()
@@ -43,43 +50,34 @@ pub fn target_group_of(arn: &str) -> Option<&str> {
 /// The Service that a name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
-    /// Its namespace.
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
 }
 
-/// A port as a target group's name tells it apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TargetGroupPort<'a> {
-    /// The Service's port.
-    pub port: i32,
-    /// The node port.
-    pub node_port: i32,
-    /// Protocol towards the targets.
-    pub protocol: &'a str,
-    /// The health check: what cannot be changed later is part of the name.
-    pub health_check: &'a TargetHealthCheck,
+impl<'a> Owner<'a> {
+    pub fn of(service: &'a Service) -> Self {
+        let (namespace, name) = namespaced(service);
+        let uid = uid(service);
+        Self { namespace, name, uid }
+    }
 }
 
-/// What the names of all target groups, and of the security group, of a Service begin with.
-#[must_use]
+/// The prefix of the names of all target groups, and of the security group, of a Service.
 pub fn prefix(owner: Owner<'_>) -> String {
     format!("k8s-{}-{}-", short(owner.namespace), short(owner.name))
 }
 
-/// What the names begin with of the target groups that the providers have made for one Service. A load balancer may use
-/// another one to which somebody has led a listener; that one is theirs.
+/// The prefixes of the names that the providers give to target groups of one Service. A user may attach another target
+/// group to a listener; that one is not managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetGroupNames {
     today: String,
-    /// In-tree, before a name had anything of namespace and name that can be read.
+    /// Of earlier in-tree providers: without a readable namespace and name.
     earlier: String,
 }
 
 impl TargetGroupNames {
-    /// Those of a Service.
-    #[must_use]
     pub fn of(owner: Owner<'_>) -> Self {
         let service = format!("{}/{}", owner.namespace, owner.name);
         Self {
@@ -88,27 +86,25 @@ impl TargetGroupNames {
         }
     }
 
-    /// Whether a target group of this name was made for the Service.
-    #[must_use]
+    /// Whether a target group of this name was created for the Service.
     pub fn has(&self, name: &str) -> bool {
         name.starts_with(&self.today) || name.starts_with(&self.earlier)
     }
 }
 
-/// The name of a target group. It differs for all that cannot be changed on a target group that exists.
-#[must_use]
-pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>) -> String {
+/// The name of a target group. It depends on all properties that AWS never changes on an existing target group.
+pub fn target_group(cluster_id: &str, owner: Owner<'_>, port: i32, group: &NewTargetGroup) -> String {
     let mut hash = Sha1::new();
     for part in [
         cluster_id,
         owner.namespace,
         owner.name,
-        &of.port.to_string(),
-        &of.node_port.to_string(),
-        of.protocol,
+        &port.to_string(),
+        &group.port.to_string(),
+        &group.protocol,
         TARGET_TYPE,
-        &of.health_check.protocol,
-        &of.health_check.interval.to_string(),
+        &group.health_check.protocol,
+        &group.health_check.interval.to_string(),
     ] {
         hash.update(part.as_bytes());
     }
@@ -116,9 +112,8 @@ pub fn target_group(cluster_id: &str, owner: Owner<'_>, of: TargetGroupPort<'_>)
     format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 
-/// The name of the security group that is made for a load balancer. The cluster's name is that of the command line,
-/// not the cluster ID of tags.
-#[must_use]
+/// The name of the security group that is created for a load balancer. `cluster_name` is that of the command line, not
+/// the cluster ID of tags.
 pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [cluster_name, owner.name, owner.namespace, owner.uid] {
@@ -128,7 +123,6 @@ pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
 }
 
 /// The description of a rule of one load balancer.
-#[must_use]
 pub fn rule(kind: &str, load_balancer: &str) -> String {
     format!("{kind}={load_balancer}")
 }
@@ -144,6 +138,8 @@ fn digest(bytes: &[u8], length: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use outrigger_aws::elbv2::TargetHealthCheck;
+
     use super::*;
 
     fn owner<'a>(namespace: &'a str, name: &'a str, uid: &'a str) -> Owner<'a> {
@@ -156,13 +152,13 @@ mod tests {
             interval: check.1,
             ..TargetHealthCheck::default()
         };
-        let of = TargetGroupPort {
-            port: port.0,
-            node_port: port.1,
-            protocol: port.2,
-            health_check: &health_check,
+        let group = NewTargetGroup {
+            port: port.1,
+            protocol: port.2.into(),
+            health_check,
+            ..NewTargetGroup::default()
         };
-        target_group(cluster, owner(namespace, name, "u"), of)
+        target_group(cluster, owner(namespace, name, "u"), port.0, &group)
     }
 
     #[test]

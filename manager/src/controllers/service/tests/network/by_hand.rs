@@ -6,10 +6,10 @@ use super::super::fixture::Fixture;
 use super::deletion::{delete, is_clean};
 use super::*;
 
-/// What earlier in-tree providers called the target group of the Service's first port.
+/// The name of earlier in-tree providers for the target group of the Service's first port.
 const EARLIER: &str = "k8s-tg-5887b1109c74d-80-30080";
 
-/// What happens to the Service, and the names of the target groups that are there after it.
+/// A change of the Service, and the names of the target groups after it.
 type Case = (fn(&Fixture), &'static [&'static str]);
 
 /// The Service's first port gets another node port, which a target group does not change.
@@ -66,7 +66,7 @@ async fn nothing_is_opened_for_an_instance_that_is_no_more_and_stays_a_target_th
     terminate(&fixture, "i-2");
     move_first_port(&fixture);
     fixture.restart();
-    // What is known of instances is not older than this.
+    // Answers about instances are used for no longer than this.
     tokio::time::advance(Duration::from_secs(600)).await;
     fixture.settle().await;
     let opened = |write: &&String| write.starts_with("AuthorizeSecurityGroupIngress sg-other");

@@ -201,7 +201,7 @@ async fn load_balancer_target_groups_and_security_group_get_the_tag_with_the_clu
     assert!(world.network.target_groups.values().all(|group| has(&group.tags)));
     assert!(!listeners(&world).values().any(|listener| has(&listener.tags)));
 
-    // What is there without the tag does not get it.
+    // Existing resources without the tag do not get it.
     fixture.aws.change(|world| {
         for group in world.network.target_groups.values_mut() {
             group.tags.remove("outrigger.dev/cluster-uid");

@@ -136,7 +136,7 @@ async fn target_groups_of_an_earlier_process_are_found_after_a_start() {
     assert_eq!(fixture.aws.world().network.target_groups.len(), 2);
 }
 
-/// AWS tells of a load balancer that is gone as a user of its target groups, and holds them, a while longer.
+/// For a while AWS lists a deleted load balancer as a user of its target groups, and does not delete them.
 #[tokio::test(start_paused = true)]
 async fn target_groups_whose_user_is_gone_are_waited_for() {
     let fixture = settled().await;

@@ -160,7 +160,7 @@ pub fn terminate(fixture: &Fixture, instance: &str) {
     });
 }
 
-/// What the load balancer's writes did, without names: the actions in order.
+/// The actions of the load balancer's writes, in order.
 pub fn actions(fixture: &Fixture) -> Vec<String> {
     let first = |write: &String| write.split(' ').next().unwrap_or_default().to_owned();
     fixture.aws.writes().iter().map(first).collect()

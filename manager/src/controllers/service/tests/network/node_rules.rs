@@ -198,6 +198,7 @@ async fn without_any_port_no_health_check_is_let_in() {
 async fn a_missing_rule_comes_back() {
     let fixture = settled().await;
     let before = nodes(&fixture);
+    assert!(!before.is_empty());
     fixture
         .aws
         .change(|world| world.security_groups.get_mut("sg-node").unwrap().ingress.clear());

@@ -1,5 +1,5 @@
-//! Who counts as a target already. What is none yet has to be Ready to join, so that a target which is not counted
-//! leaves.
+//! Instances that count as registered targets. Another instance joins only when its Node is Ready, so a registered
+//! target that did not count would be removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
         (more.name, more.port, more.node_port) = (Some("more".into()), 8080, Some(30090));
         ports.push(more);
     });
-    // What is known of instances is not older than this.
+    // Answers about instances are used for no longer than this.
     tokio::time::advance(Duration::from_secs(600)).await;
     fixture.settle().await;
     assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30080", "i-2:30080"]);
@@ -229,15 +229,15 @@ async fn what_was_open_for_an_instance_that_is_no_more_is_closed_when_its_last_t
             .iter_mut()
             .for_each(|port| port.node_port = port.node_port.map(|port| port + 1));
     });
-    // What is known of instances is not older than this.
+    // Answers about instances are used for no longer than this.
     tokio::time::advance(Duration::from_secs(600)).await;
     fixture.settle().await;
     assert_eq!(targets(&behind(&fixture.aws.world(), 80)), ["i-1:30081"]);
     assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
 }
 
-/// A target group that an earlier process left tells of more targets than the one in use, and the first look fails, so
-/// that only the targets of that one are looked at then.
+/// A target group of an earlier process has more targets than the one in use, and the first full observation fails, so
+/// that only the targets of the group in use are observed.
 #[tokio::test(start_paused = true)]
 async fn a_loss_of_several_groups_is_confirmed_though_not_all_of_it_is_seen_at_each_look() {
     let fixture = fixture();

@@ -25,7 +25,7 @@ pub struct Past {
     pub wish: Wish,
     pub nodes: Vec<NodeState>,
     pub settings: Settings,
-    /// The Service is no load balancer any more: what it has is taken away.
+    /// The Service requests no load balancer any more: its resources are deleted.
     pub clean_up: bool,
     /// The write that was the last one.
     pub died_at: Option<usize>,

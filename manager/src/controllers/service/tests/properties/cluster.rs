@@ -47,7 +47,7 @@ pub fn nodes() -> impl Strategy<Value = Vec<NodeState>> {
     NODES.map(one).prop_map(|nodes| nodes.into_iter().flatten().collect())
 }
 
-/// What an operator sets for all Services.
+/// Settings of an operator for all Services.
 pub fn settings() -> impl Strategy<Value = Settings> {
     let shared = HealthProbe::Shared {
         port: 10256,
@@ -75,7 +75,7 @@ pub fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// What EC2 says of the cluster beside the ordinary. None of it is the controller's to change.
+/// Unusual states of the cluster at EC2. The controller changes none of them.
 #[derive(Debug, Clone)]
 pub enum Fact {
     Terminated(&'static str),

@@ -13,7 +13,7 @@ use super::edits::own_groups;
 use super::network_edits;
 use super::run::Verdict;
 
-/// What belongs to the Service, as it was found at these moments of a run.
+/// The Service's resources at these moments of a run.
 #[derive(Debug, Default)]
 pub struct Ours {
     /// Groups that its load balancer may speak from: its own, wherever the run makes it, and listed ones.
@@ -25,7 +25,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// What belongs to a Service that wants a load balancer.
+    /// The resources of a Service that requests a load balancer.
     pub fn of(case: &Case, worlds: &[&World]) -> Self {
         let mut ours = Self::owned_resources(worlds);
         // A tag without a value is made good, as if it were not there.
@@ -38,7 +38,7 @@ impl Ours {
         ours
     }
 
-    /// What belongs to a Service that is deleted: a group that is tagged for others stays, whatever its name.
+    /// The resources of a Service that is deleted: a group that is tagged for others stays, whatever its name.
     pub fn owned_resources(worlds: &[&World]) -> Self {
         let mut ours = Self::default();
         for world in worlds.iter().copied() {
@@ -84,7 +84,7 @@ fn is_foreign(group: &SecurityGroup) -> bool {
     !ours && group.tags.keys().any(tagged)
 }
 
-/// What of the account is none of the Service's.
+/// The account without the Service's resources.
 pub fn others(mut world: World, ours: &Ours) -> World {
     world.load_balancers.remove(LB);
     if let Some(arn) = network_edits::balancer(&world) {
@@ -105,7 +105,7 @@ pub fn others(mut world: World, ours: &Ours) -> World {
     world
 }
 
-/// One line for each thing. What only counts is left out, and what is numbered goes by its name.
+/// One line for each resource. Counters are left out, and numbered resources are listed by name.
 fn lines(world: &World) -> BTreeSet<String> {
     let mut lines: BTreeSet<String> = BTreeSet::new();
     let mut rest = world.clone();
@@ -130,7 +130,7 @@ fn lines(world: &World) -> BTreeSet<String> {
     lines.extend(listeners.into_iter().map(|listener| format!("{listener:?}")));
     for mut group in std::mem::take(&mut network.target_groups).into_values() {
         if by_hand(&group.described.arn) {
-            // What is in it depends on how long a listener has led to it.
+            // Its targets depend on how long a listener has forwarded to it.
             lines.insert(group.described.arn);
             continue;
         }

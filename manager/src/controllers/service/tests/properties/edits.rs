@@ -1,4 +1,4 @@
-//! What others do to a Service's things at AWS: by hand, by another program, by an older version of this one.
+//! Changes of a Service's AWS resources by others: by hand, by another program, by an older version of this one.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub enum Rule {
     FromOwn(&'static str),
 }
 
-/// One change. What is not there to be changed makes it nothing.
+/// One change. Without the resource it changes nothing.
 #[derive(Debug, Clone)]
 pub enum Edit {
     Listener(i32, i32, &'static str),

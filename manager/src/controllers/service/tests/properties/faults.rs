@@ -113,8 +113,8 @@ pub struct Fault {
     skip: usize,
 }
 
-/// An answer that says that the work is done already would be a lie at the first of these actions, and one that tells
-/// of another thing's quota at the others.
+/// AWS never gives these answers: that the work is done already at the first of these actions, and another resource's
+/// quota at the others.
 fn lies(fault: &Fault) -> bool {
     let gone = fault.code.contains("NotFound");
     let there = fault.code.contains("Duplicate");
@@ -139,8 +139,8 @@ fn faults(kind: Kind) -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault, 1..=4).prop_filter("AWS does not lie twice", |faults| denied(faults) < 2)
 }
 
-/// How often EC2 says of rules that one of them is not there. Each of them is taken away alone then, and of that answer
-/// to a single rule nobody doubts.
+/// How often EC2 answers that one of several rules does not exist. Then each of them is revoked alone, and the answer
+/// about a single rule counts.
 fn denied(faults: &[Fault]) -> usize {
     let denies = |fault: &&Fault| fault.action == "RevokeSecurityGroupIngress" && fault.code.contains("NotFound");
     faults.iter().filter(denies).count()
@@ -159,7 +159,7 @@ fn inject(fixture: &Fixture, faults: &[Fault]) {
     }
 }
 
-/// What the writes take away: action, what it is taken from, and each single thing.
+/// The removals of the writes: action, resource, and each removed item.
 fn removals(writes: &[String]) -> BTreeSet<(String, String, String)> {
     let mut removals = BTreeSet::new();
     for write in writes {

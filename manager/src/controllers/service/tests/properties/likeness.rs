@@ -1,4 +1,4 @@
-//! What a settled Service has at AWS, in so far as it does not depend on what was there before.
+//! The AWS resources of a settled Service, as far as they do not depend on its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,7 +142,7 @@ fn behind<'w>(world: &'w World, listener: &FakeListener) -> Option<&'w FakeTarge
         .get(listener.settings.target_group_arn.as_ref()?)
 }
 
-/// Who gets the traffic of each port; of a classic load balancer, of port 0.
+/// The targets of each port; for a classic load balancer, of port 0.
 pub fn targets(world: &World) -> BTreeMap<i32, BTreeSet<InstanceId>> {
     let mut targets = BTreeMap::new();
     if let Some(lb) = world.load_balancers.get(LB) {

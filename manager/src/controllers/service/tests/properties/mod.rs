@@ -17,8 +17,8 @@ mod targets;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// The same few cases at every run, or as many new ones as `PROPTEST_CASES` says. What fails once becomes a test with a
-/// name, not a file of seeds.
+/// The same few cases at every run, or as many new ones as `PROPTEST_CASES` says. A failure becomes a test with a name,
+/// not a file of seeds.
 fn config() -> Config {
     let base = Config {
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! What the properties have found once.
+//! Failures that the properties have found.
 
 use super::super::super::spec::names::PROXY_POLICY;
 use super::super::fixture::{Fixture, LB, world};

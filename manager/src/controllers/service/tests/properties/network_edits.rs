@@ -1,4 +1,4 @@
-//! What others do to a Service's network load balancer at AWS.
+//! Changes of a Service's network load balancer by others.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use proptest::sample::{Index, select, subsequence};
 use super::super::super::spec::names;
 use super::super::fixture::LB;
 
-/// What the ARNs of things begin with.
+/// The prefix of all ARNs.
 const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012";
 
-/// One change. What is not there to be changed makes it nothing.
+/// One change. Without the resource it changes nothing.
 #[derive(Debug, Clone)]
 pub enum NetworkEdit {
     DropListener(Index),
@@ -125,8 +125,8 @@ pub fn target_groups(world: &World) -> BTreeSet<String> {
     used.chain(tagged.map(|group| group.described.arn.clone())).collect()
 }
 
-/// What the names of target groups begin with that were made by hand. They stay, and their targets follow the Nodes
-/// while a listener leads to them.
+/// The prefix of the names of target groups that users have created. They stay, and their targets follow the Nodes
+/// while a listener forwards to them.
 pub const BY_HAND: &str = "hand-";
 
 fn made_by_hand(network: &mut Network, name: &str, port: i32, protocol: &str) -> String {

@@ -35,7 +35,7 @@ pub fn run(test: impl Future<Output = Verdict>) -> Verdict {
     builder.enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-/// What a failure is, without its text.
+/// The kind of a failure.
 pub fn class(error: &Error) -> String {
     match error {
         Error::Invalid(_) => "invalid".to_owned(),

@@ -30,7 +30,7 @@ impl Kind {
 /// One port: its number, its node port (0: none), its name.
 pub type Port = (i32, i32, &'static str);
 
-/// What a Service asks for.
+/// The spec of a Service.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub ports: Vec<Port>,
