@@ -109,7 +109,6 @@ pub struct Rules {
     pub stale_latch: bool,
     pub no_alarm: bool,
     pub evidence_only: bool,
-    pub in_tree_at_once: bool,
 }
 
 impl Default for Rules {
@@ -122,7 +121,6 @@ impl Default for Rules {
             stale_latch: false,
             no_alarm: false,
             evidence_only: false,
-            in_tree_at_once: false,
         }
     }
 }
@@ -435,9 +433,6 @@ impl State {
             }
 
             let (_, _, change) = self.decide(rules);
-            if self.readable && rules.in_tree_at_once && self.phase == Phase::InTree && self.latch.is_some() {
-                self.latch = None;
-            }
             self.store(&change, rules);
             if self.holding && !self.competes(rules) {
                 (self.holding, self.main_changed, self.offer_again) = (false, false, false);
