@@ -255,6 +255,7 @@ fn mode(
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
             nodes,
+            controllers: with_work(options, &placement.migrated),
         })));
     }
     if options.leader_migration_effective() {
@@ -267,6 +268,13 @@ fn mode(
     }
 
     Ok(Mode::Single)
+}
+
+/// The controllers that have work: the route controller needs a flag besides.
+fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
+    let has_work =
+        |controller: &&Controller| **controller != Controller::Route || options.routes.configure_cloud_routes;
+    controllers.iter().filter(has_work).copied().collect()
 }
 
 /// Counts renewals that had to read the Lease first.

@@ -335,7 +335,10 @@ pub enum Form {
         leader_migration: bool,
     },
     /// No cloud provider: it runs none of them.
-    NoProvider,
+    NoProvider {
+        /// As for `External`.
+        leader_migration: bool,
+    },
     Unreadable {
         /// The reason and the solution.
         reason: String,
@@ -358,7 +361,7 @@ impl Form {
         Ok(match line.value(flag::CLOUD_PROVIDER)?.as_deref() {
             None | Some("") => {
                 line.no_config_file()?;
-                Self::NoProvider
+                Self::NoProvider { leader_migration }
             }
             Some("external") => Self::External { leader_migration },
             Some(_) => Self::InTree { leader_migration },
@@ -366,38 +369,40 @@ impl Form {
     }
 }
 
-/// How the kube-controller-manager in a Pod runs; none if the Pod has none. Reading needs less certainty than
-/// changing: a container that only seems to be one is unreadable, so that it is never overlooked.
+/// How the kube-controller-manager in a Pod runs; none if the Pod has none.
 #[must_use]
 pub fn controller_manager_form(pod_spec: &Value) -> Option<Form> {
+    Some(match controller_manager_command_line(pod_spec)? {
+        Ok(line) => Form::of_command_line(&line),
+        Err(reason) => Form::Unreadable { reason },
+    })
+}
+
+/// The command line of the kube-controller-manager in a Pod; none if the Pod has none. Reading needs less certainty than
+/// changing: a container that only seems to be one is unreadable, so that it is never overlooked.
+#[must_use]
+pub fn controller_manager_command_line(pod_spec: &Value) -> Option<Result<CommandLine, String>> {
     let findings = find(pod_spec, None);
     let found = findings
         .iter()
         .filter(|finding| finding.component == Component::KubeControllerManager);
     let finding = found.max_by_key(|finding| finding.certainty)?;
     if finding.certainty == Certainty::Wrapped {
-        let reason = format!(
+        return Some(Err(format!(
             "container {:?} starts a kube-controller-manager by a program that is not known; start it itself",
             finding.name
-        );
-        return Some(Form::Unreadable { reason });
+        )));
     }
 
     let executable_is_known = CommandLine::to_read(finding.container)
         .and_then(|line| line.locate())
         .is_ok_and(|located| located.program.is_some());
     if finding.certainty == Certainty::Suspected && !executable_is_known {
-        let reason = format!(
+        return Some(Err(format!(
             "container {:?} may be a kube-controller-manager, by its name or image only",
             finding.name
-        );
-        return Some(Form::Unreadable { reason });
+        )));
     }
 
-    Some(match CommandLine::of_container(finding.container) {
-        Ok(line) => Form::of_command_line(&line),
-        Err(reason) => Form::Unreadable {
-            reason: reason.to_string(),
-        },
-    })
+    Some(CommandLine::of_container(finding.container).map_err(|reason| reason.to_string()))
 }

@@ -339,8 +339,22 @@ fn each_form_is_told_by_its_flags() {
             &["--cloud-provider=external", "--enable_leader_migration"],
             external(true),
         ),
-        (&["--cloud-provider="], Form::NoProvider),
-        (&["--v=2"], Form::NoProvider),
+        (
+            &["--cloud-provider="],
+            Form::NoProvider {
+                leader_migration: false,
+            },
+        ),
+        (
+            &["--v=2"],
+            Form::NoProvider {
+                leader_migration: false,
+            },
+        ),
+        (
+            &["--enable-leader-migration"],
+            Form::NoProvider { leader_migration: true },
+        ),
     ] {
         let tokens: Vec<&str> = ["kube-controller-manager"].iter().chain(flags).copied().collect();
         assert_eq!(form(&tokens), expected, "{flags:?}");

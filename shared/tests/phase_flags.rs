@@ -610,7 +610,9 @@ fn an_in_tree_controller_manager_becomes_external_only_on_evidence_or_with_downt
             Form::External {
                 leader_migration: false,
             },
-            Form::NoProvider,
+            Form::NoProvider {
+                leader_migration: false,
+            },
         ] {
             assert_eq!(controller_manager_row(phase, &other, false, false, false), phase);
         }

@@ -1,11 +1,15 @@
 //! The evidence that a manager needs before it may own controllers that a kube-controller-manager owned. Pure.
 
+use std::time::Duration;
+
 use outrigger_shared::component::Form;
 use outrigger_shared::migration::Phase;
 
-/// A value read from an API server, or the reason why it could not be read.
+/// A value read from an API server, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading<T> {
+    /// The first read has not ended. Nothing is decided on it.
+    Pending,
     /// Read, complete and current.
     Known(T),
     /// Deleted, forbidden, or the API server does not answer.
@@ -17,9 +21,20 @@ impl<T> Reading<T> {
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
-            Self::Unreadable(_) => None,
+            Self::Pending | Self::Unreadable(_) => None,
         }
     }
+}
+
+/// The leader migration configuration of a kube-controller-manager.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Configuration {
+    /// None on the command line: the built-in one, which is right up to 1.27.
+    BuiltIn,
+    /// The file that its Pod brings. It names the migration lease and lists every shared controller.
+    OfMigration,
+    /// Another file. Contains why it is not known to be right.
+    Unproven(String),
 }
 
 /// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
@@ -27,8 +42,13 @@ impl<T> Reading<T> {
 pub struct ControllerManager {
     /// `Pod namespace/name` or `Deployment namespace/name`.
     pub object: String,
+    /// The host names that its process may have: its identity on a lease is `HOSTNAME_UUID`. Empty for a template.
+    pub host_names: Vec<String>,
     /// The form of its command line.
     pub form: Form,
+    pub configuration: Configuration,
+    /// Whether its in-tree provider runs the route controller.
+    pub routes: bool,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
@@ -44,99 +64,138 @@ impl ControllerManager {
             }
         )
     }
-}
 
-/// The outcome of a check that can block the migration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Check {
-    Good,
-    /// Blocks the migration. Contains the problem and what to do.
-    Bad(String),
-    /// Not checked, or undecidable: a warning.
-    Unknown(String),
-}
-
-/// The checks on cloud routes, cluster tags and AWS permissions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SoftChecks {
-    /// Whether both sides would run routes for the same CIDR.
-    pub routes: Check,
-    /// Whether the cluster's tags are those that both sides read.
-    pub tags: Check,
-    /// Whether AWS lets the manager do what it will have to do.
-    pub permissions: Check,
-}
-
-impl SoftChecks {
-    /// All three unknown: this release does not check them.
+    /// It runs none of the shared controllers, whatever leases it holds.
     #[must_use]
-    pub fn not_built() -> Self {
-        let unknown = |what: &str| Check::Unknown(format!("{what} are not checked by this release"));
-        Self {
-            routes: unknown("cloud routes"),
-            tags: unknown("cluster tags"),
-            permissions: unknown("AWS permissions"),
-        }
+    pub fn is_external(&self) -> bool {
+        matches!(self.form, Form::External { .. } | Form::NoProvider { .. })
     }
 
-    fn each(&self) -> [&Check; 3] {
-        [&self.routes, &self.tags, &self.permissions]
+    /// It competes for the migration lease and runs nothing under it.
+    #[must_use]
+    pub fn holds_for_nothing(&self) -> bool {
+        matches!(
+            self.form,
+            Form::External { leader_migration: true } | Form::NoProvider { leader_migration: true }
+        )
     }
+
+    /// In-tree with leader migration, and its process runs.
+    #[must_use]
+    pub fn is_guarded_and_running(&self) -> bool {
+        self.running && matches!(self.form, Form::InTree { leader_migration: true })
+    }
+
+    /// Whether a lease's holder identity is this process's.
+    #[must_use]
+    pub fn is_holder(&self, identity: &str) -> bool {
+        let host = identity.rsplit_once('_').map_or(identity, |(host, _)| host);
+        self.host_names.iter().any(|name| same_host(name, host))
+    }
+}
+
+/// A host name with and without its domain is one host.
+fn same_host(left: &str, right: &str) -> bool {
+    let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let one_is_short = !left.contains('.') || !right.contains('.');
+    left.eq_ignore_ascii_case(right) || one_is_short && first_label(left) == first_label(right)
+}
+
+/// Every kube-controller-manager that can be read, and the places that cannot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ControllerManagers {
+    /// The first pass over all places has ended.
+    pub read: bool,
+    /// In the places that cannot be listed now: those of the last list. An old bad fact outweighs a new failure to read.
+    pub seen: Vec<ControllerManager>,
+    /// The places that cannot be listed, each with the reason.
+    pub unreadable: Vec<String>,
+}
+
+impl ControllerManagers {
+    /// Every place was listed, and there is at least one kube-controller-manager.
+    #[must_use]
+    pub fn are_all_known(&self) -> bool {
+        self.read && self.unreadable.is_empty() && !self.seen.is_empty()
+    }
+
+    /// Why nothing is known about all of them, in words; none if it is.
+    #[must_use]
+    pub fn unknown(&self) -> Option<String> {
+        if !self.unreadable.is_empty() {
+            return Some(format!(
+                "not every kube-controller-manager can be read ({})",
+                self.unreadable.join("; ")
+            ));
+        }
+        self.seen
+            .is_empty()
+            .then(|| "no kube-controller-manager matches spec.targets".to_owned())
+    }
+
+    /// All are known, and all are external.
+    #[must_use]
+    pub fn are_all_external(&self) -> bool {
+        self.are_all_known() && self.seen.iter().all(ControllerManager::is_external)
+    }
+}
+
+/// A lease as the evidence needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeaseFacts {
+    /// Its first read has ended.
+    pub read: bool,
+    /// The holder, if this process saw it renew the lease in time.
+    pub live_holder: Option<String>,
+    /// The duration in the record.
+    pub duration: Option<Duration>,
+    /// This process saw the lease free, or its record unchanged, for a full lease duration.
+    pub idle: bool,
+}
+
+/// Whether a difference between both sides' routes blocks the migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OwnSettings {
+    /// This manager runs the route controller.
+    pub routes: bool,
+    /// This manager's renew deadline: until then it may write after its last renewal.
+    pub renew_deadline: Duration,
 }
 
 /// Everything that the evidence depends on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Every kube-controller-manager that can be read; empty when there is none to read.
-    pub controller_managers: Reading<Vec<ControllerManager>>,
-    /// The holder of the old manager's main lease, if it was renewed in time.
-    pub main_holder: Option<String>,
-    /// The holder of the migration lease, if it was renewed in time.
-    pub migration_holder: Option<String>,
+    pub controller_managers: ControllerManagers,
+    /// The old manager's main lease.
+    pub main: LeaseFacts,
+    /// The migration lease.
+    pub migration: LeaseFacts,
     /// The phase that the operator attests in `spec.attestedPhase`.
     pub attested_phase: Option<Phase>,
-    pub checks: SoftChecks,
+    pub own: OwnSettings,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assessment {
-    /// The missing evidence, each item with its remedy. Empty when the evidence is complete.
-    pub missing: Vec<String>,
-    /// The checks that were not possible.
-    pub warnings: Vec<String>,
-}
-
-impl Assessment {
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.missing.is_empty()
-    }
-}
-
-/// Assesses whether leader migration is on in every kube-controller-manager.
+/// Assesses whether leader migration is on in every kube-controller-manager: the missing evidence, each item with its
+/// remedy. Empty when the evidence is complete.
 ///
 /// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
 /// lease after its main lease. The command lines prove it for the others.
 #[must_use]
-pub fn assess(facts: &Facts) -> Assessment {
+pub fn missing(facts: &Facts) -> Vec<String> {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
+    missing.extend(durations(facts));
     missing.extend(command_lines(facts));
-
-    let mut warnings = Vec::new();
-    for check in facts.checks.each() {
-        match check {
-            Check::Good => {}
-            Check::Bad(why) => missing.push(why.clone()),
-            Check::Unknown(why) => warnings.push(why.clone()),
-        }
+    missing.extend(routes(facts));
+    if facts.attested_phase != Some(Phase::Prepare) {
+        missing.extend(unproven(facts));
     }
 
-    Assessment { missing, warnings }
+    missing
 }
 
 fn leases(facts: &Facts) -> Option<String> {
-    match (&facts.main_holder, &facts.migration_holder) {
+    match (&facts.main.live_holder, &facts.migration.live_holder) {
         (Some(main), Some(migration)) if main == migration => None,
         (None, _) => Some(
             "the kube-controller-manager's main lease is not being renewed: check spec.kubeControllerManagerLease and that it runs"
@@ -152,29 +211,42 @@ fn leases(facts: &Facts) -> Option<String> {
     }
 }
 
-fn command_lines(facts: &Facts) -> Vec<String> {
-    let seen = facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
-    if seen.is_empty() {
-        if facts.attested_phase == Some(Phase::Prepare) {
-            return Vec::new();
-        }
+/// client-go up to 0.26 judges the expiry of a lease by its own `--leader-elect-lease-duration`, which it writes into
+/// its records. A shorter one would let it acquire the migration lease while this manager may still write.
+fn durations(facts: &Facts) -> Option<String> {
+    let deadline = facts.own.renew_deadline;
+    let leases = [&facts.main, &facts.migration];
+    let shortest = leases.into_iter().filter_map(|lease| lease.duration).min()?;
+    (shortest <= deadline).then(|| {
+        format!(
+            "the kube-controller-manager's lease duration is {shortest:?}, not longer than this manager's renew deadline of {deadline:?}: raise its --leader-elect-lease-duration (default 15s), or lower this manager's --leader-elect-renew-deadline"
+        )
+    })
+}
 
-        let why = match &facts.controller_managers {
-            Reading::Known(_) => "no kube-controller-manager matches spec.targets".to_owned(),
-            Reading::Unreadable(reason) => format!("no kube-controller-manager can be read ({reason})"),
-        };
-        return vec![format!(
-            "{why}: correct the targets, or state in spec.attestedPhase: Prepare that all have leader migration on"
-        )];
+fn command_lines(facts: &Facts) -> Vec<String> {
+    let all = &facts.controller_managers;
+    let mut problems: Vec<String> = all.seen.iter().filter_map(problem).collect();
+    if facts.attested_phase != Some(Phase::Prepare)
+        && let Some(why) = all.unknown()
+    {
+        problems.push(format!(
+            "{why}: correct the targets or the access, or state in spec.attestedPhase: Prepare that all have leader migration on"
+        ));
     }
 
-    seen.iter().filter_map(problem).collect()
+    problems
 }
 
 fn problem(seen: &ControllerManager) -> Option<String> {
     let object = &seen.object;
+    if seen.holds_for_nothing() {
+        return Some(format!(
+            "{object} has no in-tree provider, but --enable-leader-migration: it would hold the migration lease and run nothing; remove the flag"
+        ));
+    }
     match &seen.form {
-        Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider => None,
+        Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider { .. } => None,
         Form::InTree {
             leader_migration: false,
         } => Some(format!(
@@ -184,6 +256,67 @@ fn problem(seen: &ControllerManager) -> Option<String> {
     }
 }
 
+/// The route controller changes its owner with the migration lease.
+fn routes(facts: &Facts) -> Option<String> {
+    let runs = |seen: &&ControllerManager| matches!(seen.form, Form::InTree { .. }) && seen.routes;
+    let old = facts.controller_managers.seen.iter().find(runs)?;
+    (!facts.own.routes).then(|| {
+        format!(
+            "{} runs the route controller, and this manager does not: remove --configure-cloud-routes=false here, or set it there first",
+            old.object
+        )
+    })
+}
+
+/// What the API does not show. `spec.attestedPhase: Prepare` stands in for it.
+fn unproven(facts: &Facts) -> Vec<String> {
+    let in_tree = || {
+        let all = facts.controller_managers.seen.iter();
+        all.filter(|seen| matches!(seen.form, Form::InTree { .. }))
+    };
+    let mut unproven: Vec<String> = in_tree()
+        .filter_map(|seen| match &seen.configuration {
+            Configuration::Unproven(why) => Some(format!(
+                "{}: {why}; remove --leader-migration-config, set spec.leaderMigration, or state in spec.attestedPhase: Prepare that it is right",
+                seen.object
+            )),
+            Configuration::BuiltIn | Configuration::OfMigration => None,
+        })
+        .collect();
+
+    if let (Some(first), Some(other)) = (
+        in_tree().next(),
+        in_tree().find(|seen| {
+            in_tree()
+                .next()
+                .is_some_and(|first| seen.configuration != first.configuration)
+        }),
+    ) {
+        unproven.push(format!(
+            "{} and {} have different leader migration configurations: give all the same",
+            first.object, other.object
+        ));
+    }
+
+    let processes = || {
+        facts
+            .controller_managers
+            .seen
+            .iter()
+            .filter(|seen| !seen.host_names.is_empty())
+    };
+    if let Some(holder) = &facts.main.live_holder
+        && processes().next().is_some()
+        && !processes().any(|seen| seen.is_holder(holder))
+    {
+        unproven.push(format!(
+            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease, or state in spec.attestedPhase: Prepare that all have leader migration on"
+        ));
+    }
+
+    unproven
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -191,81 +324,173 @@ pub(crate) mod tests {
     pub(crate) fn kcm(form: Form) -> ControllerManager {
         ControllerManager {
             object: "Pod tenant/kcm-0".into(),
+            host_names: vec!["kcm-0".into()],
             form,
+            configuration: Configuration::BuiltIn,
+            routes: false,
             running: true,
         }
     }
 
+    pub(crate) fn seen(all: Vec<ControllerManager>) -> ControllerManagers {
+        ControllerManagers {
+            read: true,
+            seen: all,
+            unreadable: Vec::new(),
+        }
+    }
+
+    pub(crate) fn unreadable() -> ControllerManagers {
+        ControllerManagers {
+            read: true,
+            seen: Vec::new(),
+            unreadable: vec!["Namespace tenant: forbidden".into()],
+        }
+    }
+
+    pub(crate) fn held(holder: &str) -> LeaseFacts {
+        LeaseFacts {
+            read: true,
+            live_holder: Some(holder.into()),
+            duration: Some(Duration::from_secs(15)),
+            idle: false,
+        }
+    }
+
+    pub(crate) const GUARDED: Form = Form::InTree { leader_migration: true };
+    pub(crate) const UNGUARDED: Form = Form::InTree {
+        leader_migration: false,
+    };
+    pub(crate) const EXTERNAL: Form = Form::External {
+        leader_migration: false,
+    };
+
     pub(crate) fn complete() -> Facts {
         Facts {
-            controller_managers: Reading::Known(vec![kcm(Form::InTree { leader_migration: true })]),
-            main_holder: Some("a".into()),
-            migration_holder: Some("a".into()),
+            controller_managers: seen(vec![kcm(GUARDED)]),
+            main: held("kcm-0_a"),
+            migration: held("kcm-0_a"),
             attested_phase: None,
-            checks: SoftChecks::not_built(),
+            own: OwnSettings {
+                routes: false,
+                renew_deadline: Duration::from_secs(10),
+            },
         }
     }
 
     #[test]
     fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
-        let assessment = assess(&complete());
-        assert!(assessment.is_complete(), "{:?}", assessment.missing);
-        assert_eq!(assessment.warnings.len(), 3);
+        assert_eq!(missing(&complete()), Vec::<String>::new());
     }
+
+    type Change = fn(&mut Facts);
 
     #[test]
     fn each_missing_piece_is_named() {
-        type Change = fn(&mut Facts);
-        let cases: [(&str, Change); 6] = [
-            ("main lease is not being renewed", |f| f.main_holder = None),
-            ("nobody renews the migration lease", |f| f.migration_holder = None),
-            ("does not hold both", |f| f.migration_holder = Some("b".into())),
+        let cases: [(&str, Change); 9] = [
+            ("main lease is not being renewed", |f| f.main.live_holder = None),
+            ("nobody renews the migration lease", |f| f.migration.live_holder = None),
+            ("does not hold both", |f| f.migration = held("b")),
             ("without --enable-leader-migration", |f| {
-                f.controller_managers = Reading::Known(vec![kcm(Form::InTree {
-                    leader_migration: false,
-                })]);
+                f.controller_managers = seen(vec![kcm(UNGUARDED)]);
             }),
             ("cannot be judged", |f| {
-                f.controller_managers = Reading::Known(vec![kcm(Form::Unreadable {
+                f.controller_managers = seen(vec![kcm(Form::Unreadable {
                     reason: "a shell script".into(),
                 })]);
             }),
-            ("two owners of one CIDR", |f| {
-                f.checks.routes = Check::Bad("two owners of one CIDR".into())
+            ("remove the flag", |f| {
+                let left_on = kcm(Form::External { leader_migration: true });
+                f.controller_managers.seen.push(left_on);
+            }),
+            ("raise its --leader-elect-lease-duration", |f| {
+                f.main.duration = Some(Duration::from_secs(10));
+            }),
+            ("runs the route controller", |f| {
+                f.controller_managers.seen[0].routes = true
+            }),
+            ("Namespace other: forbidden", |f| {
+                f.controller_managers
+                    .unreadable
+                    .push("Namespace other: forbidden".into());
             }),
         ];
         for (text, change) in cases {
             let mut facts = complete();
             change(&mut facts);
-            let assessment = assess(&facts);
-            assert_eq!(assessment.missing.len(), 1, "{text}");
-            assert!(assessment.missing[0].contains(text), "{:?}", assessment.missing);
+            let missing = missing(&facts);
+            assert_eq!(missing.len(), 1, "{text}: {missing:?}");
+            assert!(missing[0].contains(text), "{missing:?}");
         }
     }
 
     #[test]
-    fn one_unguarded_among_many_is_enough_to_block() {
+    fn routes_that_both_sides_run_are_no_problem() {
         let mut facts = complete();
-        let forms = [
-            Form::InTree { leader_migration: true },
-            Form::InTree {
-                leader_migration: false,
-            },
+        facts.controller_managers.seen[0].routes = true;
+        facts.own.routes = true;
+        assert_eq!(missing(&facts), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_kubernetes_does_not_show_needs_the_operators_word() {
+        let cases: [(&str, Change); 3] = [
+            ("names its own file", |f| {
+                f.controller_managers.seen[0].configuration =
+                    Configuration::Unproven("it names its own file /x".into());
+            }),
+            ("different leader migration configurations", |f| {
+                let mut other = kcm(GUARDED);
+                other.configuration = Configuration::OfMigration;
+                f.controller_managers.seen.push(other);
+            }),
+            ("is none of the kube-controller-managers", |f| {
+                (f.main, f.migration) = (held("other_a"), held("other_a"));
+            }),
         ];
-        facts.controller_managers = Reading::Known(forms.into_iter().map(kcm).collect());
-        assert!(!assess(&facts).is_complete());
+        for (text, change) in cases {
+            let mut facts = complete();
+            change(&mut facts);
+            assert!(missing(&facts)[0].contains(text), "{:?}", missing(&facts));
+            facts.attested_phase = Some(Phase::Migrate);
+            assert!(!missing(&facts).is_empty(), "{text}: the word is for another phase");
+            facts.attested_phase = Some(Phase::Prepare);
+            assert_eq!(missing(&facts), Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_unguarded_among_many_is_enough_to_block_whatever_the_operator_says() {
+        let mut facts = complete();
+        facts.controller_managers.seen.push(kcm(UNGUARDED));
+        facts.attested_phase = Some(Phase::Prepare);
+        assert_eq!(missing(&facts).len(), 1);
     }
 
     #[test]
     fn where_none_can_be_read_the_operators_word_for_prepare_counts_and_no_other() {
-        for blind in [Reading::Known(vec![]), Reading::Unreadable("forbidden".to_owned())] {
+        for unknown in [seen(vec![]), unreadable()] {
             let mut facts = complete();
-            facts.controller_managers = blind;
-            assert!(!assess(&facts).is_complete());
+            facts.controller_managers = unknown;
+            assert!(!missing(&facts).is_empty());
             facts.attested_phase = Some(Phase::Migrate);
-            assert!(!assess(&facts).is_complete());
+            assert!(!missing(&facts).is_empty());
             facts.attested_phase = Some(Phase::Prepare);
-            assert!(assess(&facts).is_complete());
+            assert!(missing(&facts).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_holder_is_matched_by_its_host_name_with_or_without_domain() {
+        let mut static_pod = kcm(GUARDED);
+        static_pod.host_names = vec!["ip-10-0-0-1.ec2.internal".into()];
+        for (identity, same) in [
+            ("ip-10-0-0-1.ec2.internal_6f", true),
+            ("ip-10-0-0-1_6f", true),
+            ("ip-10-0-0-11_6f", false),
+            ("ip-10-0-0-1.other_6f", false),
+        ] {
+            assert_eq!(static_pod.is_holder(identity), same, "{identity}");
         }
     }
 }

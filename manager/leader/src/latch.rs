@@ -1,41 +1,79 @@
 //! The latch: complete evidence, stored so that no later manager has to gather it again. Pure.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use outrigger_shared::migration::Phase;
 
 /// The annotation of lease C that holds the latch.
 pub const ANNOTATION: &str = outrigger_shared::annotations::PREPARED;
 
-/// Evidence that was once complete: every kube-controller-manager of the cluster had leader migration on, or was
-/// external. It is valid for every later holder of the main lease, across restarts.
+/// The format that this program writes. A change that an older program must not ignore raises it.
+pub const VERSION: u32 = 1;
+
+/// Why this manager may own the shared controllers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Basis {
+    /// Every kube-controller-manager had leader migration on, or was external.
+    LeaderMigration,
+    /// Every kube-controller-manager was external, and nobody renewed the migration lease.
+    External,
+    /// The operator's word in `spec.attestedPhase`, where none could be read.
+    Attested,
+}
+
+/// Evidence that was once complete. It is valid for every later holder of the main lease, across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Latch {
+    /// [`VERSION`] of the program that wrote it.
+    pub version: u32,
     /// The UID of the `CloudProviderMigration` that it was written for: a new object starts without a latch.
     pub uid: String,
+    /// The generation of the last observed spec. A larger gap to the object's shows that its spec changed unobserved.
+    pub generation: i64,
     /// The last observed phase. A manager that cannot read the object follows it.
     pub phase: Phase,
-    /// Whether an Outrigger manager has held the migration lease. If so, a rollback step releases it actively.
-    pub held_migration_lease: bool,
+    pub basis: Basis,
+    /// The last identity of an Outrigger manager that held the migration lease. If there is one, a rollback step offers
+    /// the lease to the old manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
+    /// The object was created again: without a readable object this latch binds nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
+    /// Fields of newer programs with the same format.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
 }
 
 /// Why a latch annotation cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "annotation {ANNOTATION} of the main lease is not a latch ({source}): remove it, so that the evidence is gathered again"
-)]
-pub struct InvalidLatch {
-    source: serde_json::Error,
+pub enum InvalidLatch {
+    #[error("annotation {ANNOTATION} of the main lease is not a latch ({0})")]
+    Syntax(#[from] serde_json::Error),
+    #[error(
+        "annotation {ANNOTATION} of the main lease has format {found}, and this program reads formats up to {VERSION}"
+    )]
+    Newer {
+        /// The annotation's version.
+        found: u32,
+    },
 }
 
 impl Latch {
     /// Reads the annotation's value.
     ///
     /// # Errors
-    /// [`InvalidLatch`]: another program wrote it. Treat it as no latch.
+    /// [`InvalidLatch`]: a newer or another program wrote it. The annotation must stay, and nothing may be decided.
     pub fn parse(text: &str) -> Result<Self, InvalidLatch> {
-        serde_json::from_str(text).map_err(|source| InvalidLatch { source })
+        let latch: Self = serde_json::from_str(text)?;
+        if latch.version > VERSION {
+            return Err(InvalidLatch::Newer { found: latch.version });
+        }
+        Ok(latch)
     }
 
     /// The annotation's value.
@@ -47,27 +85,74 @@ impl Latch {
     }
 }
 
+/// The annotation of lease C as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Stored {
+    #[default]
+    Absent,
+    Latch(Latch),
+    /// Another program's, or a newer one's. Contains the reason.
+    Unreadable(String),
+}
+
+impl Stored {
+    /// Reads the annotation, if there is one.
+    #[must_use]
+    pub fn read(annotation: Option<&str>) -> Self {
+        match annotation.map(Latch::parse) {
+            None => Self::Absent,
+            Some(Ok(latch)) => Self::Latch(latch),
+            Some(Err(error)) => Self::Unreadable(error.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_latch_survives_its_annotation() {
-        let latch = Latch {
+    fn latch() -> Latch {
+        Latch {
+            version: VERSION,
             uid: "u".into(),
+            generation: 3,
             phase: Phase::Migrate,
-            held_migration_lease: true,
-        };
-        assert_eq!(
-            latch.to_text(),
-            r#"{"heldMigrationLease":true,"phase":"Migrate","uid":"u"}"#
-        );
-        assert_eq!(Latch::parse(&latch.to_text()).unwrap(), latch);
+            basis: Basis::LeaderMigration,
+            held_by: Some("host_1".into()),
+            superseded: false,
+            other: BTreeMap::new(),
+        }
     }
 
     #[test]
-    fn a_foreign_annotation_is_an_error_that_names_it() {
-        let error = Latch::parse("yes").unwrap_err().to_string();
-        assert!(error.contains("outrigger.dev/prepared"), "{error}");
+    fn a_latch_survives_its_annotation() {
+        assert_eq!(
+            latch().to_text(),
+            r#"{"basis":"LeaderMigration","generation":3,"heldBy":"host_1","phase":"Migrate","uid":"u","version":1}"#
+        );
+        assert_eq!(Latch::parse(&latch().to_text()).unwrap(), latch());
+    }
+
+    #[test]
+    fn a_field_of_a_newer_program_is_kept() {
+        let text = latch()
+            .to_text()
+            .replace(r#""generation""#, r#""future":[1],"generation""#);
+        assert_eq!(Latch::parse(&text).unwrap().to_text(), text);
+    }
+
+    #[test]
+    fn a_foreign_annotation_and_a_newer_format_are_unreadable_and_say_which() {
+        let newer = latch().to_text().replace(r#""version":1"#, r#""version":2"#);
+        for (text, why) in [("yes", "is not a latch"), (newer.as_str(), "has format 2")] {
+            let Stored::Unreadable(reason) = Stored::read(Some(text)) else {
+                panic!("{text} was read");
+            };
+            assert!(
+                reason.contains(why) && reason.contains("outrigger.dev/prepared"),
+                "{reason}"
+            );
+        }
+        assert_eq!(Stored::read(None), Stored::Absent);
     }
 }

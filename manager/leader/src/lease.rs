@@ -147,6 +147,11 @@ pub struct View {
     pub lease: Option<DynamicObject>,
     /// The newest record.
     pub observation: Option<Observation>,
+    pub(crate) holder_since: Option<Instant>,
+    /// The newest record of a holder that wrote it under our eyes; `None` after that holder released the lease.
+    pub(crate) last_holder: Option<Observation>,
+    /// Since when there is no such Lease.
+    pub(crate) absent_since: Option<Instant>,
 }
 
 impl View {
@@ -158,12 +163,7 @@ impl View {
                 }
                 self.see(lease, now);
             }
-            Ok(None) => {
-                *self = Self {
-                    synced: true,
-                    ..Self::default()
-                }
-            }
+            Ok(None) => self.see_none(now),
             Err(error) => {
                 if !self.failing {
                     tracing::warn!(lease = name, %error, "the watch of the lease fails; asking from time to time");
@@ -175,9 +175,31 @@ impl View {
 
     /// Takes in an object that was read or written.
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
-        let written = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
-        Observation::update(&mut self.observation, Record::of(&lease), written, now);
+        let newer = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
+        let record = Record::of(&lease);
+        if self.named_holder() != Some(&record.holder) {
+            self.holder_since = (!record.is_free()).then_some(now);
+        }
+
+        Observation::update(&mut self.observation, record, self.synced && newer, now);
+        match &self.observation {
+            Some(seen) if seen.record.is_released() => self.last_holder = None,
+            Some(seen) if seen.live && !seen.record.is_free() => self.last_holder = Some(seen.clone()),
+            _ => {}
+        }
+
         self.lease = Some(lease);
+        self.absent_since = None;
+        self.synced = true;
+        self.failing = false;
+    }
+
+    /// Takes in that there is no such Lease. Its last holder may be alive.
+    pub fn see_none(&mut self, now: Instant) {
+        self.absent_since.get_or_insert(now);
+        self.lease = None;
+        self.observation = None;
+        self.holder_since = None;
         self.synced = true;
         self.failing = false;
     }
@@ -195,6 +217,44 @@ impl View {
         let seen = self.observation.as_ref()?;
         (!seen.record.is_free()).then_some(seen.record.holder.as_str())
     }
+
+    /// When this process first observed [`Self::named_holder`].
+    #[must_use]
+    pub fn holder_since(&self) -> Option<Instant> {
+        self.holder_since
+    }
+
+    /// From when on any process may acquire the lease, unless the record changes before: when it was released, or when it
+    /// expires. A deletion or an emptied holder does not end the leadership of a holder that is alive: client-go's elector
+    /// writes the lease again. So the lease is then free when the last record expires that was written under our eyes.
+    /// `None` before the first list.
+    #[must_use]
+    pub fn frees_at(&self) -> Option<Instant> {
+        let emptied = match (&self.observation, self.absent_since) {
+            (Some(seen), _) if !seen.record.is_free() => return Some(seen.expires()),
+            (Some(seen), _) if seen.record.is_released() => return Some(seen.since),
+            (Some(seen), _) => seen.since,
+            (None, Some(since)) => since,
+            (None, None) => return None,
+        };
+
+        Some(self.last_holder.as_ref().map_or(emptied, Observation::expires))
+    }
+
+    /// Since when any process may acquire the lease; `None` while it is held. See [`Self::frees_at`].
+    #[must_use]
+    pub fn free_since(&self, now: Instant) -> Option<Instant> {
+        self.frees_at().filter(|at| *at <= now)
+    }
+
+    /// Whether the lease is free, or its record unchanged for at least `full`. False while the watch fails.
+    #[must_use]
+    pub fn was_idle_for(&self, full: Duration, now: Instant) -> bool {
+        let unchanged = |seen: &Observation| now.saturating_duration_since(seen.since) >= full;
+        self.synced
+            && !self.failing
+            && (self.free_since(now).is_some() || self.observation.as_ref().is_some_and(unchanged))
+    }
 }
 
 /// Orders two states of one Lease. resourceVersions of one object grow; one that cannot be read counts as oldest, so
@@ -206,4 +266,153 @@ pub(crate) fn version(lease: &DynamicObject) -> u64 {
         .as_deref()
         .and_then(|text| text.parse().ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const FULL: Duration = Duration::from_secs(15);
+
+    #[derive(Default)]
+    struct Server {
+        view: View,
+        version: i64,
+    }
+
+    impl Server {
+        fn write(&mut self, record: impl FnOnce(Record, Timestamp) -> Record) {
+            self.version += 1;
+            let mut lease = self.view.lease.clone().unwrap_or_else(|| {
+                let resource = ApiResource::erase::<Lease>(&());
+                DynamicObject::new("x", &resource)
+            });
+            let at = Timestamp::from_second(self.version).unwrap();
+            record(Record::of(&lease), at).write_to(&mut lease);
+            lease.metadata.resource_version = Some(self.version.to_string());
+            self.view.see(lease, Instant::now());
+        }
+
+        fn renew(&mut self, holder: &str) {
+            self.write(|record, now| record.held_by(holder, FULL, now));
+        }
+
+        fn delete(&mut self) {
+            self.view.see_none(Instant::now());
+        }
+
+        /// How long the lease has been free.
+        fn free_for(&self) -> Option<u64> {
+            let since = self.view.free_since(Instant::now());
+            since.map(|at| at.elapsed().as_secs())
+        }
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_free_from_its_release_or_its_expiry_on() {
+        let mut server = Server::default();
+        assert_eq!(server.free_for(), None, "not synced");
+        assert!(!server.view.was_idle_for(FULL, Instant::now()));
+
+        server.renew("kcm");
+        advance(seconds(14)).await;
+        assert_eq!(server.free_for(), None);
+        advance(seconds(3)).await;
+        assert_eq!(server.free_for(), Some(2));
+
+        server.renew("kcm");
+        assert_eq!(server.free_for(), None);
+        server.write(|record, now| record.released(now));
+        advance(seconds(1)).await;
+        assert_eq!(server.free_for(), Some(1));
+        server.delete();
+        assert_eq!(server.free_for(), Some(0), "the holder had released it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_a_deletion_nor_an_emptied_holder_ends_a_living_holders_lease() {
+        type Change = fn(&mut Server);
+        let changes: [Change; 3] = [
+            Server::delete,
+            |server| {
+                server.write(|record, _| Record {
+                    holder: String::new(),
+                    ..record
+                })
+            },
+            |server| {
+                server.write(|record, _| Record {
+                    holder: String::new(),
+                    ..record
+                });
+                server.delete();
+            },
+        ];
+        for change in changes {
+            let mut server = Server::default();
+            server.renew("kcm");
+            server.renew("kcm");
+            advance(seconds(2)).await;
+            change(&mut server);
+            let now = Instant::now();
+            assert_eq!((server.view.named_holder(), server.view.live_holder(now)), (None, None));
+            assert!(!server.view.was_idle_for(FULL, now));
+            advance(seconds(12)).await;
+            assert_eq!(server.free_for(), None);
+            advance(seconds(2)).await;
+            assert_eq!(server.free_for(), Some(1));
+            assert!(server.view.was_idle_for(FULL, Instant::now()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_found_record_keeps_nobody_away_after_its_deletion_and_a_created_one_does() {
+        let mut server = Server::default();
+        server.renew("dead");
+        server.delete();
+        assert_eq!(server.free_for(), Some(0));
+
+        server.renew("kcm");
+        assert_eq!(
+            server.view.live_holder(Instant::now()),
+            Some("kcm"),
+            "created under our eyes"
+        );
+        server.delete();
+        assert_eq!(server.free_for(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_holder_is_kept_over_renewals_and_ends_with_it() {
+        let mut server = Server::default();
+        let start = Instant::now();
+        server.renew("a");
+        advance(seconds(2)).await;
+        server.renew("a");
+        assert_eq!(server.view.holder_since(), Some(start));
+        advance(seconds(2)).await;
+        server.renew("b");
+        assert_eq!(server.view.holder_since(), Some(start + seconds(4)));
+        server.write(|record, now| record.released(now));
+        assert_eq!(server.view.holder_since(), None);
+        server.renew("b");
+        server.delete();
+        assert_eq!(server.view.holder_since(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_watch_shows_no_idle_lease() {
+        let mut server = Server::default();
+        server.delete();
+        assert!(server.view.was_idle_for(FULL, Instant::now()));
+        server.view.failing = true;
+        assert!(!server.view.was_idle_for(FULL, Instant::now()));
+    }
 }

@@ -1,7 +1,5 @@
 //! A lease as one process observes it: the last record, and when it changed. Pure.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use crate::record::Record;
@@ -21,13 +19,12 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Updates the observation if the record differs. `written`: the record is newer than the last one, not an old state
-    /// from a server that lags behind.
-    pub fn update(current: &mut Option<Self>, record: Record, written: bool, now: Instant) {
+    /// Updates the observation if the record differs. `live`: this process observed the state before it was written, and it
+    /// is newer than that state, not an old one from a server that lags behind.
+    pub fn update(current: &mut Option<Self>, record: Record, live: bool, now: Instant) {
         match current {
             Some(seen) if seen.record == record => {}
             _ => {
-                let live = current.is_some() && written;
                 *current = Some(Self {
                     record,
                     since: now,
@@ -48,16 +45,12 @@ impl Observation {
     pub fn is_held(&self, now: Instant) -> bool {
         !self.record.is_free() && now < self.expires()
     }
-
-    /// Whether the lease is free, or this process saw its record unchanged for at least `full`.
-    #[must_use]
-    pub fn was_idle_for(&self, full: Duration, now: Instant) -> bool {
-        self.record.is_free() || now.saturating_duration_since(self.since) >= full
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn record(holder: &str, renewed: i64) -> Record {
@@ -87,29 +80,5 @@ mod tests {
         assert!(!seen.clone().unwrap().is_held(Instant::now()));
         Observation::update(&mut seen, record("kcm", 2), true, Instant::now());
         assert!(seen.unwrap().is_held(Instant::now()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_free_lease_is_idle_at_once_and_a_held_one_after_the_full_time() {
-        let mut seen = None;
-        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
-        let full = Duration::from_secs(15);
-        assert!(!seen.clone().unwrap().was_idle_for(full, Instant::now()));
-        tokio::time::advance(full).await;
-        assert!(seen.unwrap().was_idle_for(full, Instant::now()));
-        let mut free = None;
-        Observation::update(&mut free, record("", 1), true, Instant::now());
-        assert!(free.unwrap().was_idle_for(full, Instant::now()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_record_that_was_merely_found_shows_no_life_until_it_is_renewed() {
-        let mut seen = None;
-        Observation::update(&mut seen, record("kcm", 1), true, Instant::now());
-        assert!(!seen.clone().unwrap().live);
-        Observation::update(&mut seen, record("kcm", 0), false, Instant::now());
-        assert!(!seen.clone().unwrap().live, "an older state is no renewal");
-        Observation::update(&mut seen, record("kcm", 2), true, Instant::now());
-        assert!(seen.unwrap().live);
     }
 }

@@ -12,13 +12,18 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use outrigger_shared::component::{Form, controller_manager_form};
-use outrigger_shared::migration::{CloudProviderMigration, Phase, Profile, Selected, Target};
+use outrigger_shared::annotations;
+use outrigger_shared::command_line::CommandLine;
+use outrigger_shared::component::{Form, controller_manager_command_line};
+use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
+use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
+use outrigger_shared::phase_flags::flag;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{ControllerManager, Reading};
+use crate::evidence::{Configuration, ControllerManager, ControllerManagers, Reading};
 use crate::gate::MigrationSpec;
 
 /// The period of lists without an event.
@@ -35,7 +40,7 @@ pub fn follow_migration(
     name: &str,
     stop: CancellationToken,
 ) -> watch::Receiver<Reading<CloudProviderMigration>> {
-    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
+    let (tx, rx) = watch::channel(Reading::Pending);
     let api: Api<CloudProviderMigration> = Api::all(client);
     let mut events = watcher::watch_object(api, name).default_backoff().boxed();
     let name = name.to_owned();
@@ -70,7 +75,7 @@ pub fn follow_migration(
 pub fn follow_spec(
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>> {
+) -> watch::Receiver<Reading<MigrationSpec>> {
     let (tx, rx) = watch::channel(spec_of(&migration.borrow()));
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
@@ -87,17 +92,16 @@ pub fn follow_spec(
     rx
 }
 
-fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<(MigrationSpec, Option<Phase>)> {
+fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<MigrationSpec> {
     match reading {
+        Reading::Pending => Reading::Pending,
         Reading::Unreadable(why) => Reading::Unreadable(why.clone()),
-        Reading::Known(object) => {
-            let (uid, phase, downtime) = (
-                object.uid().unwrap_or_default(),
-                object.spec.phase,
-                object.spec.downtime,
-            );
-            Reading::Known((MigrationSpec { uid, phase, downtime }, object.spec.attested_phase))
-        }
+        Reading::Known(object) => Reading::Known(MigrationSpec {
+            uid: object.uid().unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or_default(),
+            phase: object.spec.phase,
+            attested_phase: object.spec.attested_phase,
+        }),
     }
 }
 
@@ -111,33 +115,45 @@ struct Location {
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
 /// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
-/// observed.
+/// observed. `lease` is the migration lease's name.
 #[must_use]
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
+    lease: &str,
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
-) -> watch::Receiver<Reading<Vec<ControllerManager>>> {
-    let (tx, rx) = watch::channel(Reading::Unreadable("not read yet".into()));
+) -> watch::Receiver<ControllerManagers> {
+    let (tx, rx) = watch::channel(ControllerManagers::default());
+    let lister = Lister {
+        management,
+        cluster,
+        lease: lease.to_owned(),
+    };
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
+        let mut places = Places::new();
         while !stop.is_cancelled() {
-            if let Reading::Known(object) = &*migration.borrow_and_update() {
+            let object = migration.borrow_and_update().clone();
+            if let Reading::Known(object) = &object {
                 targets = Some(object.spec.targets.clone());
             }
 
-            if let Some(targets) = &targets {
-                let observed = timeout(READ_TIMEOUT, observe(&management, &cluster, targets)).await;
-                let reading = match observed.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT))) {
-                    Ok((seen, watched)) => {
-                        wake.watch(watched);
-                        Reading::Known(seen)
-                    }
-                    Err(error) => Reading::Unreadable(error.to_string()),
-                };
-
+            let reading = match (&targets, object) {
+                (Some(targets), _) => {
+                    let problems = lister.update(&mut places, targets).await;
+                    wake.watch(&places);
+                    Some(all_of(&places, problems))
+                }
+                (None, Reading::Unreadable(why)) => Some(ControllerManagers {
+                    read: true,
+                    seen: Vec::new(),
+                    unreadable: vec![format!("the object that names them is unreadable: {why}")],
+                }),
+                (None, _) => None,
+            };
+            if let Some(reading) = reading {
                 tx.send_if_modified(|old| {
                     *old != reading && {
                         *old = reading;
@@ -158,7 +174,32 @@ pub fn follow_controller_managers(
     rx
 }
 
-type Watched = Vec<(Client, String, Selector)>;
+/// A namespace with the selector of its kube-controller-managers, and what its last list had.
+struct Place {
+    client: Client,
+    namespace: String,
+    objects: Selector,
+    seen: Vec<ControllerManager>,
+    /// Why it cannot be listed now.
+    problem: Option<String>,
+}
+
+type Places = Vec<Place>;
+
+fn all_of(places: &Places, mut unreadable: Vec<String>) -> ControllerManagers {
+    let mut seen: Vec<ControllerManager> = places.iter().flat_map(|place| place.seen.clone()).collect();
+    seen.sort_by(|a, b| a.object.cmp(&b.object));
+    seen.dedup_by(|a, b| a.object == b.object);
+
+    let problems = places.iter().filter_map(|place| Some((place, place.problem.as_ref()?)));
+    unreadable.extend(problems.map(|(place, why)| format!("Namespace {}: {why}", place.namespace)));
+
+    ControllerManagers {
+        read: true,
+        seen,
+        unreadable,
+    }
+}
 
 /// Watches of Pods that trigger the next pass.
 #[derive(Default)]
@@ -168,8 +209,8 @@ struct Wake {
 }
 
 impl Wake {
-    fn watch(&mut self, found: Watched) {
-        let locations = || found.iter().map(|(_, name, objects)| (name, objects));
+    fn watch(&mut self, places: &Places) {
+        let locations = || places.iter().map(|place| (&place.namespace, &place.objects));
         if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
@@ -178,9 +219,9 @@ impl Wake {
             .map(|(name, objects)| (name.clone(), objects.clone()))
             .collect();
         self.events = SelectAll::new();
-        for (client, namespace, objects) in found {
-            let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client, &namespace);
-            let config = watcher::Config::default().labels_from(&objects);
+        for place in places {
+            let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(place.client.clone(), &place.namespace);
+            let config = watcher::Config::default().labels_from(&place.objects);
             let events = watcher(pods, config).default_backoff();
             let changes = events.filter_map(|event| std::future::ready(event.ok().and_then(is_change)));
             self.events.push(changes.boxed());
@@ -209,24 +250,86 @@ fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     }
 }
 
-async fn observe(
-    management: &Client,
-    cluster: &Client,
-    targets: &[Target],
-) -> Result<(Vec<ControllerManager>, Watched), ReadError> {
-    let (mut seen, mut watched) = (Vec::new(), Vec::new());
-    for location in locations(targets)? {
-        let client = if location.target.is_some() { management } else { cluster };
-        for namespace in namespaces_of(client, &location).await? {
-            seen.extend(list_in(client, &namespace, &location.objects).await?);
-            watched.push((client.clone(), namespace, location.objects.clone()));
+/// Lists kube-controller-managers.
+struct Lister {
+    management: Client,
+    cluster: Client,
+    /// The migration lease's name, which a configuration file must have.
+    lease: String,
+}
+
+impl Lister {
+    /// Lists every place. Returns what keeps places from being found; a place that cannot be listed keeps what its last
+    /// list had, and the reason.
+    async fn update(&self, places: &mut Places, targets: &[Target]) -> Vec<String> {
+        let deadline = Instant::now() + READ_TIMEOUT;
+        let found = in_time(deadline, self.find(targets)).await;
+        let problems = match found {
+            Ok(found) => {
+                let old = std::mem::replace(places, found);
+                for place in places.iter_mut() {
+                    let same = |old: &&Place| old.namespace == place.namespace && old.objects == place.objects;
+                    place.seen = old.iter().find(same).map_or(Vec::new(), |old| old.seen.clone());
+                }
+                Vec::new()
+            }
+            Err(error) => vec![error.to_string()],
+        };
+
+        for place in places {
+            match in_time(deadline, self.list(place)).await {
+                Ok(seen) => (place.seen, place.problem) = (seen, None),
+                Err(error) => place.problem = Some(error.to_string()),
+            }
         }
+
+        problems
     }
 
-    seen.sort_by(|a, b| a.object.cmp(&b.object));
-    seen.dedup_by(|a, b| a.object == b.object);
+    async fn find(&self, targets: &[Target]) -> Result<Places, ReadError> {
+        let mut places = Places::new();
+        for location in locations(targets)? {
+            let client = match location.target {
+                Some(_) => &self.management,
+                None => &self.cluster,
+            };
+            for namespace in namespaces_of(client, &location).await? {
+                places.push(Place {
+                    client: client.clone(),
+                    namespace,
+                    objects: location.objects.clone(),
+                    seen: Vec::new(),
+                    problem: None,
+                });
+            }
+        }
 
-    Ok((seen, watched))
+        Ok(places)
+    }
+
+    async fn list(&self, place: &Place) -> Result<Vec<ControllerManager>, ReadError> {
+        let mut seen = Vec::new();
+        let kinds = [
+            ("Pod", ApiResource::erase::<Pod>(&())),
+            ("Deployment", ApiResource::erase::<Deployment>(&())),
+            ("StatefulSet", ApiResource::erase::<StatefulSet>(&())),
+            ("DaemonSet", ApiResource::erase::<DaemonSet>(&())),
+        ];
+
+        for (kind, resource) in kinds {
+            let api: Api<DynamicObject> = Api::namespaced_with(place.client.clone(), &place.namespace, &resource);
+            let list = api.list(&ListParams::default().labels_from(&place.objects)).await?;
+            let found = list.items.iter();
+            seen.extend(found.filter_map(|object| controller_manager_of(kind, object, &self.lease)));
+        }
+
+        Ok(seen)
+    }
+}
+
+async fn in_time<T>(deadline: Instant, read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+    let answer = timeout_at(deadline, read).await;
+    answer.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT)))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -286,39 +389,27 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
     Ok(found.items.iter().filter(selected).map(ResourceExt::name_any).collect())
 }
 
-async fn list_in(client: &Client, namespace: &str, objects: &Selector) -> Result<Vec<ControllerManager>, kube::Error> {
-    let mut seen = Vec::new();
-    let kinds = [
-        ("Pod", ApiResource::erase::<Pod>(&())),
-        ("Deployment", ApiResource::erase::<Deployment>(&())),
-        ("StatefulSet", ApiResource::erase::<StatefulSet>(&())),
-        ("DaemonSet", ApiResource::erase::<DaemonSet>(&())),
-    ];
-
-    for (kind, resource) in kinds {
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        let list = api.list(&ListParams::default().labels_from(objects)).await?;
-        seen.extend(
-            list.items
-                .iter()
-                .filter_map(|object| controller_manager_of(kind, object)),
-        );
-    }
-
-    Ok(seen)
-}
-
 /// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
-fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<ControllerManager> {
+fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &str) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
-    let (pod_spec, running) = if kind == "Pod" {
+    let is_pod = kind == "Pod";
+    let (pod_spec, annotations) = if is_pod {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
-        (!over).then_some((spec, true))?
+        let annotations = object.metadata.annotations.as_ref();
+        let text = annotations.and_then(|all| all.get(annotations::LEADER_MIGRATION).cloned());
+        (!over).then_some((spec, text))?
     } else {
         let stopped = kind != "DaemonSet" && spec["replicas"].as_i64() == Some(0);
-        (!stopped).then_some((&spec["template"]["spec"], false))?
+        let template = &spec["template"];
+        let text = template["metadata"]["annotations"][annotations::LEADER_MIGRATION].as_str();
+        (!stopped).then_some((&template["spec"], text.map(str::to_owned)))?
     };
-    let mut form = controller_manager_form(pod_spec)?;
+
+    let line = controller_manager_command_line(pod_spec)?;
+    let mut form = match &line {
+        Ok(line) => Form::of_command_line(line),
+        Err(reason) => Form::Unreadable { reason: reason.clone() },
+    };
     // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
     // in any case.
     let guarded = !matches!(
@@ -328,7 +419,7 @@ fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<Controlle
         }
     );
 
-    if guarded && !running && !is_rolled_out(kind, object) {
+    if guarded && !is_pod && !is_rolled_out(kind, object) {
         form = Form::Unreadable {
             reason: "its rollout is not complete, so Pods of an older template may still run".into(),
         };
@@ -337,9 +428,71 @@ fn controller_manager_of(kind: &str, object: &DynamicObject) -> Option<Controlle
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Some(ControllerManager {
         object: format!("{kind} {namespace}/{}", object.name_any()),
+        host_names: if is_pod { host_names(object) } else { Vec::new() },
         form,
-        running,
+        configuration: line.as_ref().map_or(Configuration::BuiltIn, |line| {
+            configuration(line, annotations.as_deref(), lease)
+        }),
+        routes: line.is_ok_and(|line| runs_routes(&line)),
+        running: is_pod,
     })
+}
+
+/// The host names that the process of a Pod may have: its Node's, or the Pod's own, which the kubelet cuts at 63
+/// characters. An instance whose Node is named by its ID has a host name of its address
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-naming.html>).
+fn host_names(pod: &DynamicObject) -> Vec<String> {
+    let (spec, status) = (&pod.data["spec"], &pod.data["status"]);
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    if spec["hostNetwork"].as_bool() == Some(true) {
+        let by_address = text(&status["hostIP"]).map(|ip| format!("ip-{}", ip.replace('.', "-")));
+        return [text(&spec["nodeName"]), by_address].into_iter().flatten().collect();
+    }
+
+    let name: String = pod.name_any().chars().take(63).collect();
+    [text(&spec["hostname"]), Some(name)].into_iter().flatten().collect()
+}
+
+/// Whether the leader migration configuration of a command line guards every shared controller by the lease, as far as
+/// Kubernetes shows the file. `annotation` is the text of the file that the Pod brings.
+fn configuration(line: &CommandLine, annotation: Option<&str>, lease: &str) -> Configuration {
+    let path = match line.value(flag::LEADER_MIGRATION_CONFIG) {
+        Ok(None) => return Configuration::BuiltIn,
+        Ok(Some(path)) if path.is_empty() => return Configuration::BuiltIn,
+        Ok(Some(path)) => path,
+        Err(error) => return Configuration::Unproven(error.to_string()),
+    };
+    let Some(text) = annotation.filter(|_| path == leader_migration::FILE) else {
+        return Configuration::Unproven(format!(
+            "it names its own leader migration file {path:?}, whose content Kubernetes does not show"
+        ));
+    };
+
+    let loaded = match LeaderMigrationConfiguration::from_text(&path, text) {
+        Ok(loaded) => loaded.config,
+        Err(error) => return Configuration::Unproven(error.to_string()),
+    };
+    if loaded.leader_name != lease {
+        return Configuration::Unproven(format!(
+            "its leader migration file names the lease {:?}, and this manager's is {lease:?}",
+            loaded.leader_name
+        ));
+    }
+    let unguarded = Controller::SHARED
+        .into_iter()
+        .find(|controller| loaded.placement(*controller, Party::KubeControllerManager) != Placement::Migrated);
+
+    match unguarded {
+        Some(controller) => Configuration::Unproven(format!("its leader migration file does not guard {controller}")),
+        None => Configuration::OfMigration,
+    }
+}
+
+/// In-tree, the route controller needs both flags
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kube-controller-manager/app/core.go>).
+fn runs_routes(line: &CommandLine) -> bool {
+    let on = |flag, default| line.boolean(flag).ok().flatten().unwrap_or(default);
+    on(flag::ALLOCATE_NODE_CIDRS, false) && on(flag::CONFIGURE_CLOUD_ROUTES, true)
 }
 
 /// Whether the workload's status says that every Pod has the current template.
@@ -363,6 +516,8 @@ mod tests {
 
     use super::*;
 
+    const LEASE: &str = leader_migration::DEFAULT_LEADER_NAME;
+
     fn object(data: Value) -> DynamicObject {
         let mut object = DynamicObject::new("kcm", &ApiResource::erase::<Pod>(&())).within("tenant");
         object.data = data;
@@ -378,8 +533,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(controller_manager_of("Pod", &pod("Succeeded")).is_none());
-        let seen = controller_manager_of("Pod", &pod("Pending")).unwrap();
+        assert!(controller_manager_of("Pod", &pod("Succeeded"), LEASE).is_none());
+        let seen = controller_manager_of("Pod", &pod("Pending"), LEASE).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -388,8 +543,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(controller_manager_of("Deployment", &workload(0)).is_none());
-        let seen = controller_manager_of("Deployment", &workload(1)).unwrap();
+        assert!(controller_manager_of("Deployment", &workload(0), LEASE).is_none());
+        let seen = controller_manager_of("Deployment", &workload(1), LEASE).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -414,7 +569,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            controller_manager_of("Deployment", &workload).unwrap().form
+            controller_manager_of("Deployment", &workload, LEASE).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =

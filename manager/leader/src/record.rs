@@ -11,6 +11,9 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+/// The duration in the record of a released lease.
+const RELEASED: Duration = Duration::from_secs(1);
+
 /// The five fields of `LeaseSpec` that leader election uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
@@ -48,6 +51,14 @@ impl Record {
         self.holder.is_empty()
     }
 
+    /// Whether its holder released the lease. client-go writes a duration of one second then:
+    /// <https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>. A holder that was
+    /// emptied in another way may be alive.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.is_free() && self.duration == RELEASED
+    }
+
     /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
     /// `leaseTransitions`; acquiring it sets a new `acquireTime` and increments `leaseTransitions`.
     #[must_use]
@@ -83,7 +94,7 @@ impl Record {
     /// next candidate acquires it at once.
     #[must_use]
     pub fn released(&self, now: Timestamp) -> Self {
-        let (holder, duration) = (String::new(), Duration::from_secs(1));
+        let (holder, duration) = (String::new(), RELEASED);
         Self {
             holder,
             duration,
@@ -158,6 +169,7 @@ mod tests {
     fn taking_the_lease_counts_a_transition_even_when_it_was_free() {
         let free = Record::created_by("a", Duration::from_secs(15), at(0)).released(at(1));
         assert!(free.is_free());
+        assert!(free.is_released());
         assert_eq!(free.duration, Duration::from_secs(1));
         let taken = free.held_by("b", Duration::from_secs(15), at(3));
         assert_eq!((taken.acquire_time, taken.transitions), (Some(at(3)), 1));

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use kube::Client;
+use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Held, SlowPath, Timing};
-use crate::evidence::{ControllerManager, Reading};
-use crate::latch::{self, Latch};
+use crate::evidence::{ControllerManagers, OwnSettings, Reading};
+use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
@@ -48,6 +50,8 @@ pub struct Guard {
     pub cluster: Client,
     /// The cluster's Nodes.
     pub nodes: CountNodes,
+    /// The controllers that this manager runs under the migration lease.
+    pub controllers: Vec<Controller>,
 }
 
 /// The settings of leader election.
@@ -157,11 +161,18 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     )
 }
 
-fn latch_of(held: &Held) -> Option<Latch> {
-    let text = held.lease.metadata.annotations.as_ref()?.get(latch::ANNOTATION)?;
-    Latch::parse(text)
-        .inspect_err(|error| tracing::error!(%error, "ignoring the latch"))
-        .ok()
+fn latch_of(held: &Held) -> Stored {
+    let annotations = held.lease.metadata.annotations.as_ref();
+    let latch = Stored::read(
+        annotations
+            .and_then(|all| all.get(latch::ANNOTATION))
+            .map(String::as_str),
+    );
+    if let Stored::Unreadable(why) = &latch {
+        tracing::error!(why, "cannot read the latch; keeping it and waiting");
+    }
+
+    latch
 }
 
 /// The watches that run from the start of the process on. So a process that acquires C has observed M for just as long
@@ -177,12 +188,13 @@ struct MigrationLease {
 
 struct Evidence {
     object: watch::Receiver<Reading<CloudProviderMigration>>,
-    controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
+    controller_managers: watch::Receiver<ControllerManagers>,
     main: watch::Receiver<View>,
     migration: String,
     management: Client,
     cluster: Client,
     nodes: CountNodes,
+    controllers: Vec<Controller>,
 }
 
 impl Watches {
@@ -206,12 +218,14 @@ impl Watches {
                     management,
                     cluster,
                     nodes,
+                    controllers,
                 } = &**guard;
                 let object = readers::follow_migration(management.clone(), migration, watches.clone());
                 let evidence = Evidence {
                     controller_managers: readers::follow_controller_managers(
                         management.clone(),
                         cluster.clone(),
+                        lease,
                         object.clone(),
                         watches.clone(),
                     ),
@@ -221,6 +235,7 @@ impl Watches {
                     management: management.clone(),
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
+                    controllers: controllers.clone(),
                 };
 
                 Some(shared(lease, Some(evidence)))
@@ -232,7 +247,7 @@ impl Watches {
 /// The parts of lease C that the tasks beside it need.
 struct MainLease {
     /// The latch at the time of acquisition.
-    latch: Option<Latch>,
+    latch: Stored,
     /// Accepts a new latch.
     annotation_changes: mpsc::Sender<AnnotationChange>,
     /// For writes of the status.
@@ -258,7 +273,7 @@ async fn lead_migrated(
         return Ok(());
     };
 
-    let (holding, holding_rx) = watch::channel(false);
+    let (holding, holding_rx) = watch::channel(None);
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
     let Some(evidence) = evidence else {
@@ -282,7 +297,11 @@ fn guard(
     lease: &str,
     evidence: Evidence,
     inherited: MainLease,
-    (gate, migration, holding): (watch::Sender<bool>, watch::Receiver<View>, watch::Receiver<bool>),
+    (gate, migration, holding): (
+        watch::Sender<bool>,
+        watch::Receiver<View>,
+        watch::Receiver<Option<Instant>>,
+    ),
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
@@ -295,6 +314,10 @@ fn guard(
     let config = Config {
         identity: setup.identity.clone(),
         lease_duration: setup.timing.lease_duration,
+        own: OwnSettings {
+            routes: evidence.controllers.contains(&Controller::Route),
+            renew_deadline: setup.timing.renew_deadline,
+        },
         latch: inherited.latch,
     };
     let status_writer = status::StatusWriter {
@@ -304,6 +327,7 @@ fn guard(
         migration: evidence.migration,
         lease: lease.to_owned(),
         main_lease: setup.main_lease.clone(),
+        controllers: evidence.controllers,
         permit: inherited.permit,
     };
 
@@ -333,7 +357,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     lease: &str,
     mut elector: Elector<L>,
     mut gate: watch::Receiver<bool>,
-    holding: watch::Sender<bool>,
+    holding: watch::Sender<Option<Instant>>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -352,7 +376,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
         let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
-        holding.send_replace(true);
+        holding.send_replace(Some(Instant::now()));
 
         let ended = tokio::select! {
             biased;
@@ -369,7 +393,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
 
         elector = tenure.end().await?;
         (setup.observer)(lease, None);
-        holding.send_replace(false);
+        holding.send_replace(None);
     }
 }
 
@@ -411,6 +435,6 @@ fn follow_main_lease(
 fn main_lease_name(object: &Reading<CloudProviderMigration>) -> String {
     match object {
         Reading::Known(object) => object.spec.kube_controller_manager_lease.clone(),
-        Reading::Unreadable(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+        Reading::Pending | Reading::Unreadable(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
     }
 }

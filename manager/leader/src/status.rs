@@ -17,8 +17,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{ControllerManager, Reading};
-use crate::gate::{Decision, LeaseAction};
+use crate::evidence::{self, ControllerManager, Facts, Reading};
+use crate::gate::{self, LeaseAction, reason};
+use crate::latch::{Basis, Latch, Stored};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
@@ -51,12 +52,15 @@ pub struct StatusWriter {
     pub lease: String,
     /// Lease C's name.
     pub main_lease: String,
+    /// The controllers that this manager runs under lease M.
+    pub controllers: Vec<Controller>,
     /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
 }
 
 struct StatusInputs<'a> {
     report: &'a Report,
+    problems: Vec<String>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
@@ -107,9 +111,9 @@ impl StatusWriter {
 
         let old = object.status.clone().unwrap_or_default();
         let new = self.status(
-            &object,
             &old,
             &StatusInputs {
+                problems: object.spec.problems().iter().map(ToString::to_string).collect(),
                 report: &report,
                 nodes,
                 minor,
@@ -136,12 +140,12 @@ impl StatusWriter {
 
     fn status(
         &self,
-        object: &CloudProviderMigration,
         old: &CloudProviderMigrationStatus,
         inputs: &StatusInputs<'_>,
         now: Timestamp,
     ) -> CloudProviderMigrationStatus {
-        let generation = object.metadata.generation;
+        // The spec that the decision is about. The object may be newer.
+        let generation = inputs.report.inputs.spec.known().map(|spec| spec.generation);
         let conditions = conditions(inputs)
             .into_iter()
             .map(|(type_, truth, reason, message)| {
@@ -165,31 +169,27 @@ impl StatusWriter {
     }
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
-        let facts = &report.inputs.facts;
-        let shared = if report.inputs.holding {
-            (
-                Some(Party::CloudControllerManager),
-                Some(self.lease.clone()),
-                facts.migration_holder.clone(),
-            )
-        } else if let Some(holder) = facts.migration_holder.clone() {
-            (
-                Some(Party::KubeControllerManager),
-                Some(self.lease.clone()),
-                Some(holder),
-            )
-        } else if let Some(holder) = facts.main_holder.clone().filter(|_| report.latch.is_none()) {
-            (Some(Party::KubeControllerManager), None, Some(holder))
-        } else {
-            (None, Some(self.lease.clone()), None)
+        let inputs = &report.inputs;
+        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(report)));
+        let node = Ownership {
+            owner: Some(Party::CloudControllerManager),
+            lease: Lease::Main,
+            holder: Some(inputs.identity.clone()),
         };
 
-        let node = (Some(Party::CloudControllerManager), Some(self.main_lease.clone()), None);
-        let rows = [Controller::Service, Controller::Route, Controller::NodeLifecycle].map(|c| (c, shared.clone()));
-
-        rows.into_iter()
+        old_manager
+            .into_iter()
             .chain([(Controller::Node, node)])
-            .map(|(controller, (owner, lease, holder))| {
+            .map(|(controller, ownership)| {
+                let Ownership { owner, lease, holder } = ownership;
+                // The holder of the lease runs only the controllers that its flags name.
+                let is_ours = owner == Some(Party::CloudControllerManager) && controller != Controller::Node;
+                let owner = owner.filter(|_| !is_ours || self.controllers.contains(&controller));
+                let lease = match lease {
+                    Lease::Main => Some(self.main_lease.clone()),
+                    Lease::Migration => Some(self.lease.clone()),
+                    Lease::OldManagers => None,
+                };
                 let name = controller.canonical_name().to_owned();
                 let same = old
                     .iter()
@@ -208,6 +208,65 @@ impl StatusWriter {
     }
 }
 
+/// The lease that guards a controller.
+enum Lease {
+    Main,
+    Migration,
+    /// The main lease of the kube-controller-manager.
+    OldManagers,
+}
+
+struct Ownership {
+    owner: Option<Party>,
+    lease: Lease,
+    holder: Option<String>,
+}
+
+/// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
+/// run nothing under it.
+fn owner_of_shared(report: &Report) -> Ownership {
+    let (inputs, facts) = (&report.inputs, &report.inputs.facts);
+    if inputs.holding {
+        return Ownership {
+            owner: Some(Party::CloudControllerManager),
+            lease: Lease::Migration,
+            holder: Some(inputs.identity.clone()),
+        };
+    }
+
+    let all = &facts.controller_managers;
+    if let Some(holder) = facts.migration.live_holder.clone() {
+        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
+        let leads = facts.main.live_holder.as_ref() == Some(&holder);
+        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts))
+            || guarded().any(|seen| seen.is_holder(&holder));
+        return Ownership {
+            owner: is_old_manager.then_some(Party::KubeControllerManager),
+            lease: Lease::Migration,
+            holder: Some(holder),
+        };
+    }
+
+    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
+    match facts.main.live_holder.clone() {
+        Some(holder) if unguarded => Ownership {
+            owner: Some(Party::KubeControllerManager),
+            lease: Lease::OldManagers,
+            holder: Some(holder),
+        },
+        _ => Ownership {
+            owner: None,
+            lease: Lease::Migration,
+            holder: None,
+        },
+    }
+}
+
+/// The operator says that every kube-controller-manager has leader migration on.
+fn attests(facts: &Facts) -> bool {
+    facts.attested_phase == Some(Phase::Prepare)
+}
+
 /// Limits the time of a request, and turns failures into text.
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, request).await {
@@ -218,8 +277,8 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 
 type Row = (&'static str, Option<bool>, &'static str, String);
 
-/// The five conditions. Pure.
-fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
+/// The conditions. Pure.
+fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     let control_plane = control_plane(inputs.report);
     let nodes = nodes(inputs.nodes);
     let phase = inputs.report.decision.phase;
@@ -240,6 +299,7 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
     };
 
     [
+        spec_valid(&inputs.problems),
         prepared(inputs.report),
         control_plane,
         nodes,
@@ -248,77 +308,149 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 5] {
     ]
 }
 
+fn spec_valid(problems: &[String]) -> Row {
+    match problems {
+        [] => (
+            condition::SPEC_VALID,
+            Some(true),
+            "Valid",
+            "the spec has no problems".to_owned(),
+        ),
+        problems => (condition::SPEC_VALID, Some(false), "Invalid", problems.join("; ")),
+    }
+}
+
+/// The latch that the decision leaves on lease C.
+fn latch(report: &Report) -> Option<&Latch> {
+    match &report.latch {
+        Stored::Latch(latch) if report.decision.bound.is_some() => Some(latch),
+        Stored::Latch(latch) if report.inputs.spec.known().is_some_and(|spec| spec.uid == latch.uid) => {
+            let was_stored_now = matches!(report.decision.latch, gate::LatchChange::Store(_));
+            was_stored_now.then_some(latch)
+        }
+        _ => None,
+    }
+}
+
 fn prepared(report: &Report) -> Row {
     let name = condition::PREPARED;
-    if report.latch.is_some() {
-        return (
-            name,
-            Some(true),
-            "EvidenceLatched",
-            "every readable kube-controller-manager was observed with leader migration on".into(),
-        );
+    if let Some(latch) = latch(report) {
+        let message = match latch.basis {
+            Basis::LeaderMigration => {
+                "every kube-controller-manager was observed with leader migration on, or external"
+            }
+            Basis::External => "every kube-controller-manager was observed external",
+            Basis::Attested => "spec.attestedPhase states it; not every kube-controller-manager could be read",
+        };
+        return (name, Some(true), "EvidenceLatched", message.into());
     }
 
-    let missing = match &report.decision.action {
+    let why = report.decision.action.why();
+    let missing = match why {
         _ if report.decision.phase == Some(Phase::InTree) => {
             "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
         }
-        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why)
-            if !why.starts_with("phase Prepare") =>
-        {
-            why.clone()
-        }
-        _ => crate::evidence::assess(&report.inputs.facts).missing.join("; "),
+        Some(why) if why.reason != reason::OLD_MANAGER_OWNS => with_warnings(report, &why.message),
+        _ => with_warnings(report, &evidence::missing(&report.inputs.facts).join("; ")),
     };
 
     (name, Some(false), "EvidenceMissing", missing)
 }
 
+fn with_warnings(report: &Report, text: &str) -> String {
+    let warnings = report.decision.warnings.iter().map(String::as_str);
+    let texts = std::iter::once(text).chain(warnings).filter(|text| !text.is_empty());
+    texts.collect::<Vec<_>>().join("; ")
+}
+
 fn control_plane(report: &Report) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     if !report.inputs.holding {
-        return (name, Some(false), "LeaseNotHeld", not_held(&report.decision));
+        let (reason, why) = not_held(report);
+        let text = format!("this manager does not hold the migration lease: {why}");
+        return (name, Some(false), reason, with_warnings(report, &text));
     }
 
-    let seen = report
-        .inputs
-        .facts
-        .controller_managers
-        .known()
-        .map_or(&[][..], Vec::as_slice);
-    let left = |form: &Form| !matches!(form, Form::External { .. } | Form::NoProvider);
-    match seen.iter().find(|kcm| left(&kcm.form)) {
+    let facts = &report.inputs.facts;
+    let all = &facts.controller_managers;
+    let external = |seen: &&ControllerManager| !seen.is_external();
+    let text = match all.seen.iter().find(external) {
         Some(ControllerManager {
             object,
             form: Form::Unreadable { reason },
             ..
-        }) => (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
-        Some(kcm) => (
-            name,
-            Some(false),
-            "InTreeLeft",
-            format!("{} is still in-tree: roll it in phase Migrate", kcm.object),
-        ),
-        None => (
-            name,
-            Some(true),
-            "Migrated",
-            "this manager holds the migration lease and no readable kube-controller-manager is in-tree".into(),
-        ),
+        }) => return (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
+        Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
+            return (
+                name,
+                Some(false),
+                reason::STEPPING_BACK,
+                stepping_back(report, &seen.object),
+            );
+        }
+        Some(seen) => {
+            let text = format!("{} is still in-tree: roll it in phase Migrate", seen.object);
+            return (name, Some(false), "InTreeLeft", text);
+        }
+        None => "this manager holds the migration lease and every kube-controller-manager is external",
+    };
+    if let Some(left_on) = all.seen.iter().find(|seen| seen.holds_for_nothing()) {
+        let text = format!(
+            "{} is external and still has --enable-leader-migration: remove it, or it holds the migration lease for nothing when it acquires it",
+            left_on.object
+        );
+        return (name, Some(false), "LeaderMigrationLeftOn", text);
+    }
+
+    let attested = facts.attested_phase.is_some() && facts.attested_phase == report.decision.phase;
+    match all.unknown() {
+        Some(why) if !attested => {
+            let text = format!(
+                "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
+            );
+            (name, None, "NotReadable", text)
+        }
+        _ => (name, Some(true), "Migrated", text.into()),
     }
 }
 
-/// Why this manager does not hold the migration lease, with what the operator should know besides.
-fn not_held(decision: &Decision) -> String {
-    let why = match &decision.action {
-        LeaseAction::StandBy(why) | LeaseAction::Release(why) | LeaseAction::Alarm(why) => why.as_str(),
-        LeaseAction::Compete => "another process holds it, or it is being acquired",
-        LeaseAction::CompeteAfterYield => "it is offered to the old manager",
-    };
-    let words = std::iter::once(why).chain(decision.warnings.iter().map(String::as_str));
-    let words: Vec<&str> = words.collect();
+fn stepping_back(report: &Report, object: &str) -> String {
+    let offer = report.offer.map_or_else(
+        || "it is offered when the main lease has a new holder".to_owned(),
+        |offer| {
+            format!(
+                "it was last offered at {} ({} times) and not acquired: check that user system:kube-controller-manager may get and update the lease",
+                offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                offer.count
+            )
+        },
+    );
+    format!("this manager holds the migration lease until {object} acquires it; {offer}")
+}
 
-    format!("this manager does not hold the migration lease: {}", words.join("; "))
+/// Why this manager does not hold the migration lease, and what ends that.
+fn not_held(report: &Report) -> (&'static str, String) {
+    let facts = &report.inputs.facts;
+    if let Some(seen) = gate::held_for_nothing(facts) {
+        let text = format!(
+            "{} holds it and runs no cloud controller: remove its --enable-leader-migration",
+            seen.object
+        );
+        return ("HeldForNothing", text);
+    }
+    match (&report.decision.action, &facts.migration.live_holder) {
+        (LeaseAction::Compete, Some(holder)) => (
+            "LeaseHeldByOther",
+            format!("{holder:?} holds it: roll or stop that process, so that it releases the lease"),
+        ),
+        (LeaseAction::Compete, None) => (
+            "Acquiring",
+            "it is being acquired; if this lasts, see the log for refused requests for the lease".to_owned(),
+        ),
+        (action, _) => action
+            .why()
+            .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
+    }
 }
 
 fn nodes(counts: Option<NodeCounts>) -> Row {

@@ -20,11 +20,15 @@ pub mod condition {
     /// Every component is at 1.26 or below, the last release with the in-tree AWS provider.
     pub const ROLLBACK_POSSIBLE: &str = "RollbackPossible";
 
+    /// The spec has no contradiction that the API server's schema cannot exclude.
+    pub const SPEC_VALID: &str = "SpecValid";
+
     /// Every stored object that `targets` selects has the form of the phase. Written by the webhook's background check.
     pub const OBJECTS_APPLIED: &str = "ObjectsApplied";
 
     /// Every type that the manager writes.
-    pub const ALL: [&str; 5] = [
+    pub const ALL: [&str; 6] = [
+        SPEC_VALID,
         PREPARED,
         CONTROL_PLANE_MIGRATED,
         NODES_MIGRATED,

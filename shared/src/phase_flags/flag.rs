@@ -22,6 +22,8 @@ pub const FEATURE_GATES: Flag = Flag::text("feature-gates");
 pub const CONTROLLERS: Flag = Flag::text("controllers");
 /// Whether node IPAM runs; off by default.
 pub const ALLOCATE_NODE_CIDRS: Flag = Flag::boolean("allocate-node-cidrs");
+/// Whether the route controller runs; on by default, in a kube-controller-manager only with `--allocate-node-cidrs`.
+pub const CONFIGURE_CLOUD_ROUTES: Flag = Flag::boolean("configure-cloud-routes");
 
 /// The flags that a migration changes.
 pub(crate) const ALL: [Flag; 6] = [

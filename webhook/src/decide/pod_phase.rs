@@ -27,7 +27,7 @@ pub(super) fn effective_phase(
         // In Migrate it keeps leader migration, in Complete it loses it.
         (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return spec.phase,
         // External also without a provider in its original.
-        (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider) => Form::InTree {
+        (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider { .. }) => Form::InTree {
             leader_migration: false,
         },
         (_, form) => form.clone(),
@@ -46,7 +46,7 @@ fn has_left(component: Component, original: &Form, now: &Form) -> bool {
     match (component, now) {
         (Component::CloudControllerManager, _) => false,
         (_, Form::External { .. }) => true,
-        (Component::KubeApiserver, Form::NoProvider) => matches!(original, Form::InTree { .. }),
+        (Component::KubeApiserver, Form::NoProvider { .. }) => matches!(original, Form::InTree { .. }),
         _ => false,
     }
 }

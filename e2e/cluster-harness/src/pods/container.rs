@@ -104,7 +104,9 @@ impl Runner {
             .arguments(self.plan.argv.iter().skip(1).cloned())
             .environment("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .environment("HOME", self.shared.config.folder.display().to_string())
-            .environment("HOSTNAME", &self.identity.pod);
+            .environment("HOSTNAME", &self.identity.pod)
+            // The kubelet cuts the host name, too.
+            .host_name(self.identity.pod.chars().take(63).collect::<String>());
 
         for (variable, value) in &self.plan.environment {
             launch = launch.environment(variable, value);

@@ -21,6 +21,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -137,6 +138,27 @@ pub struct Launch {
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
     directory: Option<PathBuf>,
+    host_name: Option<String>,
+}
+
+/// Sets the host name of its own UTS namespace, then becomes the program. The process ID stays the same.
+const WITH_HOST_NAME: &str = "printf %s \"$0\" > /proc/sys/kernel/hostname && exec \"$@\"";
+
+/// The arguments of `unshare` that give a program a host name of its own; `None` where the kernel allows none.
+fn uts_namespace() -> Option<&'static [&'static str]> {
+    static ARGUMENTS: OnceLock<Option<&[&str]>> = OnceLock::new();
+    let works = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command
+            .args(arguments)
+            .args(["sh", "-c", WITH_HOST_NAME, "test", "true"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    *ARGUMENTS.get_or_init(|| {
+        let ways: [&[&str]; 2] = [&["--uts"], &["--uts", "--user", "--map-root-user"]];
+        ways.into_iter().find(|arguments| works(arguments))
+    })
 }
 
 impl Launch {
@@ -148,6 +170,7 @@ impl Launch {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             directory: None,
+            host_name: None,
         }
     }
 
@@ -163,6 +186,25 @@ impl Launch {
     pub fn environment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.insert(name.into(), value.into());
         self
+    }
+
+    /// Runs the program with this host name, as a container does. Without a UTS namespace it keeps the machine's.
+    #[must_use]
+    pub fn host_name(mut self, name: impl Into<String>) -> Self {
+        self.host_name = Some(name.into());
+        self
+    }
+
+    fn command(&self) -> Command {
+        let Some((name, unshare)) = self.host_name.as_ref().zip(uts_namespace()) else {
+            return Command::new(&self.program);
+        };
+        let mut command = Command::new("unshare");
+        command
+            .args(unshare)
+            .args(["sh", "-c", WITH_HOST_NAME, name])
+            .arg(&self.program);
+        command
     }
 
     /// Sets the working directory; without it, the run's own.
@@ -213,7 +255,7 @@ impl Process {
         let log = folder.join(format!("{}.log", launch.name));
         let output = File::options().create(true).append(true).open(&log).map_err(failed)?;
         let errors = output.try_clone().map_err(failed)?;
-        let mut command = Command::new(&launch.program);
+        let mut command = launch.command();
         command.args(&launch.arguments).env_clear().envs(&launch.environment);
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         command.process_group(0).kill_on_drop(true);

@@ -228,12 +228,7 @@ impl<L: Leases> Elector<L> {
         let view = fetched.get_or_insert_with(View::default);
         match answer {
             Some(lease) => view.see(lease, Instant::now()),
-            None => {
-                *view = View {
-                    synced: true,
-                    ..View::default()
-                }
-            }
+            None => view.see_none(Instant::now()),
         }
 
         Ok(())

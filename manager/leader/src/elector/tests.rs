@@ -29,15 +29,18 @@ struct State {
     writes: u32,
 }
 
+/// The view of a Lease that does not exist.
+fn absent() -> View {
+    let mut view = View::default();
+    view.see_none(Instant::now());
+    view
+}
+
 impl Server {
     pub(crate) fn new() -> Self {
-        let view = View {
-            synced: true,
-            ..View::default()
-        };
         Self {
             state: Arc::default(),
-            view: Arc::new(watch::channel(view).0),
+            view: Arc::new(watch::channel(absent()).0),
         }
     }
 
@@ -289,10 +292,7 @@ async fn two_candidates_never_hold_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_view_whose_watch_has_ended_neither_stops_renewals_nor_spins() {
     let server = Server::new();
-    let (view, rx) = watch::channel(View {
-        synced: true,
-        ..View::default()
-    });
+    let (view, rx) = watch::channel(absent());
     let (_open, mut gate) = open();
     let mut elector = Elector::new(server.clone(), "lease", "us", TIMING, rx);
     let mut held = elector.acquire(&mut gate).await;

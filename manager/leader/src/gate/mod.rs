@@ -3,17 +3,19 @@
 //! There are three leases: **K**, the main lease of the old kube-controller-manager; **C**, the main lease of this
 //! manager; **M**, the migration lease. Two managers own the same controllers only if this process holds M while an
 //! in-tree kube-controller-manager without leader migration runs under K. Every rule here prevents that, or ends it at
-//! once.
+//! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
+//! names what ends it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outrigger_shared::component::Form;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, Facts, Reading};
-use crate::latch::Latch;
+use crate::evidence::{self, ControllerManager, Facts, Reading};
+use crate::latch::{self, Basis, Latch, Stored};
 
-/// How long M stays free after a rollback step, so that an old manager, which polls, can acquire it.
+/// How long M stays free after it was offered to an old manager, so that one that polls can acquire it: client-go tries
+/// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
 pub const YIELD: Duration = Duration::from_secs(10);
 
 /// The fields of the `CloudProviderMigration` that the gate reads.
@@ -21,29 +23,48 @@ pub const YIELD: Duration = Duration::from_secs(10);
 pub struct MigrationSpec {
     /// The object's UID.
     pub uid: String,
+    /// `metadata.generation`.
+    pub generation: i64,
     /// The phase that the operator set.
     pub phase: Phase,
-    /// The operator stops all old managers first.
-    pub downtime: bool,
+    /// `spec.attestedPhase`.
+    pub attested_phase: Option<Phase>,
 }
 
 /// Everything that the decision depends on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
     /// The migration object.
     pub spec: Reading<MigrationSpec>,
     /// The latch as lease C has it.
-    pub latch: Option<Latch>,
-    /// Old managers, lease holders, checks.
+    pub latch: Stored,
+    /// Old managers, leases, own settings.
     pub facts: Facts,
-    /// This process saw M free, or its record unchanged, for a full lease duration.
-    pub migration_lease_idle: bool,
+    /// This process's identity on the leases.
+    pub identity: String,
     /// This process holds M now.
     pub holding: bool,
-    /// Another process holds M and renews it.
-    pub held_by_other: bool,
-    /// The holder of K has changed since the last decision.
+    /// While this process holds M: the holder of K has changed since it acquired M.
     pub main_holder_changed: bool,
+    /// While this process holds M in a step back: the backoff since the last offer is over.
+    pub offer_again: bool,
+    /// M has been free, and K's holder the same, for [`YIELD`].
+    pub yielded: bool,
+}
+
+/// A reason in the form of a condition's, and a sentence with what ends the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// `CamelCase`, for conditions.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Why {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { reason, message }
+    }
 }
 
 /// The next action on lease M.
@@ -51,264 +72,496 @@ pub struct Inputs {
 pub enum LeaseAction {
     /// Compete for it, or keep it.
     Compete,
-    /// Rollback step: wait for [`YIELD`] since the last release or since the start, then acquire M if it is free.
-    CompeteAfterYield,
-    /// Do not compete. Contains what is missing and what to do.
-    StandBy(String),
-    /// Stop and join the migrated controllers, then release M. Contains the reason.
-    Release(String),
+    /// Rollback step: compete when [`YIELD`] is over.
+    Yield(Why),
+    /// Do not compete.
+    StandBy(Why),
+    /// Stop and join the migrated controllers, then release M.
+    Release(Why),
     /// Like `Release`, because a kube-controller-manager without leader migration runs.
-    Alarm(String),
+    Alarm(Why),
+}
+
+impl LeaseAction {
+    /// Why M is not competed for; none while it is.
+    #[must_use]
+    pub fn why(&self) -> Option<&Why> {
+        match self {
+            Self::Compete => None,
+            Self::Yield(why) | Self::StandBy(why) | Self::Release(why) | Self::Alarm(why) => Some(why),
+        }
+    }
+}
+
+/// The change of the latch on lease C.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LatchChange {
+    /// The annotation stays as it is, also one of another object or of a newer program.
+    Keep,
+    Store(Latch),
+    Remove,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The latch to store on lease C. The action assumes the latch that C has now: a new latch is stored first.
-    pub latch: Option<Latch>,
+    /// The action assumes the latch that C has now: a new latch is stored first.
+    pub latch: LatchChange,
     pub action: LeaseAction,
     /// The effective phase: that of the object, or the last known one.
     pub phase: Option<Phase>,
+    /// The latch that this decision follows.
+    pub bound: Option<Latch>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
+}
+
+/// Reasons of a [`Why`] that the status distinguishes.
+pub mod reason {
+    pub const NOT_READ_YET: &str = "NotReadYet";
+    pub const OLD_MANAGER_OWNS: &str = "OldManagerOwns";
+    pub const EVIDENCE_MISSING: &str = "EvidenceMissing";
+    pub const STORING_EVIDENCE: &str = "StoringEvidence";
+    pub const STEPPING_BACK: &str = "SteppingBack";
+    pub const UNGUARDED: &str = "UnguardedControllerManager";
+    pub const MIGRATION_UNREADABLE: &str = "MigrationUnreadable";
+    pub const LATCH_UNREADABLE: &str = "LatchUnreadable";
+    pub const LEASE_IN_USE: &str = "LeaseInUse";
 }
 
 /// Decides from the current inputs.
 #[must_use]
 pub fn decide(inputs: &Inputs) -> Decision {
-    let (spec, mut warnings) = followed(inputs);
-    let latch = latch_that_binds(inputs);
-    if let Some(object) = unguarded(inputs) {
-        let why = format!("{object} runs in-tree without leader migration");
-        let action = if inputs.holding {
-            LeaseAction::Alarm(why)
-        } else {
-            LeaseAction::StandBy(format!("{why}: roll it in phase Prepare"))
-        };
+    let bound = binding_latch(inputs);
+    let (phase, mut warnings) = followed(inputs, bound.as_ref());
+    warnings.extend(outdated(inputs));
 
-        return Decision {
-            latch: None,
-            action,
-            phase: spec.map(|w| w.phase),
-            warnings,
-        };
-    }
-    let Some(spec) = spec else {
-        let action = match inputs.holding {
-            true => LeaseAction::Compete,
-            false => {
-                LeaseAction::StandBy("the CloudProviderMigration cannot be read and there is no latch: waiting".into())
-            }
-        };
-        return Decision {
-            latch: inputs.latch.clone(),
-            action,
-            phase: None,
-            warnings,
-        };
-    };
-
-    let (latch, action) = match spec.phase {
-        Phase::InTree => (
-            None,
-            LeaseAction::StandBy("phase InTree: the migration lease belongs to the old manager".into()),
-        ),
-        Phase::Prepare => prepare(inputs, &spec, latch, &mut warnings),
-        Phase::Migrate | Phase::Complete => migrate(inputs, &spec, latch, &mut warnings),
+    let (latch, action) = rule(inputs, phase, bound.as_ref());
+    let latch = match latch {
+        LatchChange::Keep => supersede(inputs),
+        latch => latch,
     };
 
     Decision {
         latch,
         action,
-        phase: Some(spec.phase),
+        phase,
+        bound,
         warnings,
     }
 }
 
-/// The latch, if it belongs to the current object. An object that was deleted and created again starts without a latch,
-/// unless this process holds M: then the latch stays valid and gets the new UID.
-fn latch_that_binds(inputs: &Inputs) -> Option<Latch> {
-    let latch = inputs.latch.clone()?;
-    match inputs.spec.known() {
-        Some(spec) if spec.uid != latch.uid => inputs.holding.then(|| Latch {
-            uid: spec.uid.clone(),
-            ..latch
-        }),
-        _ => Some(latch),
+fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    if let Some(unguarded) = running_unguarded(inputs) {
+        return unguarded_runs(inputs, unguarded, bound);
+    }
+    if let Some(source) = not_read(inputs) {
+        let waiting = Why::new(reason::NOT_READ_YET, format!("{source} has not been read yet"));
+        return (LatchChange::Keep, keep_or_stand_by(inputs, waiting));
+    }
+    if let Stored::Unreadable(why) = &inputs.latch {
+        let why =
+            format!("{why}: run the newer manager, or remove the annotation so that the evidence is gathered again");
+        return (
+            LatchChange::Keep,
+            keep_or_stand_by(inputs, Why::new(reason::LATCH_UNREADABLE, why)),
+        );
+    }
+    let Reading::Known(spec) = &inputs.spec else {
+        return (LatchChange::Keep, without_object(inputs, bound));
+    };
+
+    match phase.unwrap_or(spec.phase) {
+        Phase::InTree => in_tree(inputs, bound),
+        Phase::Prepare => prepare(inputs, spec, bound),
+        phase @ (Phase::Migrate | Phase::Complete) => migrate(inputs, spec, phase, bound),
     }
 }
 
-/// The effective spec: that of the object, unless it cannot be read, skips a phase, or requests InTree too early.
+/// The source that was never read. Nothing is started on missing knowledge.
+fn not_read(inputs: &Inputs) -> Option<&'static str> {
+    let facts = &inputs.facts;
+    match () {
+        () if inputs.spec == Reading::Pending => Some("the CloudProviderMigration"),
+        () if !facts.controller_managers.read => Some("the list of kube-controller-managers"),
+        () if !facts.main.read => Some("the kube-controller-manager's main lease"),
+        () if !facts.migration.read => Some("the migration lease"),
+        () => None,
+    }
+}
+
+fn keep_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
+    match inputs.holding {
+        true => LeaseAction::Compete,
+        false => LeaseAction::StandBy(why),
+    }
+}
+
+/// The latch, if it belongs to the current object and is not outdated. An object that was deleted and created again
+/// starts without a latch, unless this process holds M: then the latch stays valid and gets the new UID.
+fn binding_latch(inputs: &Inputs) -> Option<Latch> {
+    let Stored::Latch(latch) = &inputs.latch else {
+        return None;
+    };
+    let Reading::Known(spec) = &inputs.spec else {
+        return (!latch.superseded).then(|| latch.clone());
+    };
+    if spec.uid != latch.uid {
+        return inputs.holding.then(|| Latch {
+            uid: spec.uid.clone(),
+            generation: spec.generation,
+            ..latch.clone()
+        });
+    }
+
+    is_current(inputs, spec, latch).then(|| latch.clone())
+}
+
+/// Marks the latch of an object that was created again, so that nobody follows it when the new object cannot be read. It
+/// is not removed: it may belong to another object, and this manager's `--migration` may be the wrong one.
+fn supersede(inputs: &Inputs) -> LatchChange {
+    match (&inputs.latch, &inputs.spec) {
+        (Stored::Latch(latch), Reading::Known(spec))
+            if spec.uid != latch.uid && !inputs.holding && !latch.superseded =>
+        {
+            LatchChange::Store(Latch {
+                superseded: true,
+                ..latch.clone()
+            })
+        }
+        _ => LatchChange::Keep,
+    }
+}
+
+/// Whether the latch says what the object's history was. While no manager ran, the phase may have passed InTree, and the
+/// old managers may have their original flags again. Command lines show that; without them, one unobserved change is at
+/// most one step.
+fn is_current(inputs: &Inputs, spec: &MigrationSpec, latch: &Latch) -> bool {
+    inputs.holding
+        || spec.generation <= latch.generation + 1
+        || inputs.facts.controller_managers.are_all_known()
+        || inputs.facts.attested_phase == Some(spec.phase)
+}
+
+fn outdated(inputs: &Inputs) -> Option<String> {
+    let (Stored::Latch(latch), Reading::Known(spec)) = (&inputs.latch, &inputs.spec) else {
+        return None;
+    };
+    (spec.uid == latch.uid && !is_current(inputs, spec, latch)).then(|| {
+        format!(
+            "the latch is of generation {} and the object's is {}: no manager watched the changes between them, and no command line shows what runs; state in spec.attestedPhase: {} that every kube-controller-manager has the form of this phase",
+            latch.generation, spec.generation, spec.phase
+        )
+    })
+}
+
+/// The effective phase: that of the object, unless it cannot be read or skips a phase.
 ///
-/// Skipping a phase forward is ignored. Skipping one backward is followed: a manager that was down while the operator
+/// Skipping a phase forward is ignored, unless every old manager is external already. Skipping one backward is followed: a manager that was down while the operator
 /// went back step by step sees it that way. If it stayed in Migrate, it would own controllers beside an old manager that
 /// has its original flags again.
-fn followed(inputs: &Inputs) -> (Option<MigrationSpec>, Vec<String>) {
-    let latch = latch_that_binds(inputs);
-    let Some(spec) = inputs.spec.known() else {
-        let spec = latch.map(|latch| MigrationSpec {
-            uid: latch.uid,
-            phase: latch.phase,
-            downtime: false,
-        });
-        return (
-            spec,
-            vec!["the CloudProviderMigration cannot be read: following the phase of the latch".into()],
-        );
+fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<String>) {
+    let spec = match &inputs.spec {
+        Reading::Known(spec) => spec,
+        Reading::Pending => return (bound.map(|latch| latch.phase), Vec::new()),
+        Reading::Unreadable(why) => {
+            let warning =
+                format!("the CloudProviderMigration cannot be read ({why}): following the phase of the latch");
+            return (bound.map(|latch| latch.phase), vec![warning]);
+        }
     };
-
-    let mut spec = spec.clone();
-    let mut warnings = Vec::new();
-    if let Some(last) = latch.map(|latch| latch.phase)
-        && spec.phase > last
-        && !last.may_become(spec.phase)
-    {
-        warnings.push(format!(
+    let Some(last) = bound.map(|latch| latch.phase) else {
+        return (Some(spec.phase), Vec::new());
+    };
+    let is_safe = inputs.facts.controller_managers.are_all_external();
+    if spec.phase > last && !last.may_become(spec.phase) && !is_safe {
+        let warning = format!(
             "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
             spec.phase
-        ));
-        spec.phase = last;
-    }
-
-    if spec.phase == Phase::InTree && inputs.holding {
-        warnings.push(
-            "phase InTree is not accepted while this manager holds the migration lease: acting as in Prepare".into(),
         );
-        spec.phase = Phase::Prepare;
+        return (Some(last), vec![warning]);
+    }
+    if spec.phase == Phase::InTree && !is_in_tree_confirmed(inputs, bound) {
+        let warning = "phase InTree is not followed while this manager owns the controllers and every kube-controller-manager is external: acting as in Prepare; roll a kube-controller-manager in phase Prepare first";
+        return (Some(Phase::Prepare), vec![warning.to_owned()]);
     }
 
-    (Some(spec), warnings)
+    (Some(spec.phase), Vec::new())
 }
 
-/// An old manager that owns its controllers without M. One that runs always counts. The template of one that does not
-/// run yet counts only while this process does not hold M: it is a reason not to acquire M, not one to release it.
-fn unguarded(inputs: &Inputs) -> Option<&str> {
-    let all = inputs.facts.controller_managers.known()?;
-    all.iter()
-        .find(|kcm| kcm.is_unguarded() && (kcm.running || !inputs.holding))
-        .map(|kcm| kcm.object.as_str())
+/// In InTree nobody of ours owns anything. That is refused only where the command lines show that nobody else would.
+fn is_in_tree_confirmed(inputs: &Inputs, bound: Option<&Latch>) -> bool {
+    let we_held_it = inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some());
+    !we_held_it || held_by_other(inputs, bound) || !inputs.facts.controller_managers.are_all_external()
 }
 
-fn prepare(
-    inputs: &Inputs,
-    spec: &MigrationSpec,
-    latch: Option<Latch>,
-    warnings: &mut Vec<String>,
-) -> (Option<Latch>, LeaseAction) {
-    let idle = LeaseAction::StandBy("phase Prepare: the migration lease belongs to the old manager".into());
-    let Some(latch) = latch else {
-        let action = if inputs.holding {
-            LeaseAction::Release("phase Prepare, and there is no latch".into())
-        } else {
-            idle
-        };
-        return (gathered(inputs, spec, warnings).ok(), action);
+/// Another process holds M and renews it: neither this one nor its predecessor.
+fn held_by_other(inputs: &Inputs, bound: Option<&Latch>) -> bool {
+    let predecessor = bound.and_then(|latch| latch.held_by.as_ref());
+    let holder = inputs.facts.migration.live_holder.as_ref();
+    holder.is_some_and(|holder| *holder != inputs.identity && Some(holder) != predecessor)
+}
+
+fn running_unguarded(inputs: &Inputs) -> Option<&ControllerManager> {
+    let mut all = inputs.facts.controller_managers.seen.iter();
+    all.find(|seen| seen.is_unguarded() && seen.running)
+}
+
+fn unguarded_runs(inputs: &Inputs, unguarded: &ControllerManager, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let latch = if bound.is_some() {
+        LatchChange::Remove
+    } else {
+        LatchChange::Keep
     };
+    let why = Why::new(
+        reason::UNGUARDED,
+        format!(
+            "{} runs in-tree without leader migration: roll it in phase Prepare, or stop it",
+            unguarded.object
+        ),
+    );
+    let action = if inputs.holding {
+        LeaseAction::Alarm(why)
+    } else {
+        LeaseAction::StandBy(why)
+    };
+
+    (latch, action)
+}
+
+/// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
+/// may meanwhile have gone back, which a new holder of K shows: M is offered to it.
+fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> LeaseAction {
+    if inputs.holding {
+        return match inputs.main_holder_changed {
+            true => LeaseAction::Release(Why::new(
+                reason::STEPPING_BACK,
+                "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
+            )),
+            false => LeaseAction::Compete,
+        };
+    }
+
+    match bound {
+        None => LeaseAction::StandBy(Why::new(
+            reason::MIGRATION_UNREADABLE,
+            "the CloudProviderMigration cannot be read and there is no latch: make it readable, or correct --migration",
+        )),
+        Some(latch) if latch.phase <= Phase::Prepare && latch.held_by.is_none() => {
+            LeaseAction::StandBy(old_manager_owns(latch.phase))
+        }
+        Some(_) => after_yield(inputs),
+    }
+}
+
+fn old_manager_owns(phase: Phase) -> Why {
+    Why::new(
+        reason::OLD_MANAGER_OWNS,
+        format!("phase {phase}: the migration lease belongs to the old manager"),
+    )
+}
+
+fn after_yield(inputs: &Inputs) -> LeaseAction {
+    if inputs.yielded {
+        return LeaseAction::Compete;
+    }
+    LeaseAction::Yield(Why::new(
+        reason::STEPPING_BACK,
+        format!("offered to the old manager; acquired again if it stays free for {YIELD:?}"),
+    ))
+}
+
+fn in_tree(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let latch = match bound {
+        Some(_) => LatchChange::Remove,
+        None => LatchChange::Keep,
+    };
+    (latch, release_or_stand_by(inputs, old_manager_owns(Phase::InTree)))
+}
+
+fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
+    match inputs.holding {
+        true => LeaseAction::Release(why),
+        false => LeaseAction::StandBy(why),
+    }
+}
+
+fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let idle = release_or_stand_by(inputs, old_manager_owns(Phase::Prepare));
+    let Some(latch) = bound else {
+        return match gathered(inputs, spec, Phase::Prepare) {
+            Ok(latch) if !inputs.holding => (LatchChange::Store(latch), idle),
+            _ => (LatchChange::Keep, idle),
+        };
+    };
+
+    let ended = held_by_other(inputs, bound);
+    let next = observed(latch, spec, Phase::Prepare, latch.held_by.clone().filter(|_| !ended));
+    if next.held_by.is_none() {
+        return (changed(inputs, next), idle);
+    }
 
     let stepped_back = latch.phase != Phase::Prepare;
-    let next = Latch {
-        phase: Phase::Prepare,
-        ..latch
+    let action = if !inputs.holding {
+        after_yield(inputs)
+    } else if stepped_back || inputs.main_holder_changed || inputs.offer_again {
+        LeaseAction::Release(Why::new(
+            reason::STEPPING_BACK,
+            "phase Prepare: offering the migration lease to the old manager",
+        ))
+    } else {
+        LeaseAction::Compete
     };
-    if !next.held_migration_lease {
-        return (
-            Some(next),
-            if inputs.holding {
-                LeaseAction::Release("phase Prepare".into())
-            } else {
-                idle
-            },
-        );
-    }
-    if inputs.held_by_other {
-        return (
-            Some(Latch {
-                held_migration_lease: false,
-                ..next
-            }),
-            idle,
-        );
-    }
 
-    let action = match (inputs.holding, stepped_back || inputs.main_holder_changed) {
-        (true, true) => LeaseAction::Release("rollback: offering the migration lease to the old manager".into()),
-        _ => LeaseAction::CompeteAfterYield,
-    };
-    (Some(next), action)
+    (changed(inputs, next), action)
 }
 
-fn migrate(
-    inputs: &Inputs,
-    spec: &MigrationSpec,
-    latch: Option<Latch>,
-    warnings: &mut Vec<String>,
-) -> (Option<Latch>, LeaseAction) {
-    if let Some(latch) = latch {
-        let held = latch.held_migration_lease || inputs.holding;
-        return (
-            Some(Latch {
-                phase: spec.phase,
-                held_migration_lease: held,
-                ..latch
-            }),
-            LeaseAction::Compete,
-        );
+fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let ours = || inputs.holding.then(|| inputs.identity.clone());
+    if let Some(latch) = bound {
+        let held_by = ours().or_else(|| latch.held_by.clone());
+        let next = observed(latch, spec, phase, held_by);
+        return (changed(inputs, next), compete_unless_template(inputs, latch));
     }
     if inputs.holding {
-        return (None, LeaseAction::Compete);
-    }
-    if spec.downtime || spec.phase == Phase::Complete {
-        return (None, without_latch(inputs, spec));
+        // It was acquired by a latch that is gone, for example with the annotation.
+        let latch = new_latch(spec, phase, Basis::External, ours());
+        return (LatchChange::Store(latch), LeaseAction::Compete);
     }
 
-    match gathered(inputs, spec, warnings) {
-        Ok(latch) => (
-            Some(latch),
-            LeaseAction::StandBy("the evidence is complete: writing the latch first".into()),
-        ),
-        Err(missing) => (None, LeaseAction::StandBy(missing)),
+    match gathered(inputs, spec, phase).or_else(|missing| without_old_manager(inputs, spec, phase, missing)) {
+        Ok(latch) => {
+            let why = "the evidence is complete: storing it on the main lease first";
+            (
+                LatchChange::Store(latch),
+                LeaseAction::StandBy(Why::new(reason::STORING_EVIDENCE, why)),
+            )
+        }
+        Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
     }
 }
 
-/// The latch, if the evidence is complete; otherwise what is missing.
-fn gathered(inputs: &Inputs, spec: &MigrationSpec, warnings: &mut Vec<String>) -> Result<Latch, String> {
-    let assessment = evidence::assess(&inputs.facts);
-    if assessment.is_complete() {
-        warnings.extend(assessment.warnings);
-        Ok(Latch {
-            uid: spec.uid.clone(),
-            phase: spec.phase,
-            held_migration_lease: false,
-        })
+/// A template without leader migration runs nowhere yet. It is a reason not to acquire M for the first time. Later it is
+/// none: somebody has to own the controllers, and a Pod of it is an alarm.
+fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
+    let mut all = inputs.facts.controller_managers.seen.iter();
+    match all.find(|seen| seen.is_unguarded()) {
+        Some(template) if !inputs.holding && latch.held_by.is_none() => LeaseAction::StandBy(Why::new(
+            reason::UNGUARDED,
+            format!(
+                "{} has no leader migration, and its next Pod would run in-tree: roll it in phase Prepare",
+                template.object
+            ),
+        )),
+        _ => LeaseAction::Compete,
+    }
+}
+
+fn changed(inputs: &Inputs, new: Latch) -> LatchChange {
+    match &inputs.latch {
+        Stored::Latch(old) if *old == new => LatchChange::Keep,
+        _ => LatchChange::Store(new),
+    }
+}
+
+fn observed(latch: &Latch, spec: &MigrationSpec, phase: Phase, held_by: Option<String>) -> Latch {
+    Latch {
+        generation: spec.generation,
+        phase,
+        held_by,
+        superseded: false,
+        ..latch.clone()
+    }
+}
+
+fn new_latch(spec: &MigrationSpec, phase: Phase, basis: Basis, held_by: Option<String>) -> Latch {
+    Latch {
+        version: latch::VERSION,
+        uid: spec.uid.clone(),
+        generation: spec.generation,
+        phase,
+        basis,
+        held_by,
+        superseded: false,
+        other: BTreeMap::new(),
+    }
+}
+
+/// A latch by complete evidence of leader migration; otherwise what is missing.
+fn gathered(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Result<Latch, Why> {
+    let missing = evidence::missing(&inputs.facts);
+    if !missing.is_empty() {
+        return Err(Why::new(reason::EVIDENCE_MISSING, missing.join("; ")));
+    }
+
+    let basis = match inputs.facts.controller_managers.are_all_known() {
+        true => Basis::LeaderMigration,
+        false => Basis::Attested,
+    };
+
+    Ok(new_latch(spec, phase, basis, None))
+}
+
+/// A latch where no old manager owns anything: all are external, or the operator says so for this phase, and nobody
+/// renewed M for a full lease duration while this process watched it. `missing` is what the other kind of evidence lacks.
+fn without_old_manager(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, missing: Why) -> Result<Latch, Why> {
+    let all = &inputs.facts.controller_managers;
+    let attested = inputs.facts.attested_phase == Some(phase);
+    let basis = if all.are_all_external() {
+        Basis::External
+    } else if attested && all.seen.iter().all(ControllerManager::is_external) {
+        Basis::Attested
+    } else if all.unknown().is_some() && all.seen.iter().all(ControllerManager::is_external) {
+        return Err(Why::new(
+            reason::EVIDENCE_MISSING,
+            format!(
+                "{}; or, if none is in-tree any more, state that in spec.attestedPhase: {phase}",
+                missing.message
+            ),
+        ));
     } else {
-        Err(assessment.missing.join("; "))
+        return Err(missing);
+    };
+
+    if !inputs.facts.migration.idle {
+        return Err(lease_in_use(inputs));
     }
+
+    Ok(new_latch(spec, phase, basis, None))
 }
 
-/// For a migration with downtime and for an object that starts at Complete: the old managers must be external already.
-fn without_latch(inputs: &Inputs, spec: &MigrationSpec) -> LeaseAction {
-    let all = inputs.facts.controller_managers.known().map_or(&[][..], Vec::as_slice);
-    let in_tree = all
-        .iter()
-        .find(|kcm| !matches!(kcm.form, Form::External { .. } | Form::NoProvider));
-    if let Some(kcm) = in_tree {
-        return LeaseAction::StandBy(format!(
-            "{} is not external yet: without a latch every old manager must be external",
-            kcm.object
-        ));
-    }
-    if all.is_empty() && inputs.facts.attested_phase != Some(spec.phase) {
-        return LeaseAction::StandBy(format!(
-            "no kube-controller-manager can be read: state in spec.attestedPhase: {:?} that none is in-tree any more",
-            spec.phase
-        ));
-    }
-    if !inputs.migration_lease_idle {
-        return LeaseAction::StandBy(
-            "the migration lease was renewed within its duration: another process holds it".into(),
+fn lease_in_use(inputs: &Inputs) -> Why {
+    let facts = &inputs.facts;
+    let holder = facts.migration.live_holder.as_deref();
+    if let Some(seen) = held_for_nothing(facts) {
+        return Why::new(
+            reason::LEASE_IN_USE,
+            format!(
+                "the migration lease is held by {:?}, and {} runs no cloud controller: remove its --enable-leader-migration",
+                holder.unwrap_or_default(),
+                seen.object
+            ),
         );
     }
+    let message = match holder {
+        Some(holder) => {
+            format!("the migration lease is held by {holder:?}: stop that process, or wait until it releases it")
+        }
+        None => "every old manager is external; waiting until the migration lease has been idle for its full duration"
+            .to_owned(),
+    };
+    Why::new(reason::LEASE_IN_USE, message)
+}
 
-    LeaseAction::Compete
+/// The external kube-controller-manager that holds K and M and runs nothing under M.
+#[must_use]
+pub fn held_for_nothing(facts: &Facts) -> Option<&ControllerManager> {
+    let holder = facts.migration.live_holder.as_ref()?;
+    let all = facts.controller_managers.seen.iter();
+    let mut left_on = all.clone().filter(|seen| seen.holds_for_nothing());
+    if Some(holder) != facts.main.live_holder.as_ref() || all.clone().any(ControllerManager::is_guarded_and_running) {
+        return left_on.find(|seen| seen.is_holder(holder));
+    }
+    left_on.next()
 }
 
 #[cfg(test)]

@@ -1,302 +1,482 @@
 //! Each rule of the gate, red when it is taken out.
 
+use outrigger_shared::component::Form;
+
 use super::*;
-use crate::evidence::tests::{complete, kcm};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
+use crate::evidence::{ControllerManagers, LeaseFacts};
 
 fn spec(phase: Phase) -> MigrationSpec {
     MigrationSpec {
         uid: "u".into(),
+        generation: 1,
         phase,
-        downtime: false,
+        attested_phase: None,
     }
 }
 
 fn latch(phase: Phase, held: bool) -> Latch {
-    Latch {
-        uid: "u".into(),
+    new_latch(
+        &spec(phase),
         phase,
-        held_migration_lease: held,
-    }
+        Basis::LeaderMigration,
+        held.then(|| "us".to_owned()),
+    )
 }
 
 fn inputs(phase: Phase, latch: Option<Latch>) -> Inputs {
     Inputs {
         spec: Reading::Known(spec(phase)),
-        latch,
+        latch: latch.map_or(Stored::Absent, Stored::Latch),
         facts: complete(),
-        migration_lease_idle: false,
+        identity: "us".into(),
         holding: false,
-        held_by_other: true,
         main_holder_changed: false,
+        offer_again: false,
+        yielded: false,
     }
 }
 
-fn unguarded() -> Reading<Vec<evidence::ControllerManager>> {
-    Reading::Known(vec![
-        kcm(Form::InTree { leader_migration: true }),
-        kcm(Form::InTree {
-            leader_migration: false,
-        }),
-    ])
+/// M free, for a full lease duration and for the time of an offer.
+fn free(inputs: &mut Inputs) {
+    inputs.facts.migration = LeaseFacts {
+        read: true,
+        idle: true,
+        ..LeaseFacts::default()
+    };
+    inputs.yielded = true;
 }
 
-fn external() -> Reading<Vec<evidence::ControllerManager>> {
-    Reading::Known(vec![kcm(Form::External {
-        leader_migration: false,
-    })])
+/// This process holds M.
+fn hold(inputs: &mut Inputs) {
+    inputs.holding = true;
+    inputs.facts.migration = held("us");
+    inputs.yielded = false;
 }
 
-fn leaves(decision: &Decision) -> bool {
+fn all(forms: &[&Form]) -> ControllerManagers {
+    seen(forms.iter().map(|form| kcm((*form).clone())).collect())
+}
+
+fn reason(decision: &Decision) -> &'static str {
+    decision.action.why().map_or("", |why| why.reason)
+}
+
+fn stands_by(decision: &Decision) -> bool {
     matches!(decision.action, LeaseAction::StandBy(_))
+}
+
+fn competes(inputs: &Inputs) -> bool {
+    decide(inputs).action == LeaseAction::Compete
+}
+
+fn stored(decision: &Decision) -> &Latch {
+    match &decision.latch {
+        LatchChange::Store(latch) => latch,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn in_tree_and_prepare_leave_the_migration_lease_alone_even_when_it_is_free() {
     for phase in [Phase::InTree, Phase::Prepare] {
         let mut inputs = inputs(phase, None);
-        inputs.held_by_other = false;
-        inputs.migration_lease_idle = true;
-        assert!(leaves(&decide(&inputs)), "{phase:?}");
-        inputs.latch = Some(latch(Phase::Prepare, false));
-        assert!(leaves(&decide(&inputs)), "{phase:?}, latched");
+        free(&mut inputs);
+        assert!(stands_by(&decide(&inputs)), "{phase:?}");
+        inputs.latch = Stored::Latch(latch(Phase::Prepare, false));
+        assert!(stands_by(&decide(&inputs)), "{phase:?}, latched");
     }
 }
 
 #[test]
-fn complete_evidence_is_latched_in_prepare_and_in_migrate_before_anything_is_taken() {
+fn complete_evidence_is_latched_in_prepare_and_in_migrate_before_anything_is_acquired() {
     for phase in [Phase::Prepare, Phase::Migrate] {
         let decision = decide(&inputs(phase, None));
-        assert_eq!(decision.latch, Some(latch(phase, false)));
-        assert!(leaves(&decision), "the latch is stored first");
+        assert_eq!(*stored(&decision), latch(phase, false));
+        assert!(stands_by(&decision), "the latch is stored first");
     }
 }
 
 #[test]
 fn migrate_without_evidence_and_without_a_latch_waits() {
     let mut inputs = inputs(Phase::Migrate, None);
-    inputs.facts.migration_holder = None;
-    inputs.held_by_other = false;
-    inputs.migration_lease_idle = true;
+    free(&mut inputs);
     let decision = decide(&inputs);
-    assert_eq!(decision.latch, None);
-    assert!(leaves(&decision));
+    assert_eq!(decision.latch, LatchChange::Keep);
+    assert_eq!(reason(&decision), reason::EVIDENCE_MISSING);
 }
 
 #[test]
 fn migrate_with_a_latch_competes_whatever_the_leases_say_now() {
     let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Prepare, false)));
-    inputs.facts.main_holder = None;
-    inputs.facts.migration_holder = None;
-    inputs.facts.controller_managers = external();
+    free(&mut inputs);
+    inputs.facts.main.live_holder = None;
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
     let decision = decide(&inputs);
     assert_eq!(decision.action, LeaseAction::Compete);
-    assert_eq!(decision.latch, Some(latch(Phase::Migrate, false)));
-    inputs.holding = true;
+    assert_eq!(*stored(&decision), latch(Phase::Migrate, false));
+    hold(&mut inputs);
     assert_eq!(
-        decide(&inputs).latch,
-        Some(latch(Phase::Migrate, true)),
-        "having held it is written down"
+        *stored(&decide(&inputs)),
+        latch(Phase::Migrate, true),
+        "the holder is stored"
     );
 }
 
 #[test]
-fn a_latch_of_another_object_counts_as_none() {
-    let mut inputs = inputs(
-        Phase::Migrate,
-        Some(Latch {
-            uid: "old".into(),
-            ..latch(Phase::Migrate, true)
-        }),
-    );
-    inputs.facts.migration_holder = None;
-    assert!(leaves(&decide(&inputs)));
-    assert_eq!(decide(&inputs).latch, None);
+fn a_latch_of_another_object_is_marked_and_binds_nobody_without_a_readable_object() {
+    let foreign = Latch {
+        uid: "other".into(),
+        ..latch(Phase::Migrate, true)
+    };
+    let mut inputs = inputs(Phase::InTree, Some(foreign.clone()));
+    free(&mut inputs);
+    let decision = decide(&inputs);
+    let marked = Latch {
+        superseded: true,
+        ..foreign
+    };
+    assert_eq!(*stored(&decision), marked);
+
+    inputs.latch = Stored::Latch(marked);
+    inputs.spec = Reading::Unreadable("forbidden".into());
+    assert!(stands_by(&decide(&inputs)));
+    inputs.spec = Reading::Known(MigrationSpec {
+        uid: "other".into(),
+        ..spec(Phase::Migrate)
+    });
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete, "the object that it belongs to");
+    assert!(!stored(&decision).superseded);
+}
+
+#[test]
+fn a_latch_of_another_object_does_not_bind_and_is_not_erased() {
+    let foreign = Latch {
+        uid: "other".into(),
+        superseded: true,
+        ..latch(Phase::Migrate, true)
+    };
+    for phase in [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete] {
+        let mut inputs = inputs(phase, Some(foreign.clone()));
+        free(&mut inputs);
+        for forms in [&[&GUARDED][..], &[&UNGUARDED]] {
+            inputs.facts.controller_managers = all(forms);
+            let decision = decide(&inputs);
+            assert!(stands_by(&decision), "{phase:?}");
+            assert_eq!(decision.latch, LatchChange::Keep, "{phase:?} {forms:?}");
+        }
+    }
+}
+
+#[test]
+fn a_latch_that_cannot_be_read_is_kept_and_nothing_is_acquired() {
+    for phase in [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete] {
+        let mut inputs = inputs(phase, None);
+        inputs.latch = Stored::Unreadable("format 2".into());
+        inputs.facts.controller_managers = all(&[&EXTERNAL]);
+        free(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(decision.latch, LatchChange::Keep);
+        assert_eq!(reason(&decision), reason::LATCH_UNREADABLE, "{phase:?}");
+    }
+}
+
+#[test]
+fn nothing_is_acquired_before_every_source_was_read_and_nothing_is_released_for_it() {
+    type Change = fn(&mut Inputs);
+    let unread: [Change; 4] = [
+        |inputs| inputs.spec = Reading::Pending,
+        |inputs| inputs.facts.controller_managers = ControllerManagers::default(),
+        |inputs| inputs.facts.main.read = false,
+        |inputs| inputs.facts.migration.read = false,
+    ];
+    for phase in [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete] {
+        for (index, change) in unread.iter().enumerate() {
+            let mut inputs = inputs(phase, Some(latch(Phase::Migrate, true)));
+            free(&mut inputs);
+            change(&mut inputs);
+            let decision = decide(&inputs);
+            assert_eq!(reason(&decision), reason::NOT_READ_YET, "{phase:?} {index}");
+            assert_eq!(decision.latch, LatchChange::Keep);
+            inputs.holding = true;
+            assert!(competes(&inputs), "{phase:?} {index}");
+        }
+    }
 }
 
 #[test]
 fn an_unguarded_old_manager_voids_the_latch_and_keeps_us_away() {
     let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
-    inputs.facts.controller_managers = unguarded();
+    free(&mut inputs);
+    inputs.facts.controller_managers = all(&[&GUARDED, &UNGUARDED]);
     let decision = decide(&inputs);
-    assert_eq!(decision.latch, None);
-    assert!(leaves(&decision));
+    assert_eq!(decision.latch, LatchChange::Remove);
+    assert_eq!(reason(&decision), reason::UNGUARDED);
 }
 
 #[test]
 fn an_unguarded_old_manager_beside_our_hold_is_an_alarm_in_every_phase() {
     for phase in [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete] {
         let mut inputs = inputs(phase, Some(latch(phase, true)));
-        inputs.facts.controller_managers = unguarded();
-        inputs.holding = true;
+        inputs.facts.controller_managers = all(&[&GUARDED, &UNGUARDED]);
+        hold(&mut inputs);
         let decision = decide(&inputs);
-        assert!(
-            matches!(decision.action, LeaseAction::Alarm(_)),
-            "{phase:?}: {:?}",
-            decision.action
-        );
-        assert_eq!(decision.latch, None);
+        assert!(matches!(decision.action, LeaseAction::Alarm(_)), "{phase:?}");
+        assert_eq!(decision.latch, LatchChange::Remove);
+        inputs.spec = Reading::Unreadable("deleted".into());
+        assert!(matches!(decide(&inputs).action, LeaseAction::Alarm(_)), "{phase:?}");
     }
 }
 
 #[test]
-fn an_unguarded_template_that_runs_nowhere_is_no_alarm() {
-    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
-    let mut stopped = kcm(Form::InTree {
-        leader_migration: false,
-    });
-    stopped.running = false;
-    inputs.facts.controller_managers = Reading::Known(vec![stopped]);
-    inputs.holding = true;
-    assert_eq!(decide(&inputs).action, LeaseAction::Compete);
+fn after_an_alarm_an_owner_is_found_when_every_old_manager_is_external() {
+    for phase in [Phase::Migrate, Phase::Complete] {
+        let mut inputs = inputs(phase, None);
+        free(&mut inputs);
+        inputs.facts.controller_managers = all(&[&EXTERNAL, &EXTERNAL]);
+        let decision = decide(&inputs);
+        assert_eq!(stored(&decision).basis, Basis::External);
+        assert!(stands_by(&decision), "the latch is stored first");
+        inputs.latch = Stored::Latch(stored(&decision).clone());
+        assert!(competes(&inputs), "{phase:?}");
+    }
+}
+
+#[test]
+fn a_template_without_leader_migration_counts_only_before_the_first_hold() {
+    for (held, competing) in [(false, false), (true, true)] {
+        let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, held)));
+        free(&mut inputs);
+        inputs.facts.controller_managers = all(&[&EXTERNAL, &UNGUARDED]);
+        inputs.facts.controller_managers.seen[1].running = false;
+        assert_eq!(competes(&inputs), competing);
+        assert_eq!(decide(&inputs).latch, LatchChange::Keep, "it voids nothing");
+        hold(&mut inputs);
+        assert!(competes(&inputs), "it is no alarm");
+    }
 }
 
 #[test]
 fn without_the_object_the_holder_keeps_the_latch_decides_and_none_means_wait() {
-    let blind = || Reading::Unreadable("deleted".to_owned());
     let mut inputs = inputs(Phase::Migrate, None);
-    inputs.spec = blind();
-    assert!(leaves(&decide(&inputs)), "no latch");
-    inputs.holding = true;
-    assert_eq!(decide(&inputs).action, LeaseAction::Compete, "holding");
-    inputs.holding = false;
-    inputs.latch = Some(latch(Phase::Migrate, true));
+    inputs.spec = Reading::Unreadable("deleted".to_owned());
+    free(&mut inputs);
+    assert_eq!(reason(&decide(&inputs)), reason::MIGRATION_UNREADABLE);
+    inputs.latch = Stored::Latch(latch(Phase::Migrate, true));
     let decision = decide(&inputs);
     assert_eq!(decision.action, LeaseAction::Compete, "latched in Migrate");
-    assert_eq!(decision.latch, inputs.latch, "what is latched stays");
-    inputs.latch = Some(latch(Phase::Prepare, false));
-    assert!(leaves(&decide(&inputs)), "latched in Prepare");
+    assert_eq!(decision.latch, LatchChange::Keep);
+    inputs.latch = Stored::Latch(latch(Phase::Prepare, false));
+    assert!(stands_by(&decide(&inputs)), "latched in Prepare");
+    hold(&mut inputs);
+    assert!(competes(&inputs), "holding");
 }
 
 #[test]
-fn a_jump_of_two_phases_is_ignored() {
-    let inputs = inputs(Phase::Complete, Some(latch(Phase::Prepare, false)));
-    let decision = decide(&inputs);
-    assert_eq!(decision.phase, Some(Phase::Prepare));
-    assert!(leaves(&decision));
-    assert!(decision.warnings[0].contains("more than one step"));
-}
-
-#[test]
-fn with_downtime_every_old_manager_must_be_external_and_the_lease_idle() {
-    let mut inputs = inputs(Phase::Migrate, None);
-    inputs.spec = Reading::Known(MigrationSpec {
-        downtime: true,
-        ..spec(Phase::Migrate)
-    });
-    inputs.held_by_other = false;
-    assert!(leaves(&decide(&inputs)), "an in-tree one is left");
-    inputs.facts.controller_managers = external();
-    assert!(leaves(&decide(&inputs)), "the lease is not idle");
-    inputs.migration_lease_idle = true;
-    assert_eq!(decide(&inputs).action, LeaseAction::Compete);
-    inputs.facts.controller_managers = Reading::Known(vec![]);
-    assert!(leaves(&decide(&inputs)), "none can be read");
-    inputs.facts.attested_phase = Some(Phase::Prepare);
-    assert!(leaves(&decide(&inputs)), "the word is for another phase");
-    inputs.facts.attested_phase = Some(Phase::Migrate);
-    assert_eq!(decide(&inputs).action, LeaseAction::Compete);
-}
-
-#[test]
-fn a_step_back_gives_the_lease_up_at_the_phase_change_and_at_each_change_of_the_main_holder() {
-    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Migrate, true)));
-    inputs.holding = true;
-    inputs.held_by_other = false;
-    let decision = decide(&inputs);
-    assert!(
-        matches!(decision.action, LeaseAction::Release(_)),
-        "{:?}",
-        decision.action
-    );
-    assert_eq!(decision.latch, Some(latch(Phase::Prepare, true)));
-
-    inputs.latch = decision.latch;
-    assert_eq!(
-        decide(&inputs).action,
-        LeaseAction::CompeteAfterYield,
-        "nobody took it, so it was taken back"
-    );
+fn without_the_object_a_new_main_holder_is_offered_the_lease() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    inputs.spec = Reading::Unreadable("forbidden".to_owned());
+    hold(&mut inputs);
     inputs.main_holder_changed = true;
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
-}
-
-#[test]
-fn a_step_back_takes_the_lease_back_after_yielding_and_ends_when_another_holds_it() {
-    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
-    inputs.held_by_other = false;
-    assert_eq!(decide(&inputs).action, LeaseAction::CompeteAfterYield, "at start, too");
-    inputs.held_by_other = true;
-    let decision = decide(&inputs);
-    assert!(leaves(&decision));
-    assert_eq!(decision.latch, Some(latch(Phase::Prepare, false)));
-}
-
-#[test]
-fn in_tree_is_not_accepted_while_we_hold_the_lease() {
-    let mut inputs = inputs(Phase::InTree, Some(latch(Phase::Prepare, true)));
-    inputs.holding = true;
-    inputs.held_by_other = false;
-    let decision = decide(&inputs);
-    assert_eq!(decision.action, LeaseAction::CompeteAfterYield);
-    assert_eq!(decision.phase, Some(Phase::Prepare));
     inputs.holding = false;
-    inputs.held_by_other = true;
-    assert_eq!(decide(&inputs).latch, None, "then InTree voids the latch");
+    inputs.main_holder_changed = false;
+    free(&mut inputs);
+    inputs.yielded = false;
+    assert!(matches!(decide(&inputs).action, LeaseAction::Yield(_)));
+    inputs.yielded = true;
+    assert!(competes(&inputs));
 }
 
 #[test]
-fn a_manager_that_missed_the_steps_back_to_in_tree_does_not_own() {
-    for last in [Phase::Migrate, Phase::Complete] {
-        let mut inputs = inputs(Phase::InTree, Some(latch(last, true)));
-        // The old managers cannot be read, and the migration lease is free: nothing else would keep us away.
-        inputs.facts.controller_managers = Reading::Known(vec![]);
-        inputs.facts.migration_holder = None;
-        inputs.held_by_other = false;
-        inputs.migration_lease_idle = true;
+fn a_jump_of_two_phases_is_ignored_while_an_old_manager_is_in_tree() {
+    let decision = decide(&inputs(Phase::Complete, Some(latch(Phase::Prepare, false))));
+    assert_eq!(decision.phase, Some(Phase::Prepare));
+    assert!(stands_by(&decision));
+    assert!(decision.warnings[0].contains("more than one step"));
+
+    let mut external = inputs(Phase::Complete, Some(latch(Phase::Prepare, false)));
+    free(&mut external);
+    external.facts.controller_managers = all(&[&EXTERNAL]);
+    assert!(competes(&external), "no old manager owns anything");
+}
+
+#[test]
+fn without_evidence_every_old_manager_must_be_external_and_the_lease_idle() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    inputs.facts.migration = held("other");
+    assert_eq!(
+        reason(&decide(&inputs)),
+        reason::EVIDENCE_MISSING,
+        "an in-tree one is left"
+    );
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    assert_eq!(reason(&decide(&inputs)), reason::LEASE_IN_USE);
+    free(&mut inputs);
+    assert_eq!(stored(&decide(&inputs)).basis, Basis::External);
+
+    for unknown in [seen(vec![]), unreadable()] {
+        inputs.facts.controller_managers = unknown;
         let decision = decide(&inputs);
-        assert!(leaves(&decision), "{last:?}: {:?}", decision.action);
-        assert_eq!(decision.latch, None, "{last:?}");
+        assert_eq!(reason(&decision), reason::EVIDENCE_MISSING, "none can be read");
+        let why = &decision.action.why().unwrap().message;
+        assert!(why.contains("spec.attestedPhase: Migrate"), "{why}");
+        inputs.facts.attested_phase = Some(Phase::Prepare);
+        assert_eq!(
+            reason(&decide(&inputs)),
+            reason::EVIDENCE_MISSING,
+            "the word is for another phase"
+        );
+        inputs.facts.attested_phase = Some(Phase::Migrate);
+        assert_eq!(stored(&decide(&inputs)).basis, Basis::Attested);
+        inputs.facts.attested_phase = None;
     }
+}
+
+#[test]
+fn an_old_manager_that_holds_the_lease_for_nothing_is_named() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    inputs.facts.controller_managers = all(&[&Form::External { leader_migration: true }]);
+    let decision = decide(&inputs);
+    assert_eq!(reason(&decision), reason::LEASE_IN_USE);
+    let why = &decision.action.why().unwrap().message;
+    assert!(
+        why.contains("kcm-0") && why.contains("--enable-leader-migration"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_step_back_offers_the_lease_at_the_phase_change_at_a_new_main_holder_and_after_the_backoff() {
+    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Migrate, true)));
+    hold(&mut inputs);
+    let decision = decide(&inputs);
+    assert!(matches!(decision.action, LeaseAction::Release(_)));
+    assert_eq!(*stored(&decision), latch(Phase::Prepare, true));
+
+    inputs.latch = Stored::Latch(latch(Phase::Prepare, true));
+    assert!(competes(&inputs), "nobody acquired it, so it was acquired again");
+    for set in [
+        (|inputs| inputs.main_holder_changed = true) as fn(&mut Inputs),
+        |inputs| inputs.offer_again = true,
+    ] {
+        let mut inputs = inputs.clone();
+        set(&mut inputs);
+        assert_eq!(reason(&decide(&inputs)), reason::STEPPING_BACK);
+        assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
+    }
+}
+
+#[test]
+fn a_step_back_acquires_the_lease_again_after_yielding_and_ends_when_another_holds_it() {
+    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
+    inputs.facts.migration = held("us");
+    assert!(
+        matches!(decide(&inputs).action, LeaseAction::Yield(_)),
+        "our predecessor's record"
+    );
+    assert_eq!(decide(&inputs).latch, LatchChange::Keep);
+    free(&mut inputs);
+    assert!(competes(&inputs));
+    inputs.facts.migration = held("kcm-0_a");
+    let decision = decide(&inputs);
+    assert!(stands_by(&decision));
+    assert_eq!(*stored(&decision), latch(Phase::Prepare, false));
+}
+
+#[test]
+fn in_tree_is_followed_unless_nobody_would_own_the_controllers() {
+    let external = all(&[&EXTERNAL]);
+    let guarded = all(&[&EXTERNAL, &GUARDED]);
+    for (old_managers, followed) in [(external, false), (guarded, true), (unreadable(), true)] {
+        for holding in [true, false] {
+            let mut inputs = inputs(Phase::InTree, Some(latch(Phase::Prepare, true)));
+            inputs.facts.controller_managers = old_managers.clone();
+            if holding {
+                hold(&mut inputs);
+            } else {
+                free(&mut inputs);
+            }
+            let decision = decide(&inputs);
+            if followed {
+                assert_eq!(decision.latch, LatchChange::Remove);
+                assert_ne!(decision.action, LeaseAction::Compete);
+            } else {
+                assert_eq!(decision.phase, Some(Phase::Prepare));
+                assert_eq!(decision.action, LeaseAction::Compete);
+                assert!(decision.warnings[0].contains("InTree is not followed"));
+            }
+        }
+    }
+}
+
+#[test]
+fn in_tree_voids_the_latch_when_the_old_manager_holds_the_lease() {
+    let mut inputs = inputs(Phase::InTree, Some(latch(Phase::Prepare, true)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    inputs.facts.migration = held("kcm-0_a");
+    assert_eq!(decide(&inputs).latch, LatchChange::Remove);
 }
 
 #[test]
 fn a_jump_back_is_a_step_back() {
     for to in [Phase::Prepare, Phase::InTree] {
         let mut inputs = inputs(to, Some(latch(Phase::Complete, true)));
-        inputs.holding = true;
-        inputs.held_by_other = false;
+        inputs.facts.controller_managers = all(&[&EXTERNAL]);
+        hold(&mut inputs);
         let decision = decide(&inputs);
-        assert!(
-            matches!(decision.action, LeaseAction::Release(_)),
-            "{to:?}: {:?}",
-            decision.action
-        );
-        assert_eq!(decision.latch, Some(latch(Phase::Prepare, true)));
+        assert!(matches!(decision.action, LeaseAction::Release(_)), "{to:?}");
+        assert_eq!(*stored(&decision), latch(Phase::Prepare, true));
     }
 }
 
 #[test]
-fn the_holder_keeps_the_lease_and_the_latch_when_the_object_is_made_again() {
+fn a_latch_from_before_unobserved_changes_needs_command_lines_or_the_operators_word() {
+    for (generation, current) in [(1, true), (2, true), (3, false)] {
+        for phase in [Phase::Prepare, Phase::Migrate] {
+            let mut inputs = inputs(phase, Some(latch(Phase::Migrate, true)));
+            free(&mut inputs);
+            inputs.spec = Reading::Known(MigrationSpec {
+                generation,
+                ..spec(phase)
+            });
+            inputs.facts.controller_managers = unreadable();
+            assert_eq!(competes(&inputs), current, "{phase:?} {generation}");
+            if !current {
+                let decision = decide(&inputs);
+                assert!(
+                    decision.warnings[0].contains("no manager watched"),
+                    "{:?}",
+                    decision.warnings
+                );
+                assert_eq!(decision.latch, LatchChange::Keep);
+                inputs.facts.controller_managers = all(&[&EXTERNAL]);
+                assert!(competes(&inputs), "command lines show it");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_holder_keeps_the_lease_and_the_latch_when_the_object_is_created_again() {
     let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
     inputs.spec = Reading::Known(MigrationSpec {
         uid: "new".into(),
         ..spec(Phase::Migrate)
     });
-    inputs.holding = true;
-    inputs.held_by_other = false;
+    hold(&mut inputs);
     let decision = decide(&inputs);
     assert_eq!(decision.action, LeaseAction::Compete);
-    assert_eq!(decision.latch.unwrap().uid, "new");
+    assert_eq!(stored(&decision).uid, "new");
 }
 
 #[test]
-fn an_unguarded_template_keeps_a_manager_away_that_does_not_hold_the_lease() {
-    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
-    let mut template = kcm(Form::InTree {
-        leader_migration: false,
-    });
-    template.running = false;
-    inputs.facts.controller_managers = Reading::Known(vec![template]);
-    assert!(leaves(&decide(&inputs)));
-    assert_eq!(decide(&inputs).latch, None);
+fn a_holder_whose_latch_was_deleted_stores_a_new_one() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    hold(&mut inputs);
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete);
+    assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
 }

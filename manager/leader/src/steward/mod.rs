@@ -2,27 +2,34 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::AnnotationChange;
-use crate::evidence::{ControllerManager, Facts, Reading, SoftChecks};
-use crate::gate::{self, Decision, Inputs, LeaseAction, MigrationSpec, YIELD};
-use crate::latch::{self, Latch};
+use crate::evidence::{ControllerManagers, Facts, LeaseFacts, OwnSettings, Reading};
+use crate::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
+use crate::latch::{self, Latch, Stored};
 use crate::lease::View;
-use outrigger_shared::migration::Phase;
+
+/// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
+const FIRST_BACKOFF: Duration = Duration::from_secs(120);
+/// The longest time between two offers.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1920);
+/// Time between two passes without a change.
+const PERIOD: Duration = Duration::from_secs(5);
 
 /// The inputs of the steward. A task of its own keeps each part current.
 pub struct Sources {
-    /// The migration object's spec, with `spec.attestedPhase`.
-    pub spec: watch::Receiver<Reading<(MigrationSpec, Option<Phase>)>>,
+    /// The migration object's spec.
+    pub spec: watch::Receiver<Reading<MigrationSpec>>,
     /// Every old manager that can be read.
-    pub controller_managers: watch::Receiver<Reading<Vec<ControllerManager>>>,
+    pub controller_managers: watch::Receiver<ControllerManagers>,
     pub main: watch::Receiver<View>,
     pub migration: watch::Receiver<View>,
-    /// Whether this process holds M.
-    pub holding: watch::Receiver<bool>,
+    /// Since when this process holds M.
+    pub holding: watch::Receiver<Option<Instant>>,
 }
 
 pub struct Config {
@@ -30,8 +37,19 @@ pub struct Config {
     pub identity: String,
     /// The full lease duration that M must have been idle for.
     pub lease_duration: Duration,
+    pub own: OwnSettings,
     /// The latch that lease C carried when it was taken.
-    pub latch: Option<Latch>,
+    pub latch: Stored,
+}
+
+/// The last time that M was given up for the old manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    at: Instant,
+    /// By this machine's clock, for the status.
+    pub time: Timestamp,
+    /// How often M was offered since the last change of the main lease's holder.
+    pub count: u32,
 }
 
 /// The result of each pass of the steward.
@@ -39,8 +57,10 @@ pub struct Config {
 pub struct Report {
     pub decision: Decision,
     /// The latch as stored.
-    pub latch: Option<Latch>,
+    pub latch: Stored,
     pub inputs: Inputs,
+    /// The last offer of M to the old manager.
+    pub offer: Option<Offer>,
 }
 
 /// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
@@ -53,111 +73,128 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut latch = config.latch.clone();
-    let mut last_main_holder = None;
-    let mut yield_until = Instant::now() + YIELD;
+    let mut offer = None;
     let mut last_logged = None;
 
     while !stop.is_cancelled() {
-        let inputs = observe(&config, &mut sources, latch.clone(), &mut last_main_holder);
+        let inputs = observe(&config, &mut sources, &latch, offer);
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
-        if inputs.main_holder_changed && !inputs.holding {
-            // The new holder of K gets the time to acquire M, too.
-            yield_until = Instant::now() + YIELD;
-        }
 
-        let open = match decision.action {
-            LeaseAction::Compete => true,
-            LeaseAction::CompeteAfterYield => inputs.holding || Instant::now() >= yield_until,
-            LeaseAction::StandBy(_) | LeaseAction::Release(_) | LeaseAction::Alarm(_) => false,
-        };
+        let open = decision.action == LeaseAction::Compete;
         // Close at once. Open only after the latch that the decision depends on is stored.
         let set_gate = |open: bool| gate.send_if_modified(|was| std::mem::replace(was, open) != open);
         if !open {
             set_gate(false);
         }
 
-        let stored_now = decision.latch != latch;
-        if stored_now && !store(&annotation_changes, decision.latch.as_ref()).await {
-            return;
+        if decision.latch != LatchChange::Keep {
+            let Some(stored) = store(&annotation_changes, &decision.latch).await else {
+                return;
+            };
+            latch = stored;
         }
 
         if open {
             set_gate(true);
         }
 
-        latch.clone_from(&decision.latch);
         reports.send_replace(Some(Report {
             decision: decision.clone(),
             latch: latch.clone(),
             inputs: inputs.clone(),
+            offer,
         }));
 
         if inputs.holding && !open {
             // Another task stops the controllers and releases the lease. Decide again only after that.
-            let released = sources.holding.wait_for(|holding| !holding);
+            let released = sources.holding.wait_for(Option::is_none);
             if stop.run_until_cancelled(released).await.is_none() {
                 return;
             }
-            yield_until = Instant::now() + YIELD;
+            if decision
+                .action
+                .why()
+                .is_some_and(|why| why.reason == gate::reason::STEPPING_BACK)
+            {
+                offer = Some(Offer {
+                    at: Instant::now(),
+                    time: Timestamp::now(),
+                    count: offers_before(offer, inputs.main_holder_changed) + 1,
+                });
+            }
             continue;
         }
-        if !stored_now && !wait(&mut sources, yield_until, &config, &stop).await {
+        if decision.latch == LatchChange::Keep && !wait(&mut sources, &config, offer, &stop).await {
             return;
         }
     }
 }
 
-fn observe(
-    config: &Config,
-    sources: &mut Sources,
-    latch: Option<Latch>,
-    last_main_holder: &mut Option<String>,
-) -> Inputs {
+/// A new holder of K is offered M anew, without the backoff of the last one.
+fn offers_before(offer: Option<Offer>, main_holder_changed: bool) -> u32 {
+    offer.filter(|_| !main_holder_changed).map_or(0, |offer| offer.count)
+}
+
+/// How long M is kept after it was acquired again, before the next offer.
+fn backoff(offer: Option<Offer>) -> Duration {
+    let doublings = offer.map_or(0, |offer| offer.count.saturating_sub(1)).min(4);
+    (FIRST_BACKOFF * 2_u32.pow(doublings)).min(LONGEST_BACKOFF)
+}
+
+/// When M may be acquired again after it was offered: it was free and had no new candidate for [`YIELD`]. None while it
+/// is held.
+fn yield_ends(main: &View, migration: &View, offer: Option<Offer>, now: Instant) -> Option<Instant> {
+    let since = [
+        migration.free_since(now),
+        main.holder_since(),
+        offer.map(|offer| offer.at),
+    ];
+    since[0]?;
+    since.into_iter().flatten().max().map(|since| since + YIELD)
+}
+
+fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option<Offer>) -> Inputs {
     let now = Instant::now();
-    let (spec, attested) = match &*sources.spec.borrow_and_update() {
-        Reading::Known((spec, attested)) => (Reading::Known(spec.clone()), *attested),
-        Reading::Unreadable(why) => (Reading::Unreadable(why.clone()), None),
-    };
-    let main = sources.main.borrow_and_update();
-    let main_holder = main.live_holder(now).map(str::to_owned);
-    // By name, whether live or not: the first holder that is observed may have just died.
-    let main_holder_changed = match (main.named_holder(), last_main_holder.as_deref()) {
-        (Some(new), Some(old)) => new != old,
-        _ => false,
-    };
+    let main = sources.main.borrow_and_update().clone();
+    let migration = sources.migration.borrow_and_update().clone();
+    let controller_managers = sources.controller_managers.borrow_and_update().clone();
+    let spec = sources.spec.borrow_and_update().clone();
+    let held_since = *sources.holding.borrow_and_update();
 
-    if let Some(named) = main.named_holder() {
-        *last_main_holder = Some(named.to_owned());
-    }
-
-    drop(main);
-
-    let migration = sources.migration.borrow_and_update();
-    let migration_holder = migration.live_holder(now).map(str::to_owned);
-    let idle = migration.synced
-        && !migration.failing
-        && migration
-            .observation
-            .as_ref()
-            .is_none_or(|seen| seen.was_idle_for(config.lease_duration, now));
+    let guarded_runs = controller_managers
+        .seen
+        .iter()
+        .any(crate::evidence::ControllerManager::is_guarded_and_running);
+    let leads = main.live_holder(now).is_some();
 
     Inputs {
-        spec,
-        latch,
-        migration_lease_idle: idle,
-        holding: *sources.holding.borrow_and_update(),
-        held_by_other: migration_holder
-            .as_ref()
-            .is_some_and(|holder| *holder != config.identity),
-        main_holder_changed,
+        latch: latch.clone(),
+        identity: config.identity.clone(),
+        holding: held_since.is_some(),
+        main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
+        offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
+        yielded: yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
         facts: Facts {
-            controller_managers: sources.controller_managers.borrow_and_update().clone(),
-            main_holder,
-            migration_holder,
-            attested_phase: attested,
-            checks: SoftChecks::not_built(),
+            controller_managers,
+            attested_phase: spec.known().and_then(|spec| spec.attested_phase),
+            main: lease_facts(&main, config, now),
+            migration: lease_facts(&migration, config, now),
+            own: config.own,
         },
+        spec,
+    }
+}
+
+fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
+    LeaseFacts {
+        read: view.synced || view.failing,
+        live_holder: view.live_holder(now).map(str::to_owned),
+        duration: view
+            .named_holder()
+            .and(view.observation.as_ref())
+            .map(|seen| seen.record.duration),
+        idle: view.was_idle_for(config.lease_duration, now),
     }
 }
 
@@ -166,11 +203,13 @@ fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)
     let (action, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
     if action.as_ref() != Some(&decision.action) {
         match &decision.action {
-            LeaseAction::Alarm(why) => tracing::error!(why, "ALARM: releasing the migration lease at once"),
-            LeaseAction::Release(why) => tracing::warn!(why, "releasing the migration lease"),
-            LeaseAction::StandBy(why) => tracing::info!(why, "not competing for the migration lease"),
+            LeaseAction::Alarm(why) => {
+                tracing::error!(why = why.message, "ALARM: releasing the migration lease at once");
+            }
+            LeaseAction::Release(why) => tracing::warn!(why = why.message, "releasing the migration lease"),
+            LeaseAction::StandBy(why) => tracing::info!(why = why.message, "not competing for the migration lease"),
             LeaseAction::Compete => tracing::info!("may compete for the migration lease"),
-            LeaseAction::CompeteAfterYield => {
+            LeaseAction::Yield(_) => {
                 tracing::info!("offering the migration lease to the old manager; acquiring it again if it stays free");
             }
         }
@@ -183,37 +222,41 @@ fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)
     *last = Some((decision.action.clone(), decision.warnings.clone()));
 }
 
-/// Stores the latch on lease C and waits until the API server has it. False when this process lost lease C.
-async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, latch: Option<&Latch>) -> bool {
+/// Stores the latch on lease C and waits until the API server has it. None when this process lost lease C.
+async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, change: &LatchChange) -> Option<Stored> {
+    let latch = match change {
+        LatchChange::Store(latch) => Some(latch),
+        LatchChange::Keep | LatchChange::Remove => None,
+    };
     let (stored, done) = oneshot::channel();
-    let note = AnnotationChange {
+    let change = AnnotationChange {
         key: latch::ANNOTATION.to_owned(),
         value: latch.map(Latch::to_text),
         stored,
     };
-    annotation_changes.send(note).await.is_ok() && done.await.is_ok()
+
+    annotation_changes.send(change).await.ok()?;
+    done.await.ok()?;
+
+    Some(latch.map_or(Stored::Absent, |latch| Stored::Latch(latch.clone())))
 }
 
 /// Waits for a change of a source, or for the next instant at which time alone changes the decision. False when a source
 /// has ended.
-async fn wait(sources: &mut Sources, yield_until: Instant, config: &Config, stop: &CancellationToken) -> bool {
+async fn wait(sources: &mut Sources, config: &Config, offer: Option<Offer>, stop: &CancellationToken) -> bool {
     let now = Instant::now();
-    let expiry = |view: &watch::Receiver<View>| {
-        view.borrow()
-            .observation
-            .as_ref()
-            .map(|seen| [seen.expires(), seen.since + config.lease_duration])
+    let expiry = |view: &View| {
+        let seen = view.observation.as_ref();
+        seen.map(|seen| [seen.expires(), seen.since + config.lease_duration])
     };
-    let instants = [
-        expiry(&sources.main),
-        expiry(&sources.migration),
-        Some([yield_until; 2]),
-    ];
+    let instants = {
+        let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
+        let yielded = yield_ends(&main, &migration, offer, now);
+        [expiry(&main), expiry(&migration), yielded.map(|end| [end; 2])]
+    };
     let next = instants.into_iter().flatten().flatten().filter(|at| *at > now).min();
-    // Observe every few seconds in any case: it is cheap, and a lost wake-up does no harm.
-    let next = next
-        .unwrap_or(now + Duration::from_secs(5))
-        .min(now + Duration::from_secs(5));
+    // A pass every few seconds in any case: it is cheap, and a lost wake-up does no harm.
+    let next = next.unwrap_or(now + PERIOD).min(now + PERIOD);
 
     tokio::select! {
         () = stop.cancelled() => true,

@@ -5,55 +5,53 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::{ApiResource, DynamicObject};
-use outrigger_shared::component::Form;
+use outrigger_shared::migration::Phase;
 use tokio::time::sleep;
 
 use super::*;
-use crate::evidence::tests::kcm;
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, kcm, seen};
+use crate::latch::Basis;
 use crate::record::Record;
 
 const LEASE: Duration = Duration::from_secs(15);
 
 /// The other ends of all that a steward has.
-struct StatusInputs {
-    _wish: watch::Sender<Reading<(MigrationSpec, Option<Phase>)>>,
-    managers: watch::Sender<Reading<Vec<ControllerManager>>>,
+struct Ends {
+    spec: watch::Sender<Reading<MigrationSpec>>,
+    managers: watch::Sender<ControllerManagers>,
     main: watch::Sender<View>,
     migration: watch::Sender<View>,
-    holding: watch::Sender<bool>,
+    holding: watch::Sender<Option<Instant>>,
     annotation_changes: mpsc::Receiver<AnnotationChange>,
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
     version: u64,
 }
 
-fn spec(phase: Phase) -> Reading<(MigrationSpec, Option<Phase>)> {
-    let spec = MigrationSpec {
+fn spec(phase: Phase) -> Reading<MigrationSpec> {
+    Reading::Known(MigrationSpec {
         uid: "u".into(),
+        generation: 1,
         phase,
-        downtime: false,
-    };
-    Reading::Known((spec, None))
+        attested_phase: None,
+    })
 }
 
-fn managers(leader_migration: bool) -> Reading<Vec<ControllerManager>> {
-    Reading::Known(vec![kcm(Form::InTree { leader_migration })])
-}
-
-impl StatusInputs {
+impl Ends {
     fn new(phase: Phase, latch: Option<Latch>) -> Self {
-        let synced = || View {
-            synced: true,
-            ..View::default()
+        let absent = || {
+            let mut view = View::default();
+            view.see_none(Instant::now());
+            view
         };
-        let (spec, wish_rx) = watch::channel(spec(phase));
-        let (managers, managers_rx) = watch::channel(managers(true));
-        let ((main, main_rx), (migration, migration_rx)) = (watch::channel(synced()), watch::channel(synced()));
-        let (holding, holding_rx) = watch::channel(false);
+        let (spec, spec_rx) = watch::channel(spec(phase));
+        let (managers, managers_rx) = watch::channel(seen(vec![kcm(GUARDED)]));
+        let ((main, main_rx), (migration, migration_rx)) = (watch::channel(absent()), watch::channel(absent()));
+        let (holding, holding_rx) = watch::channel(None);
         let (notes_tx, annotation_changes) = mpsc::channel(4);
         let (gate_tx, gate) = watch::channel(false);
         let sources = Sources {
-            spec: wish_rx,
+            spec: spec_rx,
             controller_managers: managers_rx,
             main: main_rx,
             migration: migration_rx,
@@ -62,12 +60,16 @@ impl StatusInputs {
         let config = Config {
             identity: "us".into(),
             lease_duration: LEASE,
-            latch,
+            own: OwnSettings {
+                routes: false,
+                renew_deadline: Duration::from_secs(10),
+            },
+            latch: latch.map_or(Stored::Absent, Stored::Latch),
         };
         let (reports, _) = watch::channel(None);
         let stop = CancellationToken::new();
         Self {
-            _wish: spec,
+            spec,
             managers,
             main,
             migration,
@@ -79,7 +81,25 @@ impl StatusInputs {
         }
     }
 
-    /// Somebody writes a lease.
+    /// Both leases were written before the first observation.
+    fn found(&mut self, holder: &str) {
+        for lease in [&self.main, &self.migration] {
+            lease.send_replace(View::default());
+        }
+        self.renew_both(holder);
+    }
+
+    /// This process releases M.
+    fn release(&mut self) {
+        self.migration.send_modify(|view| {
+            if let Some(mut lease) = view.lease.clone() {
+                Record::of(&lease).released(Timestamp::UNIX_EPOCH).write_to(&mut lease);
+                view.see(lease, Instant::now());
+            }
+        });
+    }
+
+    /// A process writes a lease.
     fn renew(&mut self, lease: fn(&Self) -> &watch::Sender<View>, holder: &str) {
         self.version += 1;
         let mut object = DynamicObject::new("x", &ApiResource::erase::<Lease>(&()));
@@ -90,8 +110,8 @@ impl StatusInputs {
     }
 
     fn renew_both(&mut self, holder: &str) {
-        self.renew(|world| &world.main, holder);
-        self.renew(|world| &world.migration, holder);
+        self.renew(|ends| &ends.main, holder);
+        self.renew(|ends| &ends.migration, holder);
     }
 
     /// The latch that is handed in, if one is within a second; it counts as stored at once.
@@ -109,77 +129,147 @@ impl StatusInputs {
     }
 }
 
+const KCM: &str = "kcm-0_a";
+
 fn latch(phase: Phase) -> Latch {
     Latch {
+        version: latch::VERSION,
         uid: "u".into(),
+        generation: 1,
         phase,
-        held_migration_lease: true,
+        basis: Basis::LeaderMigration,
+        held_by: Some("us".into()),
+        superseded: false,
+        other: std::collections::BTreeMap::new(),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn leases_that_were_found_are_no_evidence_until_their_holder_renews_them() {
-    let mut world = StatusInputs::new(Phase::Prepare, None);
-    world.renew_both("kcm");
-    assert!(world.latched().await.is_none(), "the holder may be long dead");
+    let mut ends = Ends::new(Phase::Prepare, None);
+    ends.found(KCM);
+    assert!(ends.latched().await.is_none(), "the holder may be long dead");
     sleep(Duration::from_secs(2)).await;
-    world.renew_both("kcm");
-    let latch = world.latched().await.unwrap().unwrap();
-    assert_eq!((latch.phase, latch.held_migration_lease), (Phase::Prepare, false));
+    ends.renew_both(KCM);
+    let latch = ends.latched().await.unwrap().unwrap();
+    assert_eq!((latch.phase, latch.held_by), (Phase::Prepare, None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_predecessors_record_does_not_end_the_step_back() {
-    let mut world = StatusInputs::new(Phase::Prepare, Some(latch(Phase::Prepare)));
-    world.renew(|world| &world.migration, "our predecessor, killed");
-    assert!(world.latched().await.is_none());
+    let killed = Latch {
+        held_by: Some("our predecessor, killed".into()),
+        ..latch(Phase::Prepare)
+    };
+    let mut ends = Ends::new(Phase::Prepare, Some(killed));
+    ends.renew(|ends| &ends.migration, "our predecessor, killed");
+    ends.renew(|ends| &ends.migration, "our predecessor, killed");
+    assert!(ends.latched().await.is_none());
     sleep(YIELD).await;
-    assert!(world.is_open(), "nobody took it: it is taken back");
-    world.renew(|world| &world.migration, "kcm");
-    let latch = world.latched().await.unwrap().unwrap();
-    assert!(!latch.held_migration_lease, "a living holder ends it");
+    assert!(!ends.is_open(), "its lease runs");
+    sleep(LEASE).await;
+    assert!(ends.is_open(), "nobody acquired it: it is acquired again");
+    ends.renew(|ends| &ends.migration, KCM);
+    let latch = ends.latched().await.unwrap().unwrap();
+    assert_eq!(latch.held_by, None, "a living holder ends it");
     sleep(Duration::from_secs(1)).await;
-    assert!(!world.is_open());
+    assert!(!ends.is_open());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored() {
-    let mut world = StatusInputs::new(Phase::Migrate, Some(latch(Phase::Prepare)));
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Prepare)));
     sleep(Duration::from_secs(1)).await;
-    assert!(!world.is_open(), "phase Migrate is not stored yet");
-    assert_eq!(world.latched().await, Some(Some(latch(Phase::Migrate))));
+    assert!(!ends.is_open(), "phase Migrate is not stored yet");
+    assert_eq!(ends.latched().await, Some(Some(latch(Phase::Migrate))));
     sleep(Duration::from_secs(1)).await;
-    assert!(world.is_open());
-    world.holding.send_replace(true);
-    world.managers.send_replace(managers(false));
+    assert!(ends.is_open());
+    ends.holding.send_replace(Some(Instant::now()));
+    ends.managers.send_replace(seen(vec![kcm(UNGUARDED)]));
     sleep(Duration::from_secs(1)).await;
-    assert!(!world.is_open(), "closing waits for nothing");
-    assert_eq!(world.latched().await, Some(None));
+    assert!(!ends.is_open(), "closing waits for nothing");
+    assert_eq!(ends.latched().await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_alarm_the_lease_is_acquired_again_when_its_cause_is_gone() {
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    ends.holding.send_replace(Some(Instant::now()));
+    ends.managers.send_replace(seen(vec![kcm(EXTERNAL), kcm(UNGUARDED)]));
+    assert_eq!(ends.latched().await, Some(None));
+    ends.holding.send_replace(None);
+    sleep(Duration::from_secs(60)).await;
+    assert!(!ends.is_open());
+    ends.managers.send_replace(seen(vec![kcm(EXTERNAL)]));
+    assert_eq!(ends.latched().await.unwrap().unwrap().basis, Basis::External);
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_not_released_is_offered_for_the_full_time_after_its_expiry() {
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    sleep(Duration::from_secs(11)).await;
+    assert!(ends.is_open());
+    ends.renew(|ends| &ends.migration, "us");
+    ends.holding.send_replace(Some(Instant::now()));
+    ends.spec.send_replace(spec(Phase::Prepare));
+    assert!(ends.latched().await.is_some());
+    ends.renew(|ends| &ends.migration, "us");
+    // A write was not answered, so the lease is left to expire.
+    ends.holding.send_replace(None);
+    sleep(LEASE + YIELD - Duration::from_secs(1)).await;
+    assert!(!ends.is_open());
+    sleep(Duration::from_secs(2)).await;
+    assert!(ends.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_offered_again_with_a_growing_backoff() {
+    let mut ends = Ends::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    ends.renew(|ends| &ends.main, KCM);
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        while !ends.is_open() {
+            sleep(Duration::from_secs(1)).await;
+            ends.renew(|ends| &ends.main, KCM);
+        }
+        let since = Instant::now();
+        ends.holding.send_replace(Some(since));
+        while ends.is_open() {
+            sleep(Duration::from_secs(1)).await;
+            ends.renew(|ends| &ends.main, KCM);
+        }
+        kept.push(since.elapsed().as_secs() / 60);
+        ends.holding.send_replace(None);
+        ends.release();
+    }
+    assert_eq!(kept, [2, 2, 4]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was_found() {
-    let mut world = StatusInputs::new(Phase::Prepare, Some(latch(Phase::Prepare)));
-    world.renew(|world| &world.main, "dead");
+    let mut ends = Ends::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    ends.renew(|ends| &ends.main, "dead");
     sleep(YIELD + Duration::from_secs(1)).await;
-    assert!(world.is_open());
-    world.holding.send_replace(true);
+    assert!(ends.is_open());
+    ends.holding.send_replace(Some(Instant::now()));
     sleep(Duration::from_secs(1)).await;
-    assert!(world.is_open(), "taken back, so it is kept");
-    world.renew(|world| &world.main, "kcm");
+    assert!(ends.is_open(), "acquired again, so it is kept");
+    ends.renew(|ends| &ends.main, KCM);
     sleep(Duration::from_secs(1)).await;
-    assert!(!world.is_open(), "offered to the new one");
-    world.holding.send_replace(false);
+    assert!(!ends.is_open(), "offered to the new one");
+    ends.holding.send_replace(None);
     sleep(YIELD - Duration::from_secs(1)).await;
-    assert!(!world.is_open());
+    assert!(!ends.is_open());
     sleep(Duration::from_secs(2)).await;
-    assert!(world.is_open());
+    assert!(ends.is_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_one_of_its_sources_the_steward_ends_instead_of_ruling_by_the_past() {
-    let world = StatusInputs::new(Phase::Migrate, Some(latch(Phase::Migrate)));
-    let StatusInputs { managers, steward, .. } = world;
+async fn without_one_of_its_sources_the_steward_ends_instead_of_deciding_by_the_past() {
+    let ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    let Ends { managers, steward, .. } = ends;
     drop(managers);
     tokio::time::timeout(Duration::from_secs(1), steward)
         .await

@@ -1,0 +1,763 @@
+//! The states, events and explorer of the model.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use outrigger_leader::evidence::{
+    Configuration, ControllerManager, ControllerManagers, Facts, LeaseFacts, OwnSettings, Reading,
+};
+use outrigger_leader::gate::{self, Inputs, LatchChange, LeaseAction, MigrationSpec};
+use outrigger_leader::latch::{Basis, Latch, Stored, VERSION};
+use outrigger_shared::component;
+pub use outrigger_shared::migration::Phase;
+
+/// Ticks until a lease expires.
+const LEASE: u8 = 3;
+/// Ticks until the permit of a paused manager ends, and until client-go's elector gives up a lease that it lost.
+const DEADLINE: u8 = 2;
+/// Ticks of [`gate::YIELD`].
+const YIELD: u8 = 2;
+/// Events of the operator after a start.
+const OPERATIONS: u8 = 3;
+/// Faults after a start.
+const FAULTS: u8 = 2;
+
+/// The form of a kube-controller-manager's command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Form {
+    Original,
+    Guarded,
+    External,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Life {
+    Running,
+    Stopped,
+}
+
+/// A kube-controller-manager. K belongs to the first running one that acquires it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Old {
+    form: Form,
+    life: Life,
+    /// It believes that it holds M: ticks since its last renewal.
+    believes: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Process {
+    Manager(u8),
+    Old(u8),
+}
+
+/// The record of lease M, and ticks since its last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Record {
+    Free,
+    Held(Process),
+    /// Deleted while that process held it.
+    Deleted(Process),
+}
+
+/// What the latch says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Latched {
+    phase: Phase,
+    held_by: Option<u8>,
+    basis: Basis,
+    /// Changes of the spec that no manager observed; 2 stands for more.
+    behind: u8,
+    /// It is of the object that exists now.
+    of_object: bool,
+    superseded: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    record: Record,
+    age: u8,
+    /// The holder of K, and ticks since it changed.
+    main: Option<u8>,
+    main_age: u8,
+    old: [Old; 2],
+    /// The manager that holds C; none while none runs.
+    leader: Option<u8>,
+    /// The leader holds M.
+    holding: bool,
+    main_changed: bool,
+    offer_again: bool,
+    latch: Option<Latched>,
+    pub phase: Phase,
+    /// The object can be read.
+    pub readable: bool,
+    /// The command lines can be read.
+    pub visible: bool,
+    operations: u8,
+    faults: u8,
+}
+
+/// Rules to leave out, and the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// Events of the operator and faults together.
+    pub events: u8,
+    pub exact_names: bool,
+    pub deleted_is_free: bool,
+    pub phase_is_evidence: bool,
+    pub stale_latch: bool,
+    pub no_alarm: bool,
+    pub evidence_only: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            events: 4,
+            exact_names: false,
+            deleted_is_free: false,
+            phase_is_evidence: false,
+            stale_latch: false,
+            no_alarm: false,
+            evidence_only: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Tick,
+    /// A kube-controller-manager acquires K.
+    AcquireMain(u8),
+    /// A process acquires M.
+    Acquire(Process),
+    /// The holder of a deleted lease writes it again.
+    Recreate,
+    /// A manager acquires C.
+    Lead(u8),
+    /// The backoff of the last offer is over.
+    Backoff,
+    // Of the operator.
+    SetPhase(Phase),
+    Roll(u8, Form),
+    Recreated(Phase),
+    // Faults.
+    Crash,
+    StopOld(u8),
+    StartOld(u8),
+    DeleteLease,
+    DeleteLatch,
+    HideObject(bool),
+    HideCommandLines(bool),
+}
+
+impl Event {
+    /// It happens without an operator and without a fault.
+    pub fn is_progress(self) -> bool {
+        matches!(
+            self,
+            Self::Tick | Self::AcquireMain(_) | Self::Acquire(_) | Self::Recreate | Self::Lead(_) | Self::Backoff
+        )
+    }
+}
+
+impl State {
+    /// Every phase after the operator has done what belongs to it.
+    fn starts() -> [Self; 4] {
+        let held = Some(0);
+        [
+            Self::settled(Phase::InTree, Form::Original, None),
+            Self::settled(Phase::Prepare, Form::Guarded, None),
+            Self::settled(Phase::Migrate, Form::External, held),
+            Self::settled(Phase::Complete, Form::External, held),
+        ]
+    }
+
+    fn settled(phase: Phase, form: Form, held_by: Option<u8>) -> Self {
+        let old = Old {
+            form,
+            life: Life::Running,
+            believes: None,
+        };
+        Self {
+            record: Record::Free,
+            age: LEASE,
+            main: Some(0),
+            main_age: YIELD,
+            old: [old; 2],
+            leader: Some(0),
+            holding: false,
+            main_changed: false,
+            offer_again: false,
+            latch: held_by.is_some().then_some(Latched {
+                phase,
+                held_by,
+                basis: Basis::LeaderMigration,
+                behind: 0,
+                of_object: true,
+                superseded: false,
+            }),
+            phase,
+            readable: true,
+            visible: true,
+            operations: 0,
+            faults: 0,
+        }
+    }
+
+    pub fn running_forms(&self) -> Vec<Form> {
+        let running = self.old.iter().filter(|old| old.life == Life::Running);
+        running.map(|old| old.form).collect()
+    }
+
+    fn manager_acts(&self) -> bool {
+        self.leader.is_some() && self.holding
+    }
+
+    fn old_acts(&self, index: u8, rules: Rules) -> bool {
+        let old = self.old[usize::from(index)];
+        let leads = self.main == Some(index);
+        let by_main = old.form == Form::Original || rules.exact_names && old.form == Form::Guarded;
+        old.life == Life::Running && (by_main && leads || old.form == Form::Guarded && old.believes.is_some())
+    }
+
+    fn owners(&self, rules: Rules) -> usize {
+        let old = (0..2).filter(|index| self.old_acts(*index, rules)).count();
+        old + usize::from(self.manager_acts())
+    }
+
+    pub fn has_two_owners(&self, rules: &Rules) -> bool {
+        self.manager_acts() && self.owners(*rules) > 1
+    }
+
+    pub fn has_one_owner(&self) -> bool {
+        self.owners(Rules::default()) == 1
+    }
+
+    pub fn old_manager_owns_by_lease(&self) -> bool {
+        self.old.iter().any(|old| old.believes.is_some())
+    }
+
+    /// Why nobody owns the controllers, as the condition says.
+    pub fn waiting(&self, rules: &Rules) -> &'static str {
+        let led = Self {
+            leader: self.leader.or(Some(0)),
+            ..*self
+        };
+        led.react(rules).decide(rules).0.unwrap_or("Competing")
+    }
+
+    /// M may be acquired by a process that waits for its expiry.
+    fn is_free(&self, rules: &Rules) -> bool {
+        match self.record {
+            Record::Free => true,
+            Record::Held(_) => self.age >= LEASE,
+            Record::Deleted(_) => self.age >= LEASE || rules.deleted_is_free,
+        }
+    }
+
+    fn inputs(&self, rules: &Rules) -> Inputs {
+        let identity = |process| match process {
+            Process::Manager(index) => format!("manager-{index}_a"),
+            Process::Old(index) => format!("old-{index}_a"),
+        };
+        let live = match self.record {
+            Record::Held(process) if self.age < LEASE => Some(identity(process)),
+            _ => None,
+        };
+        let free_for = match self.record {
+            Record::Free => self.age,
+            _ => self.age.saturating_sub(LEASE),
+        };
+        let stale = rules.stale_latch;
+        let lease = |live_holder: Option<String>, idle| LeaseFacts {
+            read: true,
+            duration: live_holder.as_ref().map(|_| Duration::from_secs(15)),
+            live_holder,
+            idle,
+        };
+        let attested = !self.visible && self.all_have_the_form();
+
+        Inputs {
+            spec: match self.readable {
+                true => Reading::Known(MigrationSpec {
+                    uid: "u".into(),
+                    generation: 10,
+                    phase: self.phase,
+                    attested_phase: attested.then_some(self.phase),
+                }),
+                false => Reading::Unreadable("gone".into()),
+            },
+            latch: self.latch.map_or(Stored::Absent, |latch| {
+                Stored::Latch(Latch {
+                    version: VERSION,
+                    uid: if latch.of_object { "u" } else { "v" }.into(),
+                    generation: 10 - i64::from(if stale { 0 } else { latch.behind }),
+                    phase: latch.phase,
+                    basis: latch.basis,
+                    held_by: latch.held_by.map(|index| identity(Process::Manager(index))),
+                    superseded: latch.superseded,
+                    other: BTreeMap::new(),
+                })
+            }),
+            identity: identity(Process::Manager(self.leader.unwrap_or_default())),
+            holding: self.holding,
+            main_holder_changed: self.holding && self.main_changed,
+            offer_again: self.holding && self.offer_again,
+            yielded: self.is_free(rules) && free_for >= YIELD && self.main_age >= YIELD,
+            facts: Facts {
+                controller_managers: self.command_lines(rules),
+                main: lease(
+                    self.main.map(|index| identity(Process::Old(index))),
+                    self.main.is_none(),
+                ),
+                migration: lease(live, self.is_free(rules)),
+                attested_phase: (self.readable && attested).then_some(self.phase),
+                own: OwnSettings {
+                    routes: true,
+                    renew_deadline: Duration::from_secs(10),
+                },
+            },
+        }
+    }
+
+    /// The operator attests the phase only where it is true.
+    fn all_have_the_form(&self) -> bool {
+        let form = match self.phase {
+            Phase::InTree => Form::Original,
+            Phase::Prepare => Form::Guarded,
+            Phase::Migrate | Phase::Complete => Form::External,
+        };
+        self.old.iter().all(|old| old.form == form)
+    }
+
+    fn command_lines(&self, rules: &Rules) -> ControllerManagers {
+        let line = |(index, old): (usize, &Old)| ControllerManager {
+            object: format!("Pod kube-system/old-{index}"),
+            host_names: vec![format!("old-{index}")],
+            form: match old.form {
+                Form::Original if rules.no_alarm && self.holding => component::Form::External {
+                    leader_migration: false,
+                },
+                Form::Original => component::Form::InTree {
+                    leader_migration: false,
+                },
+                Form::Guarded => component::Form::InTree { leader_migration: true },
+                Form::External => component::Form::External {
+                    leader_migration: false,
+                },
+            },
+            configuration: Configuration::BuiltIn,
+            routes: false,
+            running: true,
+        };
+        let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
+
+        ControllerManagers {
+            read: true,
+            seen: if self.visible {
+                running.map(line).collect()
+            } else {
+                Vec::new()
+            },
+            unreadable: if self.visible {
+                Vec::new()
+            } else {
+                vec!["forbidden".into()]
+            },
+        }
+    }
+
+    /// The state without what the decision does not depend on.
+    fn as_seen(&self, rules: &Rules) -> Self {
+        let free_for = match self.record {
+            Record::Free => self.age,
+            _ => self.age.saturating_sub(LEASE),
+        };
+        let age = match (self.is_free(rules), free_for >= YIELD) {
+            (false, _) => 0,
+            (true, false) if matches!(self.record, Record::Free) => 0,
+            (true, false) => LEASE,
+            (true, true) => LEASE + YIELD,
+        };
+        let believes = None;
+        Self {
+            age,
+            main_age: if self.main_age >= YIELD { YIELD } else { 0 },
+            old: self.old.map(|old| Old { believes, ..old }),
+            operations: 0,
+            faults: 0,
+            ..*self
+        }
+    }
+
+    /// The reason of the action, whether it is to compete, and the change of the latch.
+    fn decide(&self, rules: &Rules) -> (Option<&'static str>, bool, LatchChange) {
+        type Answer = (Option<&'static str>, bool, LatchChange);
+        thread_local!(static KNOWN: RefCell<HashMap<(State, Rules), Answer>> = RefCell::default());
+        let key = (self.as_seen(rules), *rules);
+        if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).cloned()) {
+            return known;
+        }
+
+        let decision = gate::decide(&self.inputs(rules));
+        let why = decision.action.why().map(|why| why.reason);
+        let answer = (why, decision.action == LeaseAction::Compete, decision.latch);
+        KNOWN.with_borrow_mut(|known| known.insert(key, answer.clone()));
+        answer
+    }
+
+    /// Whether the leader may compete for M, after the latch is stored.
+    fn competes(&self, rules: &Rules) -> bool {
+        if rules.phase_is_evidence && self.readable && self.phase >= Phase::Migrate {
+            return true;
+        }
+        self.decide(rules).1
+    }
+
+    /// What the leader does at once: store the latch, and release M.
+    fn react(mut self, rules: &Rules) -> Self {
+        for _ in 0..4 {
+            let before = self;
+            if self.leader.is_none() {
+                return self;
+            }
+            if self.holding && self.record != Record::Held(self.own()) && !matches!(self.record, Record::Deleted(_)) {
+                // Another process has acquired it: the permit is revoked and the process ends.
+                return Self {
+                    leader: None,
+                    holding: false,
+                    ..self
+                };
+            }
+
+            let (_, _, change) = self.decide(rules);
+            self.store(&change, rules);
+            if self.holding && !self.competes(rules) {
+                (self.holding, self.main_changed, self.offer_again) = (false, false, false);
+                (self.record, self.age) = (Record::Free, 0);
+            }
+            if self == before {
+                break;
+            }
+        }
+
+        self
+    }
+
+    fn own(&self) -> Process {
+        Process::Manager(self.leader.unwrap_or_default())
+    }
+
+    fn store(&mut self, change: &LatchChange, rules: &Rules) {
+        match change {
+            LatchChange::Keep => {}
+            LatchChange::Remove => self.latch = None,
+            LatchChange::Store(latch) if rules.evidence_only && latch.basis == Basis::External => {}
+            LatchChange::Store(latch) => {
+                let index = |text: &str| u8::from(text.starts_with("manager-1"));
+                self.latch = Some(Latched {
+                    phase: latch.phase,
+                    held_by: latch.held_by.as_deref().map(index),
+                    basis: latch.basis,
+                    behind: match latch.superseded {
+                        true => self.latch.map_or(0, |latch| latch.behind),
+                        false => 0,
+                    },
+                    of_object: latch.uid == "u",
+                    superseded: latch.superseded,
+                });
+            }
+        }
+    }
+
+    /// Every event that is possible now, with the state after it.
+    fn next(&self, rules: &Rules) -> Vec<(Event, Self)> {
+        let mut events = vec![Event::Tick, Event::Recreate, Event::Backoff];
+        for index in 0..2 {
+            events.extend([
+                Event::AcquireMain(index),
+                Event::Acquire(Process::Old(index)),
+                Event::Acquire(Process::Manager(index)),
+                Event::Lead(index),
+                Event::StopOld(index),
+                Event::StartOld(index),
+            ]);
+            let forms = [Form::Original, Form::Guarded, Form::External];
+            events.extend(forms.map(|form| Event::Roll(index, form)));
+        }
+        let phases = [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete];
+        events.extend(phases.map(Event::SetPhase));
+        events.extend(phases.map(Event::Recreated));
+        events.extend([Event::Crash, Event::DeleteLease, Event::DeleteLatch]);
+        events.extend([true, false].map(Event::HideObject));
+        events.extend([true, false].map(Event::HideCommandLines));
+
+        let possible = events
+            .into_iter()
+            .filter_map(|event| Some((event, self.after(event, rules)?)));
+        let reacted = possible.map(|(event, state)| (event, state.react(rules)));
+        reacted.filter(|(_, state)| state != self).collect()
+    }
+
+    /// The state after the event; none if it is not possible.
+    fn after(&self, event: Event, rules: &Rules) -> Option<Self> {
+        let mut next = *self;
+        match event {
+            Event::Tick => next.tick(),
+            Event::AcquireMain(index) => {
+                let candidate = next.old[usize::from(index)];
+                (next.main.is_none() && candidate.life == Life::Running).then_some(())?;
+                (next.main, next.main_age, next.main_changed) = (Some(index), 0, next.holding);
+            }
+            Event::Acquire(Process::Old(index)) => {
+                let candidate = next.old[usize::from(index)];
+                let competes = candidate.form == Form::Guarded && candidate.life == Life::Running;
+                // client-go creates a lease that it does not find.
+                let is_free = next.is_free(rules) || matches!(next.record, Record::Deleted(_));
+                (competes && next.main == Some(index) && candidate.believes.is_none() && is_free).then_some(())?;
+                next.old[usize::from(index)].believes = Some(0);
+                (next.record, next.age) = (Record::Held(Process::Old(index)), 0);
+            }
+            Event::Acquire(process @ Process::Manager(index)) => {
+                let may = next.leader == Some(index) && !next.holding && next.is_free(rules);
+                (may && next.competes(rules)).then_some(())?;
+                (next.holding, next.main_changed, next.offer_again) = (true, false, false);
+                (next.record, next.age) = (Record::Held(process), 0);
+            }
+            Event::Recreate => {
+                let Record::Deleted(process) = next.record else {
+                    return None;
+                };
+                let lives = match process {
+                    Process::Manager(index) => next.leader == Some(index) && next.holding,
+                    Process::Old(index) => next.old[usize::from(index)].believes.is_some(),
+                };
+                lives.then_some(())?;
+                (next.record, next.age) = (Record::Held(process), 0);
+            }
+            Event::Lead(index) => {
+                next.leader.is_none().then_some(())?;
+                (next.leader, next.holding) = (Some(index), false);
+            }
+            Event::Backoff => {
+                (next.holding && next.phase == Phase::Prepare).then_some(())?;
+                let guarded = next
+                    .main
+                    .is_some_and(|index| next.old[usize::from(index)].form == Form::Guarded);
+                (guarded && next.visible).then_some(())?;
+                next.offer_again = true;
+            }
+            Event::SetPhase(phase) => {
+                (next.phase != phase && next.phase.may_become(phase)).then_some(())?;
+                next.phase = phase;
+                next.object_changed(rules.events)?;
+            }
+            Event::Roll(index, form) => next.roll(index, form, rules.events)?,
+            Event::Recreated(phase) => {
+                // An operator with command lines that nobody can read creates it at the phase that they are for.
+                next.phase = phase;
+                (next.visible || next.all_have_the_form()).then_some(())?;
+                if let Some(latch) = &mut next.latch {
+                    latch.of_object = false;
+                }
+                next.object_changed(rules.events)?;
+            }
+            Event::Crash => {
+                next.leader?;
+                (next.leader, next.holding) = (None, false);
+                next.fault(rules.events)?;
+            }
+            Event::StopOld(index) | Event::StartOld(index) => {
+                let life = match event {
+                    Event::StopOld(_) => Life::Stopped,
+                    _ => Life::Running,
+                };
+                let old = &mut next.old[usize::from(index)];
+                (old.life != life).then_some(())?;
+                (old.life, old.believes) = (life, None);
+                next.fault(rules.events)?;
+            }
+            Event::DeleteLease => {
+                let Record::Held(process) = next.record else {
+                    return None;
+                };
+                next.record = Record::Deleted(process);
+                next.fault(rules.events)?;
+            }
+            Event::DeleteLatch => {
+                next.latch.take()?;
+                next.fault(rules.events)?;
+            }
+            Event::HideObject(hide) => {
+                (next.readable == hide).then_some(())?;
+                next.readable = !hide;
+                next.fault(rules.events)?;
+            }
+            Event::HideCommandLines(hide) => {
+                // What is not the form of the phase is not hidden: nobody would attest it.
+                (next.visible == hide && (!hide || next.all_have_the_form())).then_some(())?;
+                next.visible = !hide;
+                next.fault(rules.events)?;
+            }
+        }
+
+        Some(next)
+    }
+
+    fn operation(&mut self, events: u8) -> Option<()> {
+        self.operations += 1;
+        (self.operations <= OPERATIONS && self.operations + self.faults <= events).then_some(())
+    }
+
+    fn fault(&mut self, events: u8) -> Option<()> {
+        self.faults += 1;
+        (self.faults <= FAULTS && self.operations + self.faults <= events).then_some(())
+    }
+
+    fn object_changed(&mut self, events: u8) -> Option<()> {
+        if let Some(latch) = &mut self.latch {
+            latch.behind = (latch.behind + 1).min(2);
+        }
+        self.operation(events)
+    }
+
+    /// The operator replaces a command line and restarts the process. Where nobody can read it, and outside of what the
+    /// phase is for, only a careful operator is safe: Migrate's form while Prepared, the original one in InTree.
+    fn roll(&mut self, index: u8, form: Form, events: u8) -> Option<()> {
+        let old = &mut self.old[usize::from(index)];
+        (old.form != form).then_some(())?;
+        let is_phases = match form {
+            Form::Original => self.phase == Phase::InTree,
+            Form::Guarded => self.phase == Phase::Prepare,
+            Form::External => self.phase >= Phase::Migrate,
+        };
+        (self.visible || is_phases).then_some(())?;
+        (old.form, old.believes) = (form, None);
+        if self.main == Some(index) {
+            (self.main, self.main_age) = (None, 0);
+        }
+        self.operation(events)
+    }
+
+    fn tick(&mut self) {
+        let holder_renews = match self.record {
+            Record::Held(Process::Manager(index)) => self.leader == Some(index) && self.holding,
+            Record::Held(Process::Old(index)) => self.old[usize::from(index)].believes.is_some(),
+            Record::Free | Record::Deleted(_) => false,
+        };
+        self.age = if holder_renews {
+            0
+        } else {
+            (self.age + 1).min(LEASE + YIELD)
+        };
+        self.main_age = (self.main_age + 1).min(YIELD);
+
+        for index in 0..2_u8 {
+            let record = self.record;
+            let old = &mut self.old[usize::from(index)];
+            if old.life == Life::Stopped && self.main == Some(index) {
+                (self.main, self.main_age) = (None, 0);
+            }
+            // It finds another record, or none, and tries until its deadline.
+            old.believes = match old.believes {
+                Some(_) if record == Record::Held(Process::Old(index)) => Some(0),
+                Some(age) if age < DEADLINE => Some(age + 1),
+                _ => None,
+            };
+        }
+    }
+}
+
+/// The reachable states, and how each is reached.
+pub struct Explored {
+    pub rules: Rules,
+    pub states: Vec<State>,
+    edges: Vec<Vec<(Event, usize)>>,
+    parents: Vec<Option<(Event, usize)>>,
+}
+
+/// Every reachable state.
+pub fn explore(rules: Rules) -> Explored {
+    explore_until(rules, |_, _| false)
+}
+
+/// Breadth first, so that the path to a state is a shortest one. Ends at the first state that `is`.
+pub fn explore_until(rules: Rules, is: impl Fn(&State, &Rules) -> bool) -> Explored {
+    let states = State::starts().map(|state| state.react(&rules)).to_vec();
+    let mut known: HashMap<State, usize> = states.iter().copied().zip(0..).collect();
+    let mut queue: VecDeque<usize> = (0..states.len()).collect();
+    let mut explored = Explored {
+        rules,
+        edges: Vec::new(),
+        parents: vec![None; states.len()],
+        states,
+    };
+
+    while let Some(index) = queue.pop_front() {
+        let mut edges = Vec::new();
+        if is(&explored.states[index], &rules) {
+            break;
+        }
+        for (event, next) in explored.states[index].next(&rules) {
+            let number = *known.entry(next).or_insert_with(|| {
+                explored.states.push(next);
+                explored.parents.push(Some((event, index)));
+                queue.push_back(explored.states.len() - 1);
+                explored.states.len() - 1
+            });
+            edges.push((event, number));
+        }
+        explored.edges.push(edges);
+    }
+
+    explored
+}
+
+impl Explored {
+    pub fn transitions(&self) -> usize {
+        self.edges.iter().map(Vec::len).sum()
+    }
+
+    pub fn find(&self, is: impl Fn(&State, &Rules) -> bool) -> Option<usize> {
+        self.states.iter().position(|state| is(state, &self.rules))
+    }
+
+    /// For each state, whether one that `is` can be reached by events that `may` happen.
+    pub fn reaching(&self, is: impl Fn(&State) -> bool, may: impl Fn(Event) -> bool) -> Vec<bool> {
+        let mut sources = vec![Vec::new(); self.states.len()];
+        for (from, edges) in self.edges.iter().enumerate() {
+            for (_, to) in edges.iter().filter(|(event, _)| may(*event)) {
+                sources[*to].push(from);
+            }
+        }
+
+        let mut reached: Vec<bool> = self.states.iter().map(is).collect();
+        let mut queue: VecDeque<usize> = (0..reached.len()).filter(|index| reached[*index]).collect();
+        while let Some(to) = queue.pop_front() {
+            for from in &sources[to] {
+                if !std::mem::replace(&mut reached[*from], true) {
+                    queue.push_back(*from);
+                }
+            }
+        }
+
+        reached
+    }
+
+    pub fn path_to(&self, mut index: usize) -> String {
+        let mut lines = vec![format!("{:#?}", self.states[index])];
+        while let Some((event, parent)) = self.parents[index] {
+            lines.push(format!("{event:?}"));
+            index = parent;
+        }
+        lines.reverse();
+        lines.join("\n")
+    }
+
+    pub fn path_to_state(&self, state: &State) -> String {
+        let index = self.states.iter().position(|other| other == state);
+        index.map_or_else(String::new, |index| self.path_to(index))
+    }
+}
