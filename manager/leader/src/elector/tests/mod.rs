@@ -6,6 +6,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ApiResource;
 use tokio::sync::mpsc;
 
+mod deleted;
+mod slow;
+
 use super::*;
 use crate::permit::Permit;
 
