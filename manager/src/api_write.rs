@@ -18,7 +18,22 @@ pub async fn write<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Result<T, kube::Error>, NotLeader> {
     let answer = permit.guard(timeout(LIMIT, call)).await?;
-    Ok(answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed)))))
+    let answer = answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))));
+    if let Err(error) = &answer
+        && is_unanswered(error)
+    {
+        permit.note_unanswered();
+    }
+
+    Ok(answer)
+}
+
+/// Whether the server may still carry out the write: its answer did not come, or not completely.
+fn is_unanswered(error: &kube::Error) -> bool {
+    matches!(
+        error,
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)
+    )
 }
 
 #[cfg(test)]
@@ -30,6 +45,30 @@ mod tests {
         let never = std::future::pending::<Result<(), kube::Error>>();
         let answer = write(&Permit::always(), never).await;
         assert!(matches!(answer, Ok(Err(kube::Error::Service(_)))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_is_noted_and_an_answered_one_is_not() {
+        let (grantor, permit) = Permit::pair();
+        let renew = || grantor.extend(tokio::time::Instant::now() + Duration::from_secs(60));
+        let minute = Duration::from_secs(60);
+
+        renew();
+        let refused = kube::Error::Api(Box::new(kube::core::Status::failure("no", "Forbidden")));
+        assert!(write(&permit, async { Err::<(), _>(refused) }).await.is_ok());
+        assert!(!grantor.unanswered_within(minute));
+
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let broken = kube::Error::Service(Box::new(broken));
+        assert!(write(&permit, async { Err::<(), _>(broken) }).await.is_ok());
+        assert!(grantor.unanswered_within(minute));
+
+        tokio::time::sleep(minute).await;
+        renew();
+        assert!(!grantor.unanswered_within(minute));
+        let never = std::future::pending::<Result<(), kube::Error>>();
+        assert!(write(&permit, never).await.is_ok());
+        assert!(grantor.unanswered_within(minute));
     }
 
     #[tokio::test(start_paused = true)]

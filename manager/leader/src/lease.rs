@@ -9,7 +9,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::observation::Observation;
@@ -37,7 +37,7 @@ pub enum LeaseError {
     Request(#[source] Box<kube::Error>),
 }
 
-/// The requests of an elector. A trait, so that tests can run the elector on a paused clock.
+/// The requests of an elector, which limits their time. A trait, so that tests can run the elector on a paused clock.
 pub trait Leases: Send {
     /// Reads the Lease; `None` when there is none.
     fn get(&self) -> impl Future<Output = Result<Option<DynamicObject>, LeaseError>> + Send;
@@ -54,20 +54,18 @@ pub struct KubeLease {
     api: Api<DynamicObject>,
     name: String,
     namespace: String,
-    request_timeout: Duration,
 }
 
 impl KubeLease {
-    /// The Lease `namespace`/`name`; every request ends after `request_timeout`.
+    /// The Lease `namespace`/`name`.
     #[must_use]
-    pub fn new(client: Client, namespace: &str, name: &str, request_timeout: Duration) -> Self {
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let resource = ApiResource::erase::<Lease>(&());
         let api = Api::namespaced_with(client, namespace, &resource);
         Self {
             api,
             name: name.to_owned(),
             namespace: namespace.to_owned(),
-            request_timeout,
         }
     }
 
@@ -77,24 +75,19 @@ impl KubeLease {
         &self.name
     }
 
-    async fn bounded<T>(
-        &self,
-        verb: &'static str,
-        request: impl Future<Output = Result<T, kube::Error>> + Send,
-    ) -> Result<T, LeaseError> {
-        let answer = timeout(self.request_timeout, request).await;
-        answer
-            .map_err(|_| LeaseError::TimedOut(self.request_timeout))?
-            .map_err(|error| match error {
-                kube::Error::Api(status) if status.code == 409 => LeaseError::Conflict,
-                kube::Error::Api(status) if status.code == 403 => LeaseError::Forbidden {
-                    verb,
-                    namespace: self.namespace.clone(),
-                    name: self.name.clone(),
-                    message: status.message.clone(),
-                },
-                other => LeaseError::Request(Box::new(other)),
-            })
+    fn error(&self, verb: &'static str, error: kube::Error) -> LeaseError {
+        match error {
+            kube::Error::Api(status) if status.code == 409 => LeaseError::Conflict,
+            // The Lease was deleted. The API server answers 409 if it checks the UID first, else 404.
+            kube::Error::Api(status) if status.code == 404 && verb == "update" => LeaseError::Conflict,
+            kube::Error::Api(status) if status.code == 403 => LeaseError::Forbidden {
+                verb,
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                message: status.message.clone(),
+            },
+            other => LeaseError::Request(Box::new(other)),
+        }
     }
 
     /// Watches the Lease until `stop`. The receiver always has the newest view.
@@ -118,17 +111,18 @@ impl KubeLease {
 
 impl Leases for KubeLease {
     async fn get(&self) -> Result<Option<DynamicObject>, LeaseError> {
-        self.bounded("get", self.api.get_opt(&self.name)).await
+        let answer = self.api.get_opt(&self.name).await;
+        answer.map_err(|error| self.error("get", error))
     }
 
     async fn create(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
-        self.bounded("create", self.api.create(&PostParams::default(), &lease))
-            .await
+        let answer = self.api.create(&PostParams::default(), &lease).await;
+        answer.map_err(|error| self.error("create", error))
     }
 
     async fn replace(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
-        self.bounded("update", self.api.replace(&self.name, &PostParams::default(), &lease))
-            .await
+        let answer = self.api.replace(&self.name, &PostParams::default(), &lease).await;
+        answer.map_err(|error| self.error("update", error))
     }
 
     fn new_object(&self) -> DynamicObject {
@@ -150,8 +144,18 @@ pub struct View {
     pub(crate) holder_since: Option<Instant>,
     /// The newest record of a holder that wrote it under our eyes; `None` after that holder released the lease.
     pub(crate) last_holder: Option<Observation>,
-    /// Since when there is no such Lease.
-    pub(crate) absent_since: Option<Instant>,
+    pub(crate) deletion: Option<Deletion>,
+    /// When the newest state was received.
+    pub(crate) updated: Option<Instant>,
+}
+
+/// There is no such Lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Deletion {
+    /// When this process first observed that.
+    pub(crate) since: Instant,
+    /// The object before; `None` when there was none.
+    pub(crate) last: Option<DynamicObject>,
 }
 
 impl View {
@@ -189,17 +193,19 @@ impl View {
         }
 
         self.lease = Some(lease);
-        self.absent_since = None;
+        self.deletion = None;
+        self.updated = Some(now);
         self.synced = true;
         self.failing = false;
     }
 
     /// Takes in that there is no such Lease. Its last holder may be alive.
     pub fn see_none(&mut self, now: Instant) {
-        self.absent_since.get_or_insert(now);
-        self.lease = None;
+        let last = self.lease.take();
+        self.deletion.get_or_insert(Deletion { since: now, last });
         self.observation = None;
         self.holder_since = None;
+        self.updated = Some(now);
         self.synced = true;
         self.failing = false;
     }
@@ -230,11 +236,11 @@ impl View {
     /// `None` before the first list.
     #[must_use]
     pub fn frees_at(&self) -> Option<Instant> {
-        let emptied = match (&self.observation, self.absent_since) {
+        let emptied = match (&self.observation, &self.deletion) {
             (Some(seen), _) if !seen.record.is_free() => return Some(seen.expires()),
             (Some(seen), _) if seen.record.is_released() => return Some(seen.since),
             (Some(seen), _) => seen.since,
-            (None, Some(since)) => since,
+            (None, Some(deletion)) => deletion.since,
             (None, None) => return None,
         };
 

@@ -124,6 +124,12 @@ impl Record {
     }
 }
 
+/// The time as a Lease contains it, without digits below a microsecond.
+#[must_use]
+pub fn micros(at: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
+}
+
 /// Kubernetes' `MicroTime`: six digits of a second, always, in UTC.
 fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()

@@ -95,7 +95,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         "competing for the main lease"
     );
 
-    let Some(held) = shutdown.run_until_cancelled(elector.acquire(&mut always)).await else {
+    let Some(held) = elector.acquire(&mut always, &shutdown).await else {
         return Ok(());
     };
 
@@ -147,12 +147,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
 }
 
 fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
-    let object = KubeLease::new(
-        setup.leases.clone(),
-        &setup.namespace,
-        lease,
-        setup.timing.request_timeout(),
-    );
+    let object = KubeLease::new(setup.leases.clone(), &setup.namespace, lease);
     let view = object.watch(watches.clone());
     (
         Elector::new(object, lease, &setup.identity, setup.timing, view.clone())
@@ -361,7 +356,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
-        let Some(held) = stop.run_until_cancelled(elector.acquire(&mut gate)).await else {
+        let Some(held) = elector.acquire(&mut gate, &stop).await else {
             return Ok(());
         };
         if !*gate.borrow() {
@@ -410,8 +405,7 @@ fn follow_main_lease(
             let name = main_lease_name(&object.borrow_and_update());
             let stop = watches.child_token();
             let _stop_with_this_name = stop.clone().drop_guard();
-            let timeout = setup.timing.request_timeout();
-            let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name, timeout).watch(stop);
+            let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name).watch(stop);
             // The state of the lease with the former name is void.
             tx.send_replace(View::default());
             loop {

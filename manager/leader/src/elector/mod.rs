@@ -3,19 +3,26 @@
 //! Compatible with client-go's elector, but stricter: it waits with a watch and a timer at expiry, the renew deadline
 //! counts from the start of the last successful renewal, and a record of another holder revokes the permit at once.
 
-use std::collections::BTreeSet;
+mod attempts;
+mod holding;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::{LeaseError, Leases, View, version};
+use attempts::Attempts;
+
+use crate::lease::{Deletion, LeaseError, Leases, View, version};
 use crate::permit::Grantor;
-use crate::record::Record;
+use crate::record::{self, Record};
+
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The three times of leader election, the same for every lease of a process.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +36,16 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Time-out of one request. It is at most the retry period, so that a request that hangs does not cost the lease.
-    #[must_use]
-    pub fn request_timeout(&self) -> Duration {
-        (self.renew_deadline / 2)
-            .min(self.retry_period)
-            .max(Duration::from_millis(500))
+    /// Time limit of a request while the API server answers in time. It is at most the retry period, so that a request
+    /// that hangs does not cost the lease.
+    fn request_timeout(&self) -> Duration {
+        self.slow_request_timeout().min(self.retry_period.max(SHORTEST_TIMEOUT))
+    }
+
+    /// Time limit of a request after one that took too long, as in
+    /// <https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/resourcelock/interface.go>.
+    fn slow_request_timeout(&self) -> Duration {
+        (self.renew_deadline / 2).max(SHORTEST_TIMEOUT)
     }
 }
 
@@ -54,8 +65,6 @@ pub enum Lost {
     Taken(String),
     #[error("the lease could not be renewed within the renew deadline")]
     Deadline,
-    #[error("the lease object is gone")]
-    Gone,
 }
 
 /// A change of the held Lease's annotations; answered once it is stored.
@@ -76,8 +85,13 @@ pub struct Elector<L> {
     identity: String,
     timing: Timing,
     view: watch::Receiver<View>,
-    /// The annotations that this process writes. Others stay unchanged.
-    own_annotations: BTreeSet<String>,
+    /// The annotations that this process writes or removes. Others stay unchanged.
+    own_annotations: BTreeMap<String, Option<String>>,
+    attempts: Attempts,
+    /// Whether the last take had no answer, so that the Lease must be read before the next.
+    unanswered: bool,
+    /// Whether the last write took longer than [`Timing::request_timeout`].
+    slow: bool,
     slow_path: SlowPath,
 }
 
@@ -91,10 +105,16 @@ enum Wake {
 
 #[derive(Debug)]
 enum Next {
-    Create,
-    Take(Box<DynamicObject>),
+    Write(Write),
     WaitUntil(Instant),
     Get,
+}
+
+/// A write that takes or renews the lease.
+#[derive(Debug)]
+enum Write {
+    Create(DynamicObject),
+    Replace(DynamicObject),
 }
 
 impl<L: Leases> Elector<L> {
@@ -106,7 +126,10 @@ impl<L: Leases> Elector<L> {
             identity: identity.to_owned(),
             timing,
             view,
-            own_annotations: BTreeSet::new(),
+            own_annotations: BTreeMap::new(),
+            attempts: Attempts::default(),
+            unanswered: false,
+            slow: false,
             slow_path: Arc::new(|_| {}),
         }
     }
@@ -123,17 +146,33 @@ impl<L: Leases> Elector<L> {
     }
 
     /// Waits until this process holds the lease. Competes only while `gate` is true. The gate may close during the last
-    /// request, so check it again before using the lease.
-    pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>) -> Held {
+    /// request, so check it again before using the lease. `None` after `stop`: the last request has then ended, and if it
+    /// took the lease, the lease was released.
+    pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
+        self.attempts.clear();
+        let held = self.compete(gate, stop).await;
+        if stop.is_cancelled() {
+            if let Err(error) = self.release_attempts().await {
+                tracing::warn!(lease = self.name, %error, "could not release the lease; it will expire");
+            }
+            return None;
+        }
+
+        held
+    }
+
+    async fn compete(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
         let mut fetched: Option<View> = None;
         let mut last_error = String::new();
         loop {
-            if gate.wait_for(|open| *open).await.is_err() {
+            if stop.run_until_cancelled(gate.wait_for(|open| *open)).await?.is_err() {
                 // The steward has ended, so the process is ending: never compete again.
-                std::future::pending::<()>().await;
+                stop.cancelled().await;
+                return None;
             }
-            match self.attempt(&mut fetched, gate).await {
-                Ok(Some(held)) => return held,
+
+            match self.attempt(&mut fetched, gate, stop).await {
+                Ok(Some(held)) => return Some(held),
                 Ok(None) => last_error.clear(),
                 Err(error) => {
                     let text = error.to_string();
@@ -146,7 +185,11 @@ impl<L: Leases> Elector<L> {
                         last_error = text;
                     }
 
-                    tokio::time::sleep(self.timing.retry_period).await;
+                    tokio::select! {
+                        () = stop.cancelled() => return None,
+                        held = self.confirmation() => return Some(held),
+                        () = tokio::time::sleep(self.timing.retry_period) => {}
+                    }
                 }
             }
         }
@@ -157,21 +200,28 @@ impl<L: Leases> Elector<L> {
         &mut self,
         fetched: &mut Option<View>,
         gate: &mut watch::Receiver<bool>,
+        stop: &CancellationToken,
     ) -> Result<Option<Held>, LeaseError> {
         let seen = self.newest(fetched.as_ref());
-        let taken = match self.next(&seen, Instant::now()) {
+        if let Some(held) = self.confirmed(&seen) {
+            return Ok(Some(held));
+        }
+        if self.unanswered {
+            return self.fetch(fetched).await.map(|()| None);
+        }
+
+        let write = match self.next(&seen, Instant::now()) {
             Next::WaitUntil(expiry) => {
-                return match self.wait(expiry, gate).await {
-                    Wake::Observe => Ok(None),
-                    Wake::Get => self.fetch(fetched).await.map(|()| None),
+                return match stop.run_until_cancelled(self.wait(expiry, gate)).await {
+                    None | Some(Wake::Observe) => Ok(None),
+                    Some(Wake::Get) => self.fetch(fetched).await.map(|()| None),
                 };
             }
             Next::Get => return self.fetch(fetched).await.map(|()| None),
-            Next::Create => self.take(self.leases.new_object(), true).await,
-            Next::Take(lease) => self.take(*lease, false).await,
+            Next::Write(write) => write,
         };
 
-        match taken {
+        match self.take(write).await {
             // Another process was faster. Read the Lease, since the watch may lag behind. If it has not changed, the
             // conflict has another reason, which an immediate retry would not solve.
             Err(LeaseError::Conflict) => {
@@ -186,7 +236,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The newer of the watched view and the one fetched while the watch failed.
+    /// The newer of the watched view and the one fetched while the watch failed or lagged behind.
     fn newest(&self, fetched: Option<&View>) -> View {
         let watched = self.view.borrow().clone();
         match fetched {
@@ -195,21 +245,49 @@ impl<L: Leases> Elector<L> {
         }
     }
 
+    /// The lease, if one of our writes of which no answer came took it, and its renew deadline has not passed.
+    fn confirmed(&self, seen: &View) -> Option<Held> {
+        let lease = seen.lease.as_ref()?;
+        let renewed = self.attempts.began(&Record::of(lease), &self.identity)?;
+        (renewed + self.timing.renew_deadline > Instant::now()).then(|| Held {
+            lease: lease.clone(),
+            renewed,
+        })
+    }
+
+    /// Waits until the watch shows that a write without an answer took the lease.
+    async fn confirmation(&self) -> Held {
+        let mut view = self.view.clone();
+        loop {
+            let held = self.confirmed(&view.borrow_and_update());
+            if let Some(held) = held {
+                return held;
+            }
+            changed(&mut view).await;
+        }
+    }
+
     fn next(&self, seen: &View, now: Instant) -> Next {
         if !seen.synced || (seen.failing && seen.lease.is_none()) {
             return Next::Get;
         }
-        match (&seen.lease, &seen.observation) {
-            (Some(lease), Some(observed)) => {
-                let foreign = observed.record.holder != self.identity;
-                if foreign && observed.is_held(now) {
-                    Next::WaitUntil(observed.expires())
-                } else {
-                    Next::Take(Box::new(lease.clone()))
-                }
-            }
-            _ => Next::Create,
+
+        let last = seen.last_holder.as_ref().map(|last| &last.record);
+        let named = seen.observation.as_ref().map(|seen| &seen.record);
+        let own = named.filter(|record| !record.is_free()).or(last).is_some_and(|record| {
+            // A take that was confirmed too late must not keep the others away: they may have a better connection.
+            record.holder == self.identity && self.attempts.began(record, &self.identity).is_none()
+        });
+        match seen.frees_at() {
+            Some(at) if at > now && !own => return Next::WaitUntil(at),
+            _ => {}
         }
+
+        Next::Write(match (&seen.lease, &seen.deletion) {
+            (Some(lease), _) => Write::Replace(lease.clone()),
+            (None, Some(Deletion { last: Some(last), .. })) => Write::Create(self.new_like(last)),
+            (None, _) => Write::Create(self.leases.new_object()),
+        })
     }
 
     /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
@@ -223,141 +301,97 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    async fn fetch(&self, fetched: &mut Option<View>) -> Result<(), LeaseError> {
-        let answer = self.leases.get().await?;
-        let view = fetched.get_or_insert_with(View::default);
-        match answer {
+    async fn fetch(&mut self, fetched: &mut Option<View>) -> Result<(), LeaseError> {
+        let began = Instant::now();
+        let answer = limited(self.request_limit(), self.leases.get()).await;
+
+        let mut view = self.newest(fetched.as_ref());
+        match answer? {
             Some(lease) => view.see(lease, Instant::now()),
             None => view.see_none(Instant::now()),
         }
 
+        // The answer is a state of this time or later.
+        view.updated = Some(began);
+        *fetched = Some(view);
+        self.unanswered = false;
+
         Ok(())
     }
 
-    async fn take(&self, mut lease: DynamicObject, create: bool) -> Result<Held, LeaseError> {
-        let (renewed, now) = (Instant::now(), Timestamp::now());
-        let duration = self.timing.lease_duration;
-        let record = if create {
-            Record::created_by(&self.identity, duration, now)
-        } else {
-            Record::of(&lease).held_by(&self.identity, duration, now)
+    async fn take(&mut self, write: Write) -> Result<Held, LeaseError> {
+        let (write, renewed) = self.stamped(write);
+        let answer = tokio::select! {
+            biased;
+            answer = limited(self.request_limit(), self.send(write)) => answer,
+            held = self.confirmation() => return Ok(held),
+        };
+        self.note_speed(renewed);
+        self.unanswered = matches!(answer, Err(LeaseError::TimedOut(_) | LeaseError::Request(_)));
+
+        answer.map(|lease| Held { lease, renewed })
+    }
+
+    /// The write with the record that takes or renews the lease now, and the time of its start.
+    fn stamped(&mut self, write: Write) -> (Write, Instant) {
+        let (renewed, now) = (Instant::now(), record::micros(Timestamp::now()));
+        self.attempts.begin(now, renewed);
+
+        let (identity, duration) = (self.identity.as_str(), self.timing.lease_duration);
+        let (record, mut lease, create) = match write {
+            Write::Create(lease) => (Record::created_by(identity, duration, now), lease, true),
+            Write::Replace(lease) => (Record::of(&lease).held_by(identity, duration, now), lease, false),
         };
 
         record.write_to(&mut lease);
-
-        let stored = if create {
-            self.leases.create(lease).await?
-        } else {
-            self.leases.replace(lease).await?
-        };
-
-        Ok(Held { lease: stored, renewed })
-    }
-
-    /// Extends `grantor` to the renew deadline that `held` gives.
-    pub fn grant(&self, held: &Held, grantor: &Grantor) {
-        grantor.extend(held.renewed + self.timing.renew_deadline);
-    }
-
-    /// Renews until `stop` or until the lease is lost. Each successful renewal extends `grantor`; a loss revokes it.
-    ///
-    /// # Errors
-    /// [`Lost`], after which the process must end. The permit fences writes that are still in flight.
-    pub async fn hold(
-        &mut self,
-        held: &mut Held,
-        grantor: &Grantor,
-        annotation_changes: &mut mpsc::Receiver<AnnotationChange>,
-        stop: &CancellationToken,
-    ) -> Result<(), Lost> {
-        let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
-        let mut attempt = held.renewed;
-        loop {
-            let deadline = held.renewed + self.timing.renew_deadline;
-            self.grant(held, grantor);
-
-            let due = (attempt + self.timing.retry_period).min(deadline);
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                Some(note) = annotation_changes.recv() => {
-                    self.own_annotations.insert(note.key.clone());
-                    waiting.push(annotate(&mut held.lease, note));
-                }
-                () = changed(&mut self.view) => match self.taken(held) {
-                    Some(holder) => { grantor.revoke(); return Err(Lost::Taken(holder)) }
-                    None => continue,
-                },
-                () = sleep_until(due) => {}
-            }
-
-            attempt = Instant::now();
-            if attempt >= deadline {
-                grantor.revoke();
-                return Err(Lost::Deadline);
-            }
-
-            match self.renew(held).await {
-                Ok(()) => {
-                    for stored in waiting.drain(..) {
-                        let _ = stored.send(());
-                    }
-                }
-                Err(Renewal::Failed(error)) => {
-                    tracing::warn!(lease = self.name, %error, "renewal failed; trying again until the deadline");
-                }
-                Err(Renewal::Lost(lost)) => {
-                    grantor.revoke();
-                    return Err(lost);
-                }
-            }
-        }
-    }
-
-    /// The other holder, if the watch shows one in an object newer than the last write.
-    fn taken(&mut self, held: &Held) -> Option<String> {
-        let view = self.view.borrow_and_update();
-        let lease = view.lease.as_ref()?;
-        let record = Record::of(lease);
-        let foreign = record.holder != self.identity;
-        (foreign && version(lease) > version(&held.lease)).then_some(record.holder)
-    }
-
-    async fn renew(&self, held: &mut Held) -> Result<(), Renewal> {
-        match self.take(held.lease.clone(), false).await {
-            Ok(next) => {
-                *held = next;
-                Ok(())
-            }
-            Err(LeaseError::Conflict) => self.renew_after_conflict(held).await,
-            Err(error) => Err(Renewal::Failed(error)),
-        }
-    }
-
-    /// Another process wrote the Lease. If the holder is still this process, renew the new object.
-    async fn renew_after_conflict(&self, held: &mut Held) -> Result<(), Renewal> {
-        (self.slow_path)(&self.name);
-        let Some(mut lease) = self.leases.get().await.map_err(Renewal::Failed)? else {
-            return Err(Renewal::Lost(Lost::Gone));
-        };
-
-        let holder = Record::of(&lease).holder;
-        if holder != self.identity {
-            return Err(Renewal::Lost(Lost::Taken(holder)));
-        }
-
-        let ours = held.lease.metadata.annotations.as_ref();
-        let all = lease.metadata.annotations.get_or_insert_default();
-        for key in &self.own_annotations {
-            match ours.and_then(|ours| ours.get(key)) {
+        for (key, value) in &self.own_annotations {
+            let all = lease.metadata.annotations.get_or_insert_default();
+            match value {
                 Some(value) => drop(all.insert(key.clone(), value.clone())),
                 None => drop(all.remove(key)),
             }
         }
 
-        *held = self.take(lease, false).await.map_err(Renewal::Failed)?;
+        let write = if create {
+            Write::Create(lease)
+        } else {
+            Write::Replace(lease)
+        };
+        (write, renewed)
+    }
 
-        Ok(())
+    async fn send(&self, write: Write) -> Result<DynamicObject, LeaseError> {
+        match write {
+            Write::Create(lease) => self.leases.create(lease).await,
+            Write::Replace(lease) => self.leases.replace(lease).await,
+        }
+    }
+
+    /// A Lease to create with the annotations and labels of `last`, which was deleted.
+    fn new_like(&self, last: &DynamicObject) -> DynamicObject {
+        let mut lease = self.leases.new_object();
+        lease.metadata.annotations.clone_from(&last.metadata.annotations);
+        lease.metadata.labels.clone_from(&last.metadata.labels);
+        lease
+    }
+
+    fn request_limit(&self) -> Duration {
+        if self.slow {
+            self.timing.slow_request_timeout()
+        } else {
+            self.timing.request_timeout()
+        }
+    }
+
+    /// Notes how long the write took that began at `began`. Reads are faster than writes, for example while the disk of
+    /// etcd is slow.
+    fn note_speed(&mut self, began: Instant) {
+        self.slow = began.elapsed() >= self.timing.request_timeout();
+    }
+
+    /// Extends `grantor` to the renew deadline that `held` gives.
+    pub fn grant(&self, held: &Held, grantor: &Grantor) {
+        grantor.extend(held.renewed + self.timing.renew_deadline);
     }
 
     /// Releases the lease. Call it only after every write under it has ended.
@@ -366,16 +400,37 @@ impl<L: Leases> Elector<L> {
     /// When the write failed. The lease then expires.
     pub async fn release(&self, held: Held, grantor: &Grantor) -> Result<(), LeaseError> {
         grantor.revoke();
-        match self.leases.replace(emptied(held.lease)).await {
+        match self.write_emptied(held.lease).await {
             // Another process wrote, for example, an annotation. Release the lease unless it has another holder.
-            Err(LeaseError::Conflict) => match self.leases.get().await? {
-                Some(lease) if Record::of(&lease).holder == self.identity => {
-                    self.leases.replace(emptied(lease)).await.map(drop)
-                }
+            Err(LeaseError::Conflict) => match self.read().await? {
+                Some(lease) if Record::of(&lease).holder == self.identity => self.write_emptied(lease).await,
                 _ => Err(LeaseError::Conflict),
             },
-            answer => answer.map(drop),
+            answer => answer,
         }
+    }
+
+    /// Releases the lease if a write of [`Self::acquire`] took it. No controller has written under it.
+    async fn release_attempts(&self) -> Result<(), LeaseError> {
+        if self.attempts.is_empty() {
+            return Ok(());
+        }
+
+        match self.read().await? {
+            Some(lease) if self.attempts.began(&Record::of(&lease), &self.identity).is_some() => {
+                self.write_emptied(lease).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn read(&self) -> Result<Option<DynamicObject>, LeaseError> {
+        limited(self.timing.slow_request_timeout(), self.leases.get()).await
+    }
+
+    async fn write_emptied(&self, lease: DynamicObject) -> Result<(), LeaseError> {
+        let write = self.leases.replace(emptied(lease));
+        limited(self.timing.slow_request_timeout(), write).await.map(drop)
     }
 }
 
@@ -391,24 +446,17 @@ async fn changed(view: &mut watch::Receiver<View>) {
     }
 }
 
-enum Renewal {
-    Failed(LeaseError),
-    Lost(Lost),
+async fn limited<T>(limit: Duration, request: impl Future<Output = Result<T, LeaseError>>) -> Result<T, LeaseError> {
+    timeout(limit, request)
+        .await
+        .unwrap_or(Err(LeaseError::TimedOut(limit)))
 }
 
-fn annotate(lease: &mut DynamicObject, note: AnnotationChange) -> oneshot::Sender<()> {
-    let all = lease.metadata.annotations.get_or_insert_default();
-    match note.value {
-        Some(value) => drop(all.insert(note.key, value)),
-        None => drop(all.remove(&note.key)),
-    }
-    note.stored
-}
-
+/// Whether `left` is a newer state of the Lease than `right`. An absent Lease has no version: then the time decides.
 fn newer(left: &View, right: &View) -> bool {
     match (&left.lease, &right.lease) {
         (Some(left), Some(right)) => version(left) > version(right),
-        _ => false,
+        _ => left.updated > right.updated,
     }
 }
 

@@ -18,7 +18,7 @@ where
 {
     let (_open, mut gate) = watch::channel(true);
     let mut elector = server.elector("us");
-    let held = elector.acquire(&mut gate).await;
+    let held = elector.acquire(&mut gate, &CancellationToken::new()).await.unwrap();
     let start: Start = Box::new(move |permit, stop| work(permit, stop).boxed());
     let (_, annotation_changes) = mpsc::channel(1);
     Tenure::begin("lease", elector, held, annotation_changes, &start)

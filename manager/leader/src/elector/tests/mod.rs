@@ -4,6 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ApiResource;
+use tokio::sync::mpsc;
+
+mod deleted;
+mod slow;
 
 use super::*;
 use crate::permit::Permit;
@@ -14,7 +18,7 @@ pub(crate) const TIMING: Timing = Timing {
     retry_period: Duration::from_secs(2),
 };
 
-/// An API server with one Lease: resourceVersions, conflicts, and a switch for being away.
+/// An API server with one Lease: resourceVersions, conflicts, and switches for faults.
 #[derive(Clone)]
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
@@ -25,7 +29,15 @@ pub(crate) struct Server {
 struct State {
     lease: Option<DynamicObject>,
     version: u64,
+    /// Requests time out and have no effect.
     away: bool,
+    /// The watch shows nothing.
+    stalled: bool,
+    /// How long a write takes until it is stored, and then until it is answered.
+    delays: (Duration, Duration),
+    /// Creates the Lease right after a read that found none.
+    creates_next: Option<String>,
+    requests: u32,
     writes: u32,
 }
 
@@ -34,6 +46,10 @@ fn absent() -> View {
     let mut view = View::default();
     view.see_none(Instant::now());
     view
+}
+
+fn never() -> CancellationToken {
+    CancellationToken::new()
 }
 
 impl Server {
@@ -48,16 +64,30 @@ impl Server {
         Elector::new(self.clone(), "lease", identity, TIMING, self.view.subscribe())
     }
 
-    /// A write by anybody, seen by the watch.
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap());
+    }
+
+    /// A write by any process.
     fn store(&self, mut lease: DynamicObject) -> DynamicObject {
         let mut state = self.state.lock().unwrap();
         state.version += 1;
         state.writes += 1;
         lease.metadata.resource_version = Some(state.version.to_string());
         state.lease = Some(lease.clone());
-        let seen = lease.clone();
-        self.view.send_modify(|view| view.see(seen, Instant::now()));
+        if !state.stalled {
+            let seen = lease.clone();
+            self.view.send_modify(|view| view.see(seen, Instant::now()));
+        }
         lease
+    }
+
+    fn delete(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.lease = None;
+        if !state.stalled {
+            self.view.send_modify(|view| view.see_none(Instant::now()));
+        }
     }
 
     fn held_by(&self, holder: &str, renewed: i64) {
@@ -67,45 +97,142 @@ impl Server {
         self.store(lease);
     }
 
+    /// Another process changes the Lease.
+    fn edit(&self, change: impl FnOnce(&mut DynamicObject)) {
+        let mut lease = self.lease();
+        change(&mut lease);
+        self.store(lease);
+    }
+
     pub(crate) fn lease(&self) -> DynamicObject {
         self.state.lock().unwrap().lease.clone().unwrap()
     }
 
+    fn holder(&self) -> String {
+        Record::of(&self.lease()).holder
+    }
+
     fn check(&self, lease: &DynamicObject) -> Result<(), LeaseError> {
         let state = self.state.lock().unwrap();
-        if state.away {
-            return Err(LeaseError::TimedOut(Duration::from_secs(1)));
-        }
         let current = state.lease.as_ref().map(|l| l.metadata.resource_version.clone());
+        let based_on = lease.metadata.resource_version.clone();
         match current {
-            Some(version) if version != lease.metadata.resource_version => Err(LeaseError::Conflict),
-            _ => Ok(()),
+            Some(version) if version == based_on => Ok(()),
+            None if based_on.is_none() => Ok(()),
+            _ => Err(LeaseError::Conflict),
         }
+    }
+
+    fn request(&self) -> Result<(), LeaseError> {
+        let mut state = self.state.lock().unwrap();
+        state.requests += 1;
+        assert!(state.requests < 10_000, "requests without a pause");
+        match state.away {
+            true => Err(LeaseError::TimedOut(Duration::from_secs(1))),
+            false => Ok(()),
+        }
+    }
+
+    /// A write, which is also stored if its caller does not wait for the answer.
+    async fn write(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
+        self.request()?;
+        let (server, (before, after)) = (self.clone(), self.state.lock().unwrap().delays);
+        if before.is_zero() && after.is_zero() {
+            self.check(&lease)?;
+            return Ok(self.store(lease));
+        }
+
+        let written = tokio::spawn(async move {
+            tokio::time::sleep(before).await;
+            let stored = server.check(&lease).map(|()| server.store(lease));
+            tokio::time::sleep(after).await;
+            stored
+        });
+        written.await.unwrap()
     }
 }
 
 impl Leases for Server {
     async fn get(&self) -> Result<Option<DynamicObject>, LeaseError> {
-        let state = self.state.lock().unwrap();
-        if state.away {
-            Err(LeaseError::TimedOut(Duration::from_secs(1)))
-        } else {
-            Ok(state.lease.clone())
+        self.request()?;
+        let (found, creator) = {
+            let mut state = self.state.lock().unwrap();
+            let found = state.lease.clone();
+            let creator = state.creates_next.take_if(|_| found.is_none());
+            (found, creator)
+        };
+        if let Some(holder) = creator {
+            self.held_by(&holder, 77);
         }
+        Ok(found)
     }
 
     async fn create(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
-        self.check(&lease)?;
-        Ok(self.store(lease))
+        self.write(lease).await
     }
 
     async fn replace(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
-        self.check(&lease)?;
-        Ok(self.store(lease))
+        self.write(lease).await
     }
 
     fn new_object(&self) -> DynamicObject {
         DynamicObject::new("lease", &ApiResource::erase::<Lease>(&()))
+    }
+}
+
+/// Acquires the lease and holds it in a task of its own.
+struct Holder {
+    permit: Permit,
+    task: tokio::task::JoinHandle<(Result<(), Lost>, Elector<Server>)>,
+    stop: CancellationToken,
+    annotation_changes: mpsc::Sender<AnnotationChange>,
+}
+
+impl Holder {
+    async fn start(server: &Server, identity: &str) -> Self {
+        let (_open, mut gate) = open();
+        let mut elector = server.elector(identity);
+        let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
+        let (grantor, permit) = Permit::pair();
+        elector.grant(&held, &grantor);
+        let (annotation_changes, mut rx) = mpsc::channel(1);
+        let stop = never();
+        let until = stop.clone();
+        let task = tokio::spawn(async move {
+            let ended = elector.hold(&mut held, &grantor, &mut rx, &until).await;
+            (ended, elector)
+        });
+        // Lets the first pass of the task begin.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Self {
+            permit,
+            task,
+            stop,
+            annotation_changes,
+        }
+    }
+
+    /// Ends holding without a release.
+    async fn stop(self) -> Elector<Server> {
+        self.stop.cancel();
+        let (ended, elector) = self.task.await.unwrap();
+        assert_eq!(ended, Ok(()));
+        elector
+    }
+
+    async fn lost(self) -> Lost {
+        self.task.await.unwrap().0.unwrap_err()
+    }
+
+    async fn annotate(&self, key: &str) {
+        let (stored, done) = oneshot::channel();
+        let change = AnnotationChange {
+            key: key.into(),
+            value: Some("1".into()),
+            stored,
+        };
+        self.annotation_changes.send(change).await.unwrap();
+        done.await.unwrap();
     }
 }
 
@@ -117,7 +244,7 @@ fn open() -> (watch::Sender<bool>, watch::Receiver<bool>) {
 async fn a_missing_lease_is_created() {
     let server = Server::new();
     let (_open, mut gate) = open();
-    server.elector("us").acquire(&mut gate).await;
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     let record = Record::of(&server.lease());
     assert_eq!((record.holder.as_str(), record.transitions), ("us", 0));
 }
@@ -128,7 +255,7 @@ async fn a_foreign_record_is_watched_for_its_full_duration_however_old_its_times
     server.held_by("kcm", 0);
     let start = Instant::now();
     let (_open, mut gate) = open();
-    server.elector("us").acquire(&mut gate).await;
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 15);
     assert_eq!(Record::of(&server.lease()).transitions, 1);
 }
@@ -146,7 +273,7 @@ async fn each_renewal_by_the_other_starts_the_wait_anew() {
         }
     });
     let (_open, mut gate) = open();
-    server.elector("us").acquire(&mut gate).await;
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 45);
 }
 
@@ -163,7 +290,7 @@ async fn a_released_lease_is_taken_at_once() {
     });
     let start = Instant::now();
     let (_open, mut gate) = open();
-    server.elector("us").acquire(&mut gate).await;
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 3);
 }
 
@@ -172,11 +299,11 @@ async fn a_closed_gate_keeps_even_a_free_lease_alone() {
     let server = Server::new();
     let (gate, mut rx) = watch::channel(false);
     let mut elector = server.elector("us");
-    let waiting = tokio::time::timeout(Duration::from_secs(60), elector.acquire(&mut rx)).await;
+    let waiting = tokio::time::timeout(Duration::from_secs(60), elector.acquire(&mut rx, &never())).await;
     assert!(waiting.is_err());
     assert_eq!(server.state.lock().unwrap().writes, 0);
     gate.send_replace(true);
-    elector.acquire(&mut rx).await;
+    elector.acquire(&mut rx, &never()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +311,7 @@ async fn the_holder_renews_and_its_annotations_are_stored() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     let (grantor, permit) = Permit::pair();
     let (annotation_changes, mut rx) = mpsc::channel(1);
     let stop = CancellationToken::new();
@@ -223,7 +350,7 @@ async fn another_holder_ends_the_permit_at_once() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     let (grantor, permit) = Permit::pair();
     let (_notes, mut rx) = mpsc::channel(1);
     let renewing = tokio::spawn(async move {
@@ -241,7 +368,7 @@ async fn without_renewals_the_permit_ends_at_the_deadline_counted_from_the_start
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     let began = held.renewed;
     server.state.lock().unwrap().away = true;
     let (grantor, permit) = Permit::pair();
@@ -258,7 +385,7 @@ async fn releasing_empties_the_holder_and_keeps_the_annotations() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     held.lease.metadata.annotations = Some([("outrigger.dev/prepared".to_owned(), "x".to_owned())].into());
     let (grantor, permit) = Permit::pair();
     elector.release(held, &grantor).await.unwrap();
@@ -277,7 +404,7 @@ async fn two_candidates_never_hold_at_once() {
         let mut elector = server.elector(identity);
         tasks.push(tokio::spawn(async move {
             let (_open, mut gate) = watch::channel(true);
-            tokio::time::timeout(Duration::from_secs(20), elector.acquire(&mut gate))
+            tokio::time::timeout(Duration::from_secs(20), elector.acquire(&mut gate, &never()))
                 .await
                 .is_ok()
         }));
@@ -295,7 +422,7 @@ async fn a_view_whose_watch_has_ended_neither_stops_renewals_nor_spins() {
     let (view, rx) = watch::channel(absent());
     let (_open, mut gate) = open();
     let mut elector = Elector::new(server.clone(), "lease", "us", TIMING, rx);
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     drop(view);
     let (grantor, permit) = Permit::pair();
     let (_notes, mut rx) = mpsc::channel(1);
@@ -314,7 +441,7 @@ async fn after_a_conflict_only_our_own_annotation_is_written_again() {
     let mut elector = server
         .elector("us")
         .with_slow_path(Arc::new(move |lease| told.lock().unwrap().push(lease.to_owned())));
-    let mut held = elector.acquire(&mut gate).await;
+    let mut held = elector.acquire(&mut gate, &never()).await.unwrap();
     let mut theirs = server.lease();
     theirs.metadata.annotations = Some([("outrigger.dev/of-a-tool".to_owned(), "1".to_owned())].into());
     server.store(theirs);
@@ -339,11 +466,14 @@ async fn a_release_succeeds_although_somebody_wrote_an_annotation_meanwhile() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let held = elector.acquire(&mut gate).await;
-    server.store(server.lease());
+    let held = elector.acquire(&mut gate, &never()).await.unwrap();
+    server.edit(|lease| {
+        lease.metadata.annotations = Some([("theirs".to_owned(), "2".to_owned())].into());
+    });
     let (grantor, _permit) = Permit::pair();
     elector.release(held, &grantor).await.unwrap();
-    assert!(Record::of(&server.lease()).is_free());
+    assert!(Record::of(&server.lease()).is_released());
+    assert_eq!(server.lease().metadata.annotations.unwrap()["theirs"], "2");
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +481,7 @@ async fn a_release_leaves_another_holders_lease_alone() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
-    let held = elector.acquire(&mut gate).await;
+    let held = elector.acquire(&mut gate, &never()).await.unwrap();
     server.held_by("kcm", 5);
     let (grantor, _permit) = Permit::pair();
     assert!(elector.release(held, &grantor).await.is_err());
@@ -375,6 +505,6 @@ async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
     });
     let start = Instant::now();
     let (_open, mut gate) = open();
-    server.elector("us").acquire(&mut gate).await;
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 4);
 }
