@@ -117,10 +117,10 @@ async fn a_standby_takes_over_from_a_killed_leader(outcome: &Outcome) {
 /// The node lifecycle controller, which moved with the lease.
 async fn a_node_whose_instance_is_terminated_goes(outcome: &Outcome) {
     let stage = &outcome.stage;
-    let instance = &stage.world.instances[2];
+    let instance = &stage.account.instances[2];
     let name = instance.private_dns_name.clone();
     stage
-        .world
+        .account
         .terminate(&stage.moto, &[&instance.id])
         .await
         .expect("terminated");

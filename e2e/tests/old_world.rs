@@ -31,7 +31,7 @@ struct OldWorld {
     tools: Tools,
     run: PathBuf,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
@@ -49,7 +49,7 @@ impl OldWorld {
         let tools = tools.await.expect("tools");
         let (folder, path) = run_folder();
         let moto = Moto::start(&tools, &path).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
+        let account = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
         let caller = Caller::new("kube-controller-manager");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&path.join("aws.jsonl")))
             .await
@@ -60,17 +60,17 @@ impl OldWorld {
             .await
             .expect("API server");
         let admin = api.client(&User::admin(), "old-world-test").await.expect("client");
-        for instance in &world.instances {
+        for instance in &account.instances {
             create_node(&admin, instance).await;
         }
-        let manager = start_manager(&tools, &path, &api, &world, &proxy, &caller).await;
+        let manager = start_manager(&tools, &path, &api, &account, &proxy, &caller).await;
         Self {
             manager,
             caller,
             tools,
             run: path,
             proxy,
-            world,
+            account,
             moto,
             api,
             _etcd: etcd,
@@ -106,12 +106,12 @@ async fn start_manager(
     tools: &Tools,
     run: &Path,
     api: &ApiServer,
-    world: &SeededAccount,
+    account: &SeededAccount,
     proxy: &Proxy,
     caller: &Caller,
 ) -> Process {
     let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
+    std::fs::write(&cloud_config, account.cloud_config(proxy.url())).expect("written");
     let port = free_port().expect("port");
     let arguments = TenantControllerManager {
         kubeconfig: api.kubeconfig(&User::kube_controller_manager()).expect("kubeconfig"),
@@ -276,10 +276,10 @@ async fn check_restart(old: &mut OldWorld) {
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
     let mark = old.proxy.mark();
     let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "old-world-test").await.expect("client"));
-    for instance in &old.world.instances {
+    for instance in &old.account.instances {
         beat(&nodes, &instance.private_dns_name).await;
     }
-    old.manager = start_manager(&old.tools, &old.run, &old.api, &old.world, &old.proxy, &old.caller).await;
+    old.manager = start_manager(&old.tools, &old.run, &old.api, &old.account, &old.proxy, &old.caller).await;
     // The old holder's lease is not released; only then does the new one work. Membership is looked at last.
     let looked = |calls: &[Call]| {
         let balancer = calls
@@ -350,7 +350,7 @@ async fn check_load_balancer(old: &OldWorld, hostname: &str) {
         .collect();
     registered.sort_unstable();
     let mut expected: Vec<&str> = old
-        .world
+        .account
         .instances
         .iter()
         .map(|instance| instance.id.as_str())
@@ -363,7 +363,7 @@ async fn check_load_balancer(old: &OldWorld, hostname: &str) {
         .map(|item| item.text.as_str())
         .collect();
     subnets.sort_unstable();
-    let mut own: Vec<&str> = old.world.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    let mut own: Vec<&str> = old.account.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
     own.sort_unstable();
     assert_eq!(subnets, own);
     assert!(

@@ -31,7 +31,7 @@ struct Ground {
     manager: Process,
     nodes: Api<Node>,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     moto: Moto,
     _api: ApiServer,
     _etcd: Etcd,
@@ -42,7 +42,7 @@ impl Ground {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
+        let account = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
         let proxy = proxy.expect("the proxy");
         let etcd = Etcd::start(&tools, run).await.expect("etcd");
@@ -52,17 +52,17 @@ impl Ground {
             .expect("the API server");
         let client = api.client(&User::admin(), "routes-test").await.expect("a client");
         let nodes: Api<Node> = Api::all(client);
-        let machines = world.instances.iter().enumerate();
+        let machines = account.instances.iter().enumerate();
         let created = stream::iter(machines)
             .map(|(number, machine)| create(&nodes, number, machine))
             .buffer_unordered(8);
         let created: Vec<()> = created.try_collect().await.expect("created");
         assert_eq!(created.len(), NODES);
         Self {
-            manager: pod_routes::start_manager(run, &api, &world, &proxy, PERIOD).expect("the manager starts"),
+            manager: pod_routes::start_manager(run, &api, &account, &proxy, PERIOD).expect("the manager starts"),
             nodes,
             proxy,
-            world,
+            account,
             moto,
             _api: api,
             _etcd: etcd,
@@ -70,12 +70,12 @@ impl Ground {
     }
 
     async fn routes(&self) -> BTreeMap<String, String> {
-        let routes = pod_routes::to_instances(&self.moto, &self.world.route_table_id).await;
+        let routes = pod_routes::to_instances(&self.moto, &self.account.route_table_id).await;
         routes.expect("moto answers")
     }
 
     async fn terminate(&self, id: &str) {
-        self.world
+        self.account
             .terminate(&self.moto, &[id])
             .await
             .expect("moto terminates it");
@@ -127,7 +127,7 @@ impl Ground {
 
 async fn created(ground: &Ground) {
     let wanted: BTreeMap<String, String> = ground
-        .world
+        .account
         .instances
         .iter()
         .enumerate()
@@ -144,15 +144,15 @@ async fn created(ground: &Ground) {
 }
 
 async fn repaired(ground: &mut Ground) {
-    let deleted = pod_routes::delete(&ground.moto, &ground.world.route_table_id, &range(7)).await;
+    let deleted = pod_routes::delete(&ground.moto, &ground.account.route_table_id, &range(7)).await;
     deleted.expect("moto deletes it");
     let back = async || ground.routes().await.contains_key(&range(7));
     ground.eventually("a route deleted by hand is back", back).await;
 
     // The instance of a Node is gone; another one takes the Node's range.
-    let new = ground.world.add_instances(&ground.moto, 1).await.expect("one more");
+    let new = ground.account.add_instances(&ground.moto, 1).await.expect("one more");
     let new = new.first().expect("one more").clone();
-    let old = ground.world.instances.first().expect("there").id.clone();
+    let old = ground.account.instances.first().expect("there").id.clone();
     ground.terminate(&old).await;
     ground.delete_node(0).await;
     create(&ground.nodes, 0, &new).await.expect("created");
@@ -164,7 +164,7 @@ async fn repaired(ground: &mut Ground) {
 }
 
 async fn removed(ground: &Ground) {
-    let third = ground.world.instances.get(3).expect("there").id.clone();
+    let third = ground.account.instances.get(3).expect("there").id.clone();
     ground.terminate(&third).await;
     for number in [1, 2, 3] {
         ground.delete_node(number).await;

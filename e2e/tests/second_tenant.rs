@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use outrigger_aws_sim::Answer;
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::alone::{Alone, Manager, Options, Told, has_address, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, Told, has_address, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -99,30 +99,30 @@ async fn measure(setting: Setting) -> Measured {
         // Rules for so many load balancers do not fit into the nodes' security group.
         global: &["DisableSecurityGroupIngress = true"],
     };
-    let account = Alone::start(&options).await.expect("a tenant");
-    account.proxy.set_limits_beside(setting.taken);
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    cluster.proxy.set_limits_beside(setting.taken);
     let mut kubelets = Vec::new();
-    for instance in &account.world.instances {
-        let kubelet = Kubelet::start(&account.cluster, node_of(instance)).await;
+    for instance in &cluster.account.instances {
+        let kubelet = Kubelet::start(&cluster.kube_config, node_of(instance)).await;
         kubelets.push(kubelet.expect("joins"));
     }
     let flags = ["--leader-elect=false", "--controllers=service-lb-controller"];
-    let manager = account.manager("manager", &flags).expect("the manager starts");
+    let manager = cluster.manager("manager", &flags).expect("the manager starts");
 
     let mut first = Vec::new();
     for kind in KINDS {
-        let times = create(&account, &manager, "first", &[kind], 1).await;
+        let times = create(&cluster, &manager, "first", &[kind], 1).await;
         first.extend(times);
     }
     sleep(FULL_AGAIN).await;
-    account.proxy.set_limits_beside(setting.taken);
-    let many = create(&account, &manager, "new", &KINDS, NEW).await;
+    cluster.proxy.set_limits_beside(setting.taken);
+    let many = create(&cluster, &manager, "new", &KINDS, NEW).await;
 
     let measured = Measured {
         first,
         many,
-        throttled: throttled(&account),
-        warnings: warnings(&account).await,
+        throttled: throttled(&cluster),
+        warnings: warnings(&cluster).await,
     };
     println!("{setting}: {measured}");
     manager.stop(LIMIT).await.expect("it ends");
@@ -131,7 +131,7 @@ async fn measure(setting: Setting) -> Measured {
 
 /// Creates so many Services of each of these kinds; how long each took to get its address, the shortest first.
 async fn create(
-    account: &Alone,
+    cluster: &SingleCluster,
     manager: &Manager,
     name: &str,
     kinds: &[(&str, &[(&str, &str)])],
@@ -144,7 +144,7 @@ async fn create(
             let name = format!("{name}{number:02}-{kind}");
             let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
             let created = Instant::now();
-            account
+            cluster
                 .create_service(&name, annotations, &ports)
                 .await
                 .expect("created");
@@ -155,7 +155,7 @@ async fn create(
     let deadline = Instant::now() + LIMIT;
     let mut times = Vec::new();
     while !waiting.is_empty() {
-        let services = account.list_services().await.expect("listed").into_iter();
+        let services = cluster.list_services().await.expect("listed").into_iter();
         let addressed = services.filter(has_address).filter_map(|service| service.metadata.name);
         times.extend(
             addressed
@@ -176,14 +176,14 @@ async fn create(
     times
 }
 
-fn throttled(account: &Alone) -> usize {
-    let calls = account.proxy.calls();
+fn throttled(cluster: &SingleCluster) -> usize {
+    let calls = cluster.proxy.calls();
     let outcomes = calls.iter().filter_map(|call| call.outcome.as_ref());
     outcomes.filter(|outcome| outcome.answer == Answer::Throttle).count()
 }
 
-async fn warnings(account: &Alone) -> Vec<Told> {
-    let told = account.told().await.expect("Events");
+async fn warnings(cluster: &SingleCluster) -> Vec<Told> {
+    let told = cluster.told().await.expect("Events");
     told.into_iter().filter(|told| told.warning).collect()
 }
 

@@ -138,12 +138,12 @@ impl Stand {
             .expect("API server");
         let moto = Moto::start(&tools, run).await.expect("moto");
         let count = ROLES.iter().map(|(_, count)| count).sum();
-        let world = SeededAccount::seed(&moto, CLUSTER, count).await.expect("an account");
+        let account = SeededAccount::seed(&moto, CLUSTER, count).await.expect("an account");
         let roles = ROLES
             .iter()
             .flat_map(|(role, count)| std::iter::repeat_n(*role, *count));
         let roles: BTreeMap<String, (Role, Instance)> = roles
-            .zip(&world.instances)
+            .zip(&account.instances)
             .map(|(role, instance)| (instance.private_dns_name.clone(), (role, instance.clone())))
             .collect();
         assert_eq!(roles.len(), count, "every instance has a name of its own");
@@ -152,13 +152,13 @@ impl Stand {
             .filter(|(role, _)| matches!(role, Role::Stopped | Role::StoppedLater))
             .map(|(_, instance)| instance.id.as_str())
             .collect();
-        world.stop(&moto, &stopped).await.expect("stopped");
+        account.stop(&moto, &stopped).await.expect("stopped");
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl")))
             .await
             .expect("proxy");
         let client = api.client(&User::admin(), "throttle-test").await.expect("client");
         Self {
-            manager: start_manager(run, &api, &world, &proxy),
+            manager: start_manager(run, &api, &account, &proxy),
             nodes: Api::all(client),
             roles,
             proxy,
@@ -244,12 +244,12 @@ impl Stand {
     }
 }
 
-fn start_manager(run: &Path, api: &ApiServer, world: &SeededAccount, proxy: &Proxy) -> Process {
+fn start_manager(run: &Path, api: &ApiServer, account: &SeededAccount, proxy: &Proxy) -> Process {
     let caller = Caller::new("outrigger-manager");
     proxy.add_caller(&caller);
     let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
     let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
+    std::fs::write(&cloud_config, account.cloud_config(proxy.url())).expect("written");
     let binaries = Binaries::find().expect("built");
     let mut launch = Launch::new("outrigger-manager", &binaries.manager).arguments([
         "--cloud-provider=aws".to_owned(),

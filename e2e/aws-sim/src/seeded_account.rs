@@ -71,7 +71,7 @@ impl SeededAccount {
         let subnets = ec2.subnets(&vpc_id, cluster_id).await?;
         let route_table_id = ec2.internet(&vpc_id).await?;
         let security_group_id = ec2.security_group(&vpc_id, cluster_id).await?;
-        let mut world = Self {
+        let mut account = Self {
             cluster_id: cluster_id.to_owned(),
             vpc_id,
             route_table_id,
@@ -80,9 +80,9 @@ impl SeededAccount {
             instances: Vec::new(),
         };
 
-        world.add_instances(moto, instances).await?;
+        account.add_instances(moto, instances).await?;
 
-        Ok(world)
+        Ok(account)
     }
 
     /// Starts more instances, spread over the subnets in turn, and returns them. They are running when this returns.

@@ -92,7 +92,7 @@ pub struct Stage {
     /// This workspace's binaries.
     pub binaries: Binaries,
     /// The simulated account.
-    pub world: SeededAccount,
+    pub account: SeededAccount,
     pub moto: Moto,
     /// What stands before it and records.
     pub proxy: Arc<Proxy>,
@@ -141,7 +141,7 @@ impl Stage {
         progress.say("starting moto (the simulated AWS) and the proxy that records every call");
 
         let moto = Moto::start(&tools, run).await?;
-        let world = SeededAccount::seed(&moto, CLUSTER, instances).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER, instances).await?;
         let proxy = Arc::new(Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await?);
         proxy.set_limits(true);
         progress.say("starting etcd and two kube-apiservers 1.26: management and tenant");
@@ -168,7 +168,7 @@ impl Stage {
             _etcd: etcd,
             tools,
             binaries,
-            world,
+            account,
             moto,
             proxy,
             management,
@@ -205,7 +205,7 @@ impl Stage {
     }
 
     fn instance(&self, index: usize) -> Result<kubelets::Instance> {
-        let machine = self.world.instances.get(index).context("no such instance")?;
+        let machine = self.account.instances.get(index).context("no such instance")?;
         Ok(kubelets::Instance {
             id: machine.id.clone(),
             zone: machine.zone.clone(),
@@ -244,7 +244,7 @@ impl Stage {
     /// When it cannot be written.
     pub fn cloud_config(&self) -> Result<PathBuf> {
         let path = self.run.join("cloud.conf");
-        std::fs::write(&path, self.world.cloud_config(self.proxy.url()))?;
+        std::fs::write(&path, self.account.cloud_config(self.proxy.url()))?;
         Ok(path)
     }
 

@@ -38,7 +38,7 @@ pub struct Ground {
     /// The Role as the manifests have it.
     role: Value,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     _moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
@@ -52,9 +52,9 @@ impl Ground {
         let tools = Tools::load(&wanted).await.expect("tools");
         let run = RunFolder::new("outrigger-accounts-").expect("folder");
         let moto = Moto::start(&tools, run.path()).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, 3).await.expect("an account");
-        let stopped = world.instances.last().expect("three").clone();
-        world.stop(&moto, &[&stopped.id]).await.expect("stopped");
+        let account = SeededAccount::seed(&moto, CLUSTER, 3).await.expect("an account");
+        let stopped = account.instances.last().expect("three").clone();
+        account.stop(&moto, &[&stopped.id]).await.expect("stopped");
         let record = run.path().join("aws-calls.jsonl");
         let proxy = Proxy::start(&moto, &[], Some(&record)).await.expect("proxy");
         let etcd = Etcd::start(&tools, run.path()).await.expect("etcd");
@@ -76,7 +76,7 @@ impl Ground {
             admin,
             stopped,
             proxy,
-            world,
+            account,
             _moto: moto,
             api,
             _etcd: etcd,
@@ -89,7 +89,7 @@ impl Ground {
     async fn populate(&mut self) {
         let kubeconfig = self.api.kubeconfig(&User::admin()).expect("kubeconfig");
         let cluster = kubelets::config(&kubeconfig).await.expect("a configuration");
-        for instance in self.world.instances.iter().filter(|other| **other != self.stopped) {
+        for instance in self.account.instances.iter().filter(|other| **other != self.stopped) {
             let spec = new_node(instance);
             self.kubelets
                 .push(Kubelet::start(&cluster, spec).await.expect("it joins"));
@@ -116,7 +116,7 @@ impl Ground {
     /// All controllers, as the user whom the manifests name.
     pub fn start_manager(&mut self) {
         let config = self.run.path().join("cloud.conf");
-        std::fs::write(&config, self.world.cloud_config(self.proxy.url())).expect("written");
+        std::fs::write(&config, self.account.cloud_config(self.proxy.url())).expect("written");
         let caller = Caller::new(MANAGER);
         self.proxy.add_caller(&caller);
         let kubeconfig = self.api.kubeconfig(&User::new(MANAGER)).expect("kubeconfig");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use outrigger_aws_sim::{Call, FaultHandle, When};
-use outrigger_e2e::alone::differences;
+use outrigger_e2e::single_cluster::differences;
 use serde_json::Value;
 
 use crate::change::{Change, Edit};

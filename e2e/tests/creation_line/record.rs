@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws_sim::Call;
-use outrigger_e2e::alone::Told;
+use outrigger_e2e::single_cluster::Told;
 
 /// The Event of who waits.
 pub const WAITING: &str = "WaitingToCreateLoadBalancer";

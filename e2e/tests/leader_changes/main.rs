@@ -20,7 +20,7 @@ mod verdict;
 use std::time::Duration;
 
 use outrigger_aws_sim::Call;
-use outrigger_e2e::alone::{Alone, Options};
+use outrigger_e2e::single_cluster::{Options, SingleCluster};
 use tokio::time::{Instant, sleep};
 
 use churn::Churn;
@@ -50,19 +50,19 @@ async fn no_change_of_the_leader_costs_a_target() {
         instances: STEADY + TRANSIENT,
         global: &["NLBSecurityGroupMode = Managed"],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
-    let untouched = alone.account(&[]).await.expect("an account");
-    let mut pair = Pair::start(&alone).await;
-    let churn = Churn::prepare(&alone, STEADY).await;
-    services::wait_served(&alone, &pair, SETTLED).await;
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    let untouched = cluster.read_account(&[]).await.expect("an account");
+    let mut pair = Pair::start(&cluster).await;
+    let churn = Churn::prepare(&cluster, STEADY).await;
+    services::wait_served(&cluster, &pair, SETTLED).await;
 
     let start = Instant::now();
     let running = churn.start();
-    let tenures = change_leaders(&alone, &mut pair, changes).await;
+    let tenures = change_leaders(&cluster, &mut pair, changes).await;
     let (done, causes) = running.stop().await;
     let took = start.elapsed();
-    services::wait_complete(&alone, &pair, SETTLED).await;
-    let calls = alone.proxy.calls();
+    services::wait_complete(&cluster, &pair, SETTLED).await;
+    let calls = cluster.proxy.calls();
     let verdict = Verdict::of(&calls, &causes);
     println!("{changes} changes in {took:.1?}: {tenures}; churn: {done}; {verdict}");
     assert!(verdict.without_cause.is_empty(), "{:#?}", verdict.without_cause);
@@ -74,8 +74,8 @@ async fn no_change_of_the_leader_costs_a_target() {
     );
     assert!(tenures.looked * 2 > changes, "few leaders looked at AWS: {tenures}");
 
-    services::delete_all(&alone).await;
-    services::wait_nothing_left(&alone, &pair, &untouched, SETTLED).await;
+    services::delete_all(&cluster).await;
+    services::wait_nothing_left(&cluster, &pair, &untouched, SETTLED).await;
 }
 
 /// How the leaders came and what they did.
@@ -101,39 +101,39 @@ impl std::fmt::Display for Tenures {
 
 /// Every fifth leader is killed. Of three, one has no time to do more than begin, one goes as soon as it pauses, and one
 /// some time later; every tenth stays long enough to look twice at a loss of many targets.
-async fn change_leaders(alone: &Alone, pair: &mut Pair, changes: usize) -> Tenures {
+async fn change_leaders(cluster: &SingleCluster, pair: &mut Pair, changes: usize) -> Tenures {
     let mut tenures = Tenures::default();
     for number in 1..=changes {
-        let mark = alone.proxy.mark();
+        let mark = cluster.proxy.mark();
         if number % 5 == 0 {
             tenures.killed += 1;
-            tenures.slowest_expiry = tenures.slowest_expiry.max(pair.change(alone, How::Kill).await);
+            tenures.slowest_expiry = tenures.slowest_expiry.max(pair.change(cluster, How::Kill).await);
         } else {
             tenures.terminated += 1;
-            tenures.slowest_release = tenures.slowest_release.max(pair.change(alone, How::Terminate).await);
+            tenures.slowest_release = tenures.slowest_release.max(pair.change(cluster, How::Terminate).await);
         }
         let (leader, spread) = (pair.leader().to_owned(), number as u64);
         match number {
             _ if number % 10 == 0 => sleep(CONFIRMATION).await,
             _ if number % 3 == 0 => sleep(Duration::from_millis((spread * 53) % 300)).await,
-            _ if number % 3 == 1 => pause_of(alone, &leader, mark).await,
+            _ if number % 3 == 1 => pause_of(cluster, &leader, mark).await,
             _ => {
-                pause_of(alone, &leader, mark).await;
+                pause_of(cluster, &leader, mark).await;
                 sleep(Duration::from_millis((spread * 37) % 500)).await;
             }
         }
         let looks = |call: &Call| call.caller == leader && call.action == "DescribeLoadBalancers";
-        tenures.looked += usize::from(alone.proxy.calls_since(mark).iter().any(looks));
+        tenures.looked += usize::from(cluster.proxy.calls_since(mark).iter().any(looks));
     }
     tenures
 }
 
 /// Waits until the leader has called AWS, and then has not for a moment.
-async fn pause_of(alone: &Alone, leader: &str, mark: u64) {
+async fn pause_of(cluster: &SingleCluster, leader: &str, mark: u64) {
     let deadline = Instant::now() + PAUSES;
     let (mut seen, mut since) = (0, Instant::now());
     while Instant::now() < deadline && (seen == 0 || since.elapsed() < Duration::from_millis(200)) {
-        let calls = alone.proxy.calls_since(mark);
+        let calls = cluster.proxy.calls_since(mark);
         let own: Vec<_> = calls.iter().filter(|call| call.caller == leader).collect();
         if own.len() != seen || own.iter().any(|call| call.outcome.is_none()) {
             (seen, since) = (own.len(), Instant::now());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use outrigger_e2e::alone::{Alone, Manager};
+use outrigger_e2e::single_cluster::{Manager, SingleCluster};
 use tokio::time::{Instant, sleep};
 
 /// Much longer than a start, or a lease that runs out.
@@ -40,13 +40,13 @@ pub struct Pair {
 
 impl Pair {
     /// Starts both; the first leads.
-    pub async fn start(alone: &Alone) -> Self {
-        let leases: Api<Lease> = Api::namespaced(alone.client.clone(), "kube-system");
-        let leader = start(alone, 1);
+    pub async fn start(cluster: &SingleCluster) -> Self {
+        let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "kube-system");
+        let leader = start(cluster, 1);
         let holder = next_holder(&leases, "", &leader).await;
         Self {
             leader,
-            standby: start(alone, 2),
+            standby: start(cluster, 2),
             holder,
             managers: 2,
             leases,
@@ -69,7 +69,7 @@ impl Pair {
     }
 
     /// Ends the leader and waits until the other leads; a third manager then waits. Tells how long nobody led.
-    pub async fn change(&mut self, alone: &Alone, how: How) -> Duration {
+    pub async fn change(&mut self, cluster: &SingleCluster, how: How) -> Duration {
         self.alive();
         let mut start_of_gap = Instant::now();
         match how {
@@ -84,14 +84,14 @@ impl Pair {
         self.holder = next_holder(&self.leases, &self.holder, &self.standby).await;
         let gap = start_of_gap.elapsed();
         self.managers += 1;
-        let third = start(alone, self.managers);
+        let third = start(cluster, self.managers);
         self.leader = std::mem::replace(&mut self.standby, third);
         gap
     }
 }
 
-fn start(alone: &Alone, number: usize) -> Manager {
-    let manager = alone.manager(&format!("outrigger-manager-{number}"), &FLAGS);
+fn start(cluster: &SingleCluster, number: usize) -> Manager {
+    let manager = cluster.manager(&format!("outrigger-manager-{number}"), &FLAGS);
     manager.expect("the manager starts")
 }
 

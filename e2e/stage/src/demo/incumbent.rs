@@ -125,7 +125,7 @@ fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
     std::fs::write(
         &cloud_config,
         stage
-            .world
+            .account
             .cloud_config(stage.proxy.url())
             .replace("elasticloadbalancing", "Elastic Load Balancing")
             .replace("= ec2", "= EC2"),

@@ -107,7 +107,7 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
 /// When no client can be made.
 pub async fn start_load(stage: &Stage) -> Result<Load> {
     let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
-    let node = stage.world.instances[0].private_dns_name.clone();
+    let node = stage.account.instances[0].private_dns_name.clone();
     let target = LoadTarget {
         namespace: "default".into(),
         service: "web".into(),
@@ -201,8 +201,8 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
     stage.mark(NEW_WORK_BEGINS);
     stage.join_external(2).await?;
 
-    let name = stage.world.instances[2].private_dns_name.clone();
-    let provider_id = stage.world.instances[2].provider_id();
+    let name = stage.account.instances[2].private_dns_name.clone();
+    let provider_id = stage.account.instances[2].provider_id();
     let seen = &*stage;
 
     progress
@@ -275,6 +275,6 @@ async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
 fn rules(stage: &Stage, unchanged: Vec<String>) -> Rules {
     let mut rules = Rules::new(Component::outrigger_manager());
     rules.unchanged = unchanged.into_iter().collect();
-    rules.changed = [stage.world.instances[2].id.clone()].into();
+    rules.changed = [stage.account.instances[2].id.clone()].into();
     rules
 }

@@ -38,14 +38,14 @@ pub struct Options {
 }
 
 /// Everything that stands. Fields drop in order: callers before those they call.
-pub struct Alone {
+pub struct SingleCluster {
     /// A client of the API server, as an administrator.
     pub client: Client,
     /// For kubelets that play.
-    pub cluster: kube::Config,
+    pub kube_config: kube::Config,
     pub proxy: Proxy,
     /// The account's resources.
-    pub world: SeededAccount,
+    pub account: SeededAccount,
     pub moto: Moto,
     kubeconfig: PathBuf,
     _api: ApiServer,
@@ -53,7 +53,7 @@ pub struct Alone {
     run: RunFolder,
 }
 
-impl Alone {
+impl SingleCluster {
     /// Starts everything but managers and Nodes.
     ///
     /// # Errors
@@ -63,20 +63,20 @@ impl Alone {
         let run = RunFolder::new(options.name)?;
         let path = run.path().to_owned();
         let moto = Moto::start(&tools, &path).await?;
-        let world = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
         let etcd = Etcd::start(&tools, &path).await?;
         let server = ApiServerOptions::new("tenant", Version::V1_26, options.service_range);
         let api = ApiServer::start(&tools, &path, &etcd, &server).await?;
         let kubeconfig = api.kubeconfig(&User::admin())?;
-        let config = with_global(&world.cloud_config(proxy.url()), options.global);
+        let config = with_global(&account.cloud_config(proxy.url()), options.global);
         std::fs::write(cloud_config(&path), config).context("writing the cloud config")?;
 
         Ok(Self {
             client: api.client(&User::admin(), options.name).await?,
-            cluster: kubelets::config(&kubeconfig).await?,
+            kube_config: kubelets::config(&kubeconfig).await?,
             proxy,
-            world,
+            account,
             moto,
             kubeconfig,
             _api: api,
@@ -95,7 +95,7 @@ impl Alone {
         Manager::start(name, flags, &files, &self.proxy)
     }
 
-    /// Starts the incumbent, v1.37.0, in its place; else as [`Alone::manager`].
+    /// Starts the incumbent, v1.37.0, in its place; else as [`SingleCluster::manager`].
     ///
     /// # Errors
     /// When its binary cannot be had.

@@ -97,19 +97,19 @@ impl Manager {
     }
 }
 
-/// Starts our manager for the cluster of a world. `flags` come after those that say where the cluster and AWS are.
+/// Starts our manager for the cluster of an account. `flags` come after those that say where the cluster and AWS are.
 ///
 /// # Errors
 /// When its binary is not built, or a file cannot be written.
 pub fn start_manager(
     run: &Path,
     api: &ApiServer,
-    world: &SeededAccount,
+    account: &SeededAccount,
     proxy: &Proxy,
     flags: &[&str],
 ) -> Result<Process> {
     let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).context("writing the cloud config")?;
+    std::fs::write(&cloud_config, account.cloud_config(proxy.url())).context("writing the cloud config")?;
 
     let caller = Caller::new("outrigger-manager");
     proxy.add_caller(&caller);
@@ -120,7 +120,7 @@ pub fn start_manager(
         kubeconfig: &api.kubeconfig(&User::admin())?,
         cloud_config: &cloud_config,
     };
-    let launch = launch(&caller, &world.cluster_id, &files, proxy).arguments(flags.iter().copied());
+    let launch = launch(&caller, &account.cluster_id, &files, proxy).arguments(flags.iter().copied());
     Ok(Process::start(&launch, run)?)
 }
 

@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{Alone, Manager};
+use super::{Manager, SingleCluster};
 use outrigger_aws_sim::Call;
 
 /// How often the harness looks.
@@ -30,7 +30,7 @@ pub struct Told {
     pub count: i32,
 }
 
-impl Alone {
+impl SingleCluster {
     /// Makes a Service of type `LoadBalancer` in the namespace `default`. `annotations` are those of load balancers on
     /// AWS, without what all of them begin with; `spec` is the rest of its spec.
     ///
