@@ -19,7 +19,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 use serde_json::json;
 
 const NODES: usize = 500;

@@ -12,7 +12,7 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::kubelets::{self, Instance, Kubelet, NodeSpec};
 use outrigger_cluster_harness::leases::{Lease, LeaseName, Recorder};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::load::{self, Load, LoadTarget};
+use outrigger_environment::load::{self, Load, LoadTarget};
 use serde_json::{Value, json};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;

@@ -21,7 +21,7 @@ use outrigger_aws_sim::{Call, Caller, Fault, Instance, Moto, Proxy, SeededAccoun
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -17,7 +17,7 @@ const REMAINING: &[(&str, usize)] = &[
     ("e2e/bench", 60),
     ("e2e/cluster-harness", 41),
     ("e2e/parity", 85),
-    ("e2e/stage", 9),
+    ("e2e/environment", 9),
     ("e2e/tests", 76),
     ("e2e/timeline", 14),
     ("manager/aws", 36),

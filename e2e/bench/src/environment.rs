@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::objects;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 
 /// A real etcd and API server. Dropping it ends both.
 pub struct Environment {

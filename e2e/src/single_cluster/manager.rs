@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use outrigger_aws_sim::{Caller, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
 use outrigger_cluster_harness::process::{Exit, Launch, Process};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 
 use super::CLUSTER;
 

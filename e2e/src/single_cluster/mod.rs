@@ -15,7 +15,7 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::kubelets::{self, NodeSpec};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};

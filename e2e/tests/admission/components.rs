@@ -127,7 +127,7 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
 }
 
 pub async fn delete(bench: &Bench, path: &str) -> Result<()> {
-    outrigger_stage::review::send(&bench.admin, http::Method::DELETE, path, None)
+    outrigger_environment::review::send(&bench.admin, http::Method::DELETE, path, None)
         .await?
         .granted()?;
     Ok(())

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
+use outrigger_environment::review;
 use outrigger_shared::annotations::CONTROL_PLANE_LABEL;
 use outrigger_shared::migration::CloudProviderMigration;
-use outrigger_stage::review;
 use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome, kinds};
 use serde_json::{Value, json};
 

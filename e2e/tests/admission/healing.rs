@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use outrigger_stage::review;
+use outrigger_environment::review;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, SOON};

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use http::Method;
 use outrigger_cluster_harness::cluster::Version;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

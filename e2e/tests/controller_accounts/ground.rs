@@ -12,7 +12,7 @@ use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use http::Method;
 use outrigger_cluster_harness::cluster::User;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, MIGRATIONS};

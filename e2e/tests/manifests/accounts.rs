@@ -1,7 +1,7 @@
 //! The component that gives each controller its own service account.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 const FLAG: &str = "--use-service-account-credentials=";

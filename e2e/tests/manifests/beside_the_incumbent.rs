@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use kube::Client;
-use outrigger_stage::review::{self, Answer};
+use outrigger_environment::review::{self, Answer};
 use serde_json::{Value, json};
 
 const COLLECTION: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";

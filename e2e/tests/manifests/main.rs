@@ -36,7 +36,7 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 /// What an operator may apply, by its path below `manifests/`.

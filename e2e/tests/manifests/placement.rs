@@ -11,7 +11,7 @@ use outrigger_cluster_harness::cluster::{
 };
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;

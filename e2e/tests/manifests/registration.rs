@@ -2,7 +2,7 @@
 //! kube-controller-manager, and no call may hold up a write for long.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::{KUSTOMIZATIONS, rendered};

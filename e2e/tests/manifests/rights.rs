@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::Version;
 use outrigger_cluster_harness::tools::Tools;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 use super::rendered;

@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, discovery};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(30);

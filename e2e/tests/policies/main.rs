@@ -18,8 +18,8 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::review::{self, Answer};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_environment::review::{self, Answer};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 

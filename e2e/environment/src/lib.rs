@@ -1,4 +1,4 @@
-//! The stage of a migration: two real control planes, simulated AWS, the webhook, and everything that records.
+//! The environment of a migration: two real control planes, simulated AWS, the webhook, and everything that records.
 //!
 //! ```text
 //! etcd ─┬─ kube-apiserver "management" ── kube-controller-manager (no cloud) ── pod runner ─▶ processes
@@ -84,7 +84,7 @@ impl Binaries {
 }
 
 /// Everything that stands. Dropping it ends every process.
-pub struct Stage {
+pub struct Environment {
     /// The folder of this run: kubeconfigs, logs, records.
     pub run: PathBuf,
     /// Real components.
@@ -120,7 +120,7 @@ pub struct Stage {
     _etcd: Etcd,
 }
 
-/// What a stage needs of `e2e/tools`.
+/// What an environment needs of `e2e/tools`.
 pub const TOOLS: [Tool; 5] = [
     Tool::ApiServer126,
     Tool::ControllerManager126,
@@ -129,8 +129,8 @@ pub const TOOLS: [Tool; 5] = [
     Tool::MotoPython,
 ];
 
-impl Stage {
-    /// Builds the stage in `run`: empty control planes, an account with `instances` machines, no webhook yet.
+impl Environment {
+    /// Builds the environment in `run`: empty control planes, an account with `instances` machines, no webhook yet.
     ///
     /// # Errors
     /// When a component does not start; the message names it and shows the end of its log.
