@@ -185,7 +185,7 @@ async fn leading_pod(environment: &Environment, identity: &str) -> String {
 }
 
 /// Two Nodes and one Service, held by an old manager without leader migration, under load.
-async fn small_old_world(run: &RunFolder, progress: &Progress) -> (Environment, Load) {
+async fn small_environment(run: &RunFolder, progress: &Progress) -> (Environment, Load) {
     let mut environment = Environment::build(run.path(), 2, &[], progress)
         .await
         .expect("the environment");
@@ -216,7 +216,7 @@ async fn small_old_world(run: &RunFolder, progress: &Progress) -> (Environment, 
 async fn without_the_guards_the_timeline_goes_red() {
     let run = run_folder();
     let progress = Progress::loud();
-    let (environment, load) = small_old_world(&run, &progress).await;
+    let (environment, load) = small_environment(&run, &progress).await;
     environment.install_tenant(&progress).await.expect("rights");
 
     let careless: Vec<String> = environment
@@ -262,7 +262,7 @@ async fn without_the_guards_the_timeline_goes_red() {
 async fn a_hasty_operator_cannot_make_two_owners() {
     let run = run_folder();
     let progress = Progress::loud();
-    let (mut environment, load) = small_old_world(&run, &progress).await;
+    let (mut environment, load) = small_environment(&run, &progress).await;
     environment.install_management(&progress).await.expect("installed");
     environment.install_tenant(&progress).await.expect("installed");
     environment.start_webhook().await.expect("the webhook");

@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Everything that stands. Fields drop in order: callers before those they call.
-struct Ground {
+struct Fixture {
     manager: Process,
     nodes: Api<Node>,
     proxy: Proxy,
@@ -37,7 +37,7 @@ struct Ground {
     _etcd: Etcd,
 }
 
-impl Ground {
+impl Fixture {
     async fn build(run: &Path) -> Self {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
@@ -125,8 +125,8 @@ impl Ground {
     }
 }
 
-async fn created(ground: &Ground) {
-    let wanted: BTreeMap<String, String> = ground
+async fn created(fixture: &Fixture) {
+    let wanted: BTreeMap<String, String> = fixture
         .account
         .instances
         .iter()
@@ -134,56 +134,58 @@ async fn created(ground: &Ground) {
         .map(|(number, machine)| (range(number), machine.id.clone()))
         .collect();
     let what = format!("{NODES} routes are made");
-    ground.eventually(&what, async || ground.routes().await == wanted).await;
-    let what = format!("{NODES} Nodes say so");
-    ground
-        .eventually(&what, async || ground.reachable().await == NODES)
+    fixture
+        .eventually(&what, async || fixture.routes().await == wanted)
         .await;
-    assert_eq!(ground.count("CreateRoute"), NODES, "one call for each");
-    assert_eq!(ground.count("ModifyInstanceAttribute"), NODES, "one call for each");
+    let what = format!("{NODES} Nodes say so");
+    fixture
+        .eventually(&what, async || fixture.reachable().await == NODES)
+        .await;
+    assert_eq!(fixture.count("CreateRoute"), NODES, "one call for each");
+    assert_eq!(fixture.count("ModifyInstanceAttribute"), NODES, "one call for each");
 }
 
-async fn repaired(ground: &mut Ground) {
-    let deleted = pod_routes::delete(&ground.moto, &ground.account.route_table_id, &range(7)).await;
+async fn repaired(fixture: &mut Fixture) {
+    let deleted = pod_routes::delete(&fixture.moto, &fixture.account.route_table_id, &range(7)).await;
     deleted.expect("moto deletes it");
-    let back = async || ground.routes().await.contains_key(&range(7));
-    ground.eventually("a route deleted by hand is back", back).await;
+    let back = async || fixture.routes().await.contains_key(&range(7));
+    fixture.eventually("a route deleted by hand is back", back).await;
 
     // The instance of a Node is gone; another one takes the Node's range.
-    let new = ground.account.add_instances(&ground.moto, 1).await.expect("one more");
+    let new = fixture.account.add_instances(&fixture.moto, 1).await.expect("one more");
     let new = new.first().expect("one more").clone();
-    let old = ground.account.instances.first().expect("there").id.clone();
-    ground.terminate(&old).await;
-    ground.delete_node(0).await;
-    create(&ground.nodes, 0, &new).await.expect("created");
-    let leads = async || ground.routes().await.get(&range(0)) == Some(&new.id);
-    ground
+    let old = fixture.account.instances.first().expect("there").id.clone();
+    fixture.terminate(&old).await;
+    fixture.delete_node(0).await;
+    create(&fixture.nodes, 0, &new).await.expect("created");
+    let leads = async || fixture.routes().await.get(&range(0)) == Some(&new.id);
+    fixture
         .eventually("the blackhole leads to the new instance", leads)
         .await;
-    assert_eq!(ground.count("DeleteRoute"), 0, "in one step");
+    assert_eq!(fixture.count("DeleteRoute"), 0, "in one step");
 }
 
-async fn removed(ground: &Ground) {
-    let third = ground.account.instances.get(3).expect("there").id.clone();
-    ground.terminate(&third).await;
+async fn removed(fixture: &Fixture) {
+    let third = fixture.account.instances.get(3).expect("there").id.clone();
+    fixture.terminate(&third).await;
     for number in [1, 2, 3] {
-        ground.delete_node(number).await;
+        fixture.delete_node(number).await;
     }
-    let gone = async || ground.routes().await.len() == NODES - 3;
-    ground.eventually("the routes of removed Nodes are gone", gone).await;
-    assert_eq!(ground.count("DeleteRoute"), 3);
+    let gone = async || fixture.routes().await.len() == NODES - 3;
+    fixture.eventually("the routes of removed Nodes are gone", gone).await;
+    assert_eq!(fixture.count("DeleteRoute"), 3);
 }
 
-async fn quiet(ground: &Ground) {
-    ground
+async fn quiet(fixture: &Fixture) {
+    fixture
         .eventually("all the others are reachable", async || {
-            ground.reachable().await == NODES - 3
+            fixture.reachable().await == NODES - 3
         })
         .await;
     tokio::time::sleep(PERIOD).await;
-    let mark = ground.proxy.mark();
+    let mark = fixture.proxy.mark();
     tokio::time::sleep(PERIOD * 3).await;
-    let calls = ground.proxy.calls_since(mark);
+    let calls = fixture.proxy.calls_since(mark);
     let actions: Vec<&str> = calls.iter().map(|call| call.action.as_str()).collect();
     assert!(!actions.iter().any(|action| is_write(action)), "{actions:?}");
     assert!((2..=4).contains(&actions.len()), "one read in each pass: {actions:?}");
@@ -192,9 +194,9 @@ async fn quiet(ground: &Ground) {
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_200_nodes_are_made_repaired_and_removed() {
     let run = tempfile::tempdir().expect("a folder for the run");
-    let mut ground = Ground::build(run.path()).await;
-    created(&ground).await;
-    repaired(&mut ground).await;
-    removed(&ground).await;
-    quiet(&ground).await;
+    let mut fixture = Fixture::build(run.path()).await;
+    created(&fixture).await;
+    repaired(&mut fixture).await;
+    removed(&fixture).await;
+    quiet(&fixture).await;
 }

@@ -1,4 +1,4 @@
-//! What the operator does, and waits for: objects of the old world, phases, roll-outs.
+//! What the operator does, and waits for: objects of the in-tree cluster, phases, roll-outs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

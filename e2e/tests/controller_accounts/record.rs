@@ -69,7 +69,7 @@ impl Record {
     }
 }
 
-/// All that the controllers had to do on this ground, and nothing else.
+/// All that the controllers had to do here, and nothing else.
 pub fn expected() -> Writes {
     let of = |who: &str, what: &[&str]| (who.to_owned(), what.iter().map(|what| (*what).to_owned()).collect());
     Writes::from([

@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// Fields drop in order: callers before those they call.
-struct Stage {
+struct Fixture {
     manager: Process,
     nodes: Api<Node>,
     legacy_tags: bool,
@@ -40,19 +40,22 @@ struct Stage {
 /// Runs all cases and says which differ.
 pub async fn run(role: &Role) -> Differing {
     let folder = RunFolder::new("outrigger-iam-").expect("folder");
-    let mut stage = Stage::build(folder.path(), role).await;
+    let mut fixture = Fixture::build(folder.path(), role).await;
     let mut differing = Differing::new();
     for case in CASES {
-        let wanted = stage.act(case).await;
-        if let Some(there) = stage.differs_from(&wanted).await {
-            let line = format!("wanted {wanted:?}\n    there  {there:?}\n{}", stage.manager.log_tail());
+        let wanted = fixture.act(case).await;
+        if let Some(there) = fixture.differs_from(&wanted).await {
+            let line = format!(
+                "wanted {wanted:?}\n    there  {there:?}\n{}",
+                fixture.manager.log_tail()
+            );
             differing.insert(case.to_owned(), vec![line]);
         }
     }
     differing
 }
 
-impl Stage {
+impl Fixture {
     async fn build(run: &Path, role: &Role) -> Self {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");

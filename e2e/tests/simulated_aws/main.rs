@@ -22,7 +22,7 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A moto with a world in it, a proxy, and one caller.
+/// A moto with a seeded account, a proxy, and one caller.
 struct Simulation {
     moto: Moto,
     proxy: Proxy,
@@ -119,7 +119,7 @@ fn ports(balancer: &Element) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seeded_world_is_what_the_in_tree_provider_needs_and_calls_are_recorded() {
+async fn a_seeded_account_is_what_the_in_tree_provider_needs_and_calls_are_recorded() {
     let run = tempfile::tempdir().expect("folder");
     let aws = Simulation::start(run.path()).await;
     assert_eq!(aws.account.instances.len(), 3);

@@ -38,7 +38,7 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
     });
 
     let mut environment = Environment::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
-    let before = guarded_old_world(&mut environment, progress).await?;
+    let before = guarded_in_tree(&mut environment, progress).await?;
     let load = super::migrate::start_load(&environment).await?;
     environment.snapshot().await?;
     beside(&environment, own_names, progress).await?;
@@ -54,7 +54,7 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
 }
 
 /// Nodes, two Services, and an old manager that has leader migration already; returns the holder of M.
-async fn guarded_old_world(environment: &mut Environment, progress: &Progress) -> Result<String> {
+async fn guarded_in_tree(environment: &mut Environment, progress: &Progress) -> Result<String> {
     for index in 0..2 {
         environment.join_in_tree(index).await?;
     }

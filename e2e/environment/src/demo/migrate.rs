@@ -34,7 +34,7 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     progress.step("The environment: two real control planes on this machine");
 
     let mut environment = Environment::build(run, 3, &[], progress).await?;
-    old_world(&mut environment, progress).await?;
+    in_tree(&mut environment, progress).await?;
 
     let load = start_load(&environment).await?;
     let nodes_before = environment.node_identities().await?;
@@ -75,8 +75,8 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
 }
 
 /// Nodes with in-tree kubelets and two Services, held by the real in-tree controllers.
-async fn old_world(environment: &mut Environment, progress: &Progress) -> Result<()> {
-    progress.step("The old world: kube-controller-manager 1.26 with --cloud-provider=aws");
+async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<()> {
+    progress.step("Before the migration: kube-controller-manager 1.26 with --cloud-provider=aws");
     for index in 0..2 {
         environment.join_in_tree(index).await?;
     }

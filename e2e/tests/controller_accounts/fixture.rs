@@ -29,7 +29,7 @@ const ROLE: &str = "outrigger-manager:controller-accounts";
 const SERVICE: &str = "web";
 
 /// Everything that stands. Fields drop in order: callers before those they call.
-pub struct Ground {
+pub struct Fixture {
     manager: Option<Process>,
     kubelets: Vec<Kubelet>,
     admin: Client,
@@ -45,7 +45,7 @@ pub struct Ground {
     run: RunFolder,
 }
 
-impl Ground {
+impl Fixture {
     /// With two new Nodes, one whose instance is stopped, and a Service.
     pub async fn build(version: Version, range: &str) -> Self {
         let wanted = [Tool::Etcd, version.api_server(), Tool::MotoPython, Tool::Kustomize];
@@ -68,7 +68,7 @@ impl Ground {
         let role = rights
             .iter()
             .find(|object| object["metadata"]["name"] == ROLE && object["kind"] == "Role");
-        let mut ground = Self {
+        let mut fixture = Self {
             manager: None,
             kubelets: Vec::new(),
             audit: AuditLog::new(api.audit_log()),
@@ -82,8 +82,8 @@ impl Ground {
             _etcd: etcd,
             run,
         };
-        ground.populate().await;
-        ground
+        fixture.populate().await;
+        fixture
     }
 
     async fn populate(&mut self) {

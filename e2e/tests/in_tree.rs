@@ -1,4 +1,4 @@
-//! The world before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
+//! A cluster before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
 //! owns a cluster's load balancers.
 
 #![allow(
@@ -21,11 +21,11 @@ use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::json;
 
-const CLUSTER: &str = "old-world";
+const CLUSTER: &str = "in-tree";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Everything that the old world consists of. Fields drop in order: callers before those they call.
-struct OldWorld {
+/// Everything of the test. Fields drop in order: callers before those they call.
+struct InTree {
     manager: Process,
     caller: Caller,
     tools: Tools,
@@ -38,7 +38,7 @@ struct OldWorld {
     _run: Option<tempfile::TempDir>,
 }
 
-impl OldWorld {
+impl InTree {
     async fn start() -> Self {
         let tools = Tools::load(&[
             Tool::Etcd,
@@ -59,7 +59,7 @@ impl OldWorld {
         let api = ApiServer::start(&tools, &path, &etcd, &options)
             .await
             .expect("API server");
-        let admin = api.client(&User::admin(), "old-world-test").await.expect("client");
+        let admin = api.client(&User::admin(), "in-tree-test").await.expect("client");
         for instance in &account.instances {
             create_node(&admin, instance).await;
         }
@@ -79,12 +79,12 @@ impl OldWorld {
     }
 
     async fn services(&self) -> Api<KubernetesService> {
-        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        let client = self.api.client(&User::admin(), "in-tree-test").await.expect("client");
         Api::namespaced(client, "default")
     }
 
     async fn leases(&self) -> Api<Lease> {
-        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        let client = self.api.client(&User::admin(), "in-tree-test").await.expect("client");
         Api::namespaced(client, "kube-system")
     }
 }
@@ -188,7 +188,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_takes_it_away() {
-    let mut old = OldWorld::start().await;
+    let mut old = InTree::start().await;
     let leases = old.leases().await;
     let holder = eventually("leader", async || {
         assert!(
@@ -272,10 +272,10 @@ fn check_calls(proxy: &Proxy) {
 
 /// A restarted manager finds everything as it wants it, so the simulation is faithful; one write it repeats at every
 /// sync whatever it finds.
-async fn check_restart(old: &mut OldWorld) {
+async fn check_restart(old: &mut InTree) {
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
     let mark = old.proxy.mark();
-    let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "old-world-test").await.expect("client"));
+    let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "in-tree-test").await.expect("client"));
     for instance in &old.account.instances {
         beat(&nodes, &instance.private_dns_name).await;
     }
@@ -308,7 +308,7 @@ async fn check_restart(old: &mut OldWorld) {
 }
 
 /// The audit log has the same story from the Kubernetes side, told by user agents.
-fn check_audit_log(old: &OldWorld) {
+fn check_audit_log(old: &InTree) {
     let log = std::fs::read_to_string(old.api.audit_log()).expect("audit log");
     let events: Vec<serde_json::Value> = log
         .lines()
@@ -327,17 +327,17 @@ fn check_audit_log(old: &OldWorld) {
         "the Service's status"
     );
     assert!(wrote("leases", "", "leader-election"), "the Lease");
-    assert!(wrote("services", "", "old-world-test"), "this test");
+    assert!(wrote("services", "", "in-tree-test"), "this test");
 }
 
-async fn balancers(old: &OldWorld) -> outrigger_aws_sim::xml::Element {
+async fn balancers(old: &InTree) -> outrigger_aws_sim::xml::Element {
     old.moto
         .call(&Service::Elb, "DescribeLoadBalancers", Default::default())
         .await
         .expect("described")
 }
 
-async fn check_load_balancer(old: &OldWorld, hostname: &str) {
+async fn check_load_balancer(old: &InTree, hostname: &str) {
     let all = balancers(old).await;
     let [balancer] = all.items("LoadBalancerDescriptions") else {
         panic!("not one load balancer: {all:?}")

@@ -28,7 +28,7 @@ const INSTANCES: usize = 7;
 pub const GIVEN_GROUP: &str = "given";
 
 /// Everything that stands. Fields drop in order.
-pub struct Stage {
+pub struct Fixture {
     manager: Manager,
     managers: usize,
     kubelets: Vec<Kubelet>,
@@ -42,7 +42,7 @@ pub struct Stage {
     pub service: &'static str,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts everything, with a Node for each instance but one, and the first manager.
     pub async fn start(service: &'static str, service_range: &'static str) -> Self {
         let options = Options {
