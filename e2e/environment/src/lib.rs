@@ -8,6 +8,7 @@
 //! moto ◀── proxy ◀── every process, each with an access key of its own
 //! ```
 
+mod binaries;
 pub mod demo;
 mod install;
 pub mod load;
@@ -37,6 +38,7 @@ use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_timeline::{Marker, Snapshot};
 
+pub use binaries::Binaries;
 pub use manager_flags::manager_flags;
 pub use settle::Progress;
 
@@ -48,40 +50,6 @@ pub const CONTROL_PLANE: &str = "tenant-prod";
 const WEBHOOK_ADDRESS: &str = "127.96.0.10";
 /// The node of the pod runner.
 const RUNNER_NODE: &str = "runner";
-
-/// Binaries of this workspace, beside the program that runs.
-#[derive(Debug, Clone)]
-pub struct Binaries {
-    /// The manager.
-    pub manager: PathBuf,
-    /// The webhook.
-    pub webhook: PathBuf,
-}
-
-impl Binaries {
-    /// Finds them in the folder of the running program, or its parent (a test runs in `deps`).
-    ///
-    /// # Errors
-    /// When one is not built.
-    pub fn find() -> Result<Self> {
-        Ok(Self {
-            manager: Self::one("outrigger-manager")?,
-            webhook: Self::one("outrigger-webhook")?,
-        })
-    }
-
-    /// Finds one of any name there.
-    ///
-    /// # Errors
-    /// When it is not built.
-    pub fn one(name: &str) -> Result<PathBuf> {
-        let program = std::env::current_exe().context("where this program is")?;
-        let mut folders = program.ancestors().skip(1).take(2);
-        folders
-            .find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
-            .with_context(|| format!("{name} is not built: run `cargo build --workspace` (or `make binaries`)"))
-    }
-}
 
 /// Everything that stands. Dropping it ends every process.
 pub struct Environment {
