@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use outrigger_aws_sim::Call;
 use outrigger_e2e::single_cluster::{Options, SingleCluster};
+use outrigger_timeline::Limits;
 use tokio::time::{Instant, sleep};
 
 use churn::Churn;
@@ -65,6 +66,7 @@ async fn no_change_of_the_leader_costs_a_target() {
     let calls = cluster.proxy.calls();
     let verdict = Verdict::of(&calls, &causes);
     println!("{changes} changes in {took:.1?}: {tenures}; churn: {done}; {verdict}");
+    tenures.assert_gaps();
     assert!(verdict.without_cause.is_empty(), "{:#?}", verdict.without_cause);
     assert!(verdict.out_of_turn.is_empty(), "{:#?}", verdict.out_of_turn);
     assert!(verdict.made_twice.is_empty(), "{:#?}", verdict.made_twice);
@@ -87,6 +89,16 @@ struct Tenures {
     looked: usize,
     slowest_release: Duration,
     slowest_expiry: Duration,
+}
+
+impl Tenures {
+    /// Both gaps end when this test sees the next holder, up to 25 ms and a read after the acquisition.
+    fn assert_gaps(&self) {
+        let limits = Limits::of_lease(pair::LEASE);
+        let (release, expiry) = (limits.new_to_new_released, limits.new_to_new_killed);
+        assert!(self.slowest_release <= release, "{self}; the limit is {release:?}");
+        assert!(self.slowest_expiry <= expiry, "{self}; the limit is {expiry:?}");
+    }
 }
 
 impl std::fmt::Display for Tenures {

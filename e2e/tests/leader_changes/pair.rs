@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep};
 const LIMIT: Duration = Duration::from_secs(30);
 /// A manager that was told to end does so within this.
 const GRACE: Duration = Duration::from_secs(10);
-/// Only the controller that has targets: the others would look after the bystanders, too. The leases are short, and long enough
-/// for a renewal on a busy machine.
-const FLAGS: [&str; 4] = [
+/// Short, and long enough for a renewal on a busy machine.
+pub const LEASE: Duration = Duration::from_secs(6);
+/// Only the controller that has targets.
+const FLAGS: [&str; 3] = [
     "--controllers=service-lb-controller",
-    "--leader-elect-lease-duration=6s",
     "--leader-elect-renew-deadline=5s",
     "--leader-elect-retry-period=500ms",
 ];
@@ -91,7 +91,9 @@ impl Pair {
 }
 
 fn start(cluster: &SingleCluster, number: usize) -> Manager {
-    let manager = cluster.manager(&format!("outrigger-manager-{number}"), &FLAGS);
+    let duration = format!("--leader-elect-lease-duration={}s", LEASE.as_secs());
+    let flags: Vec<&str> = FLAGS.into_iter().chain([duration.as_str()]).collect();
+    let manager = cluster.manager(&format!("outrigger-manager-{number}"), &flags);
     manager.expect("the manager starts")
 }
 
