@@ -120,8 +120,8 @@ async fn next_holder(environment: &Environment, before: Option<&str>) -> String 
     taken.expect("M is taken")
 }
 
-/// Without a release M is taken as soon as it has run out. Both times are recorded by the processes themselves, so that this
-/// test's own delay does not count.
+/// Without a release M is taken as soon as it has run out. Both times are recorded by the processes themselves, so that
+/// this test's own delay does not count.
 fn assert_gap(environment: &Environment, what: &str, from: Timestamp) {
     let acquired = environment.leases.latest(Lease::M).and_then(|change| change.acquired);
     let gap = from.duration_until(acquired.expect("an acquireTime")).unsigned_abs();
@@ -221,8 +221,8 @@ async fn small_environment(run: &RunFolder, progress: &Progress) -> (Environment
     (environment, load)
 }
 
-/// What must never happen, done on purpose: our manager without `--migration`, beside an old manager without leader
-/// migration. If this were green, the proof would prove nothing.
+/// The failure that must never happen, on purpose: our manager without `--migration`, beside an old manager without
+/// leader migration. If this were green, the proof would prove nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guards_the_timeline_goes_red() {
     let run = run_folder();
@@ -267,8 +267,8 @@ async fn without_the_guards_the_timeline_goes_red() {
     environment.end(Duration::from_secs(10)).await;
 }
 
-/// The order that a guide could get wrong: our manager is there before the old one has leader migration. The demo has it
-/// in that order, too; here the operator jumps straight to Migrate, and the evidence holds the manager back.
+/// The order that a guide could get wrong: our manager is there before the old one has leader migration. The demo has
+/// it in that order, too; here the operator jumps straight to Migrate, and the evidence holds the manager back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hasty_operator_cannot_make_two_owners() {
     let run = run_folder();
@@ -333,8 +333,8 @@ async fn a_hasty_operator_cannot_make_two_owners() {
     environment.end(Duration::from_secs(10)).await;
 }
 
-/// What an operator gets today: with the incumbent's default configuration both managers reconcile the same Service, and
-/// with a file that names its own controllers they do not.
+/// The situation without Outrigger: with the incumbent's default configuration both managers reconcile the same
+/// Service, and with a file that names its own controllers they do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_incumbent_overlaps_with_its_default_configuration_and_not_with_its_own_names() {
     for (own_names, overlaps) in [(false, true), (true, false)] {

@@ -54,7 +54,7 @@ async fn drive() -> Result<()> {
     let before = until(&nodes, "a fifth of them", |ranges| ranges.len() >= NODES / 5).await?;
     first.kill_now().await?;
     making.await??;
-    // What was under way at the kill is in the server by now.
+    // Writes that were under way at the kill have reached the server by now.
     let before = merged(before, ranges(&nodes).await?);
     println!(
         "killed with {} of {NODES} Nodes served, after {:?}",

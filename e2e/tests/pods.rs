@@ -177,7 +177,7 @@ fn shell(script: &str) -> Value {
     json!({"name": "main", "image": "shell:v1", "command": ["/bin/sh", "-c", script]})
 }
 
-/// What the kernel says that runs.
+/// The command line, by the kernel.
 fn command_line(pid: u32) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))?;
     Ok(text.trim_end_matches('\0').split('\0').map(Into::into).collect())

@@ -1,5 +1,5 @@
-//! Several route tables with the cluster's tag, as where each zone has one: the incumbent does nothing at all there, and our
-//! route controller keeps all of them alike, and no others.
+//! Several route tables with the cluster's tag, as where each zone has one: the incumbent does nothing at all there,
+//! and our route controller keeps all of them alike, and no others.
 
 #![allow(
     clippy::expect_used,
@@ -125,7 +125,8 @@ impl Stand<'_> {
         assert_eq!(self.done("ModifyInstanceAttribute", 0), NODES, "one for each instance");
     }
 
-    /// In one table a route is deleted by hand, in the other one is led elsewhere: each comes back where it was changed.
+    /// In one table a route is deleted by hand, in the other one is led elsewhere: each comes back where it was
+    /// changed.
     async fn repaired(&self) {
         let [first, second] = &self.tables.tagged;
         let mark = self.cluster.proxy.mark();
@@ -202,16 +203,16 @@ impl Stand<'_> {
         &self.cluster.account.instances[number].id
     }
 
-    /// Writes to AWS that were carried out since. moto answers some of several CreateRoute at a time with 500, since each
-    /// goes through the table; they are sent again.
+    /// Writes to AWS that were carried out since. moto answers some of several CreateRoute at a time with 500, since
+    /// each goes through the table; they are sent again.
     fn writes(&self, mark: u64) -> Vec<Call> {
         let mut calls = self.cluster.proxy.calls_since(mark);
         calls.retain(|call| call.is_write() && call.succeeded());
         calls
     }
 
-    /// Those of them that concern routes, by action, table and destination. What is known of an instance may be half a minute
-    /// old, so that its source/destination check may be turned off once more.
+    /// Those of them that concern routes, by action, table and destination. The cache of an instance may be half a
+    /// minute old, so that its source/destination check may be turned off once more.
     fn route_writes(&self, mark: u64) -> Vec<[String; 3]> {
         let mut writes: Vec<[String; 3]> = self.writes(mark).iter().map(place).collect();
         writes.retain(|[action, ..]| action != "ModifyInstanceAttribute");
@@ -289,7 +290,7 @@ impl Tables {
     }
 }
 
-/// What a write is about: action, table, destination.
+/// Action, table and destination of a write.
 fn place(call: &Call) -> [String; 3] {
     let of = |key: &str| call.parameters.get(key).unwrap_or_default().to_owned();
     [call.action.clone(), of("RouteTableId"), of("DestinationCidrBlock")]

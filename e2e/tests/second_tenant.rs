@@ -1,6 +1,6 @@
-//! Another tenant of the account takes half of each of AWS's request buckets all the time. A new Service gets its address
-//! within twice the time that it needs without that tenant, by itself and among many, and no failure is reported again
-//! and again. Both accounts, with and without the tenant, are run beside each other.
+//! Another tenant of the account takes half of each of AWS's request buckets all the time. A new Service gets its
+//! address within twice the time that it needs without that tenant, by itself and among many, and no failure is
+//! reported again and again. Both accounts, with and without the tenant, are run beside each other.
 
 #![allow(
     clippy::expect_used,
@@ -18,9 +18,10 @@ use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, Told, has_a
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-/// What the other tenant takes of each bucket's refill.
+/// The other tenant's part of each bucket's refill.
 const HALF: f64 = 0.5;
-/// New Services of each kind. AWS has a bucket of creations for classic load balancers and one for network load balancers.
+/// New Services of each kind. AWS has a bucket of creations for classic load balancers and one for network load
+/// balancers.
 const NEW: usize = 22;
 /// So many creations of a kind AWS allows at once, and then one in this time
 /// (<https://docs.aws.amazon.com/elasticloadbalancing/latest/APIReference/throttling.html>).
@@ -28,8 +29,8 @@ const AT_ONCE: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Until the manager takes the buckets of creations to be full again after the first Services.
 const FULL_AGAIN: Duration = Duration::from_secs(6);
-/// The longest pause after a throttled call (`manager/aws/src/limit/bucket.rs`). A token may come at its beginning, so a
-/// load balancer may be later by this than AWS allows, which is twice the time without the tenant.
+/// The longest pause after a throttled call (`manager/aws/src/limit/bucket.rs`). A token may come at its beginning, so
+/// a load balancer may be later by this than AWS allows, which is twice the time without the tenant.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Shorter times are not compared: they are the machine's.
 const SECOND: Duration = Duration::from_secs(1);
@@ -47,7 +48,6 @@ struct Setting {
     taken: f64,
 }
 
-/// What came of it.
 struct Measured {
     /// The time of one new Service of each kind, while the cluster is idle.
     first: Vec<Duration>,

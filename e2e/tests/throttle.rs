@@ -32,12 +32,13 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const THROTTLED: Duration = Duration::from_secs(75);
 /// Before and after, everything is done within this.
 const SOON: Duration = Duration::from_secs(30);
-/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the call.
+/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the
+/// call.
 const PAUSE: Duration = Duration::from_secs(11);
 /// From the first good answer of AWS until everything that waited is done.
 const RECOVERY: Duration = Duration::from_secs(10);
 
-/// What a Node is and has.
+/// The kind of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     /// Ready, in good order.

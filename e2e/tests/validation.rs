@@ -1,5 +1,5 @@
-//! The validating path on real API servers of the oldest and the newest minor, registered by the project's own component:
-//! what it refuses, what it lets pass, and that everything passes while the webhook is away.
+//! The validating path on real API servers of the oldest and the newest minor, registered by the project's own
+//! component: what it refuses, what it lets pass, and that everything passes while the webhook is away.
 
 #![allow(
     clippy::panic,
@@ -157,7 +157,7 @@ async fn tags_are_refused_or_pass(admin: &Client) -> Result<()> {
         .await?
         .granted()?;
 
-    // What was bad before stays writable, also by its owner's finalizers, but gets no worse.
+    // An object that was invalid before stays writable, also by its owner's finalizers, but may not get worse.
     let path = format!("{INSTANCES}/old");
     let touch = json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["outrigger.dev/test"]}});
     review::merge(admin, &path, &touch).await?.granted()?;

@@ -43,7 +43,7 @@ const NOT_FORWARDED: [&str; 8] = [
     "te",
     "upgrade",
 ];
-/// What the proxy's calls share.
+/// State that the proxy's calls share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) moto: String,
@@ -271,7 +271,8 @@ impl Shared {
     }
 }
 
-/// The way to moto for one call: with the caller's own headers, and with the harness's where a gap asks another service.
+/// The way to moto for one call: with the caller's own headers, and with the harness's where a gap asks another
+/// service.
 struct Way<'a> {
     shared: &'a Shared,
     service: &'a Service,
@@ -288,7 +289,7 @@ impl Upstream for Way<'_> {
     }
 }
 
-/// What a fault does before AWS sees the call; `Some` ends it.
+/// The effect of a fault before AWS sees the call; `Some` ends it.
 async fn before(rule: &Rule, service: &Service) -> Option<Done> {
     match rule.kind() {
         Kind::Error { status, code } => {
@@ -316,7 +317,7 @@ async fn before(rule: &Rule, service: &Service) -> Option<Done> {
     }
 }
 
-/// What a fault does once AWS has answered; `false` drops the connection.
+/// The effect of a fault after the answer of AWS; `false` drops the connection.
 async fn after(rule: &Rule) -> bool {
     match rule.kind() {
         Kind::Drop(When::AfterForwarding) => {

@@ -62,7 +62,7 @@ pub struct Environment {
     /// The simulated account.
     pub account: SeededAccount,
     pub moto: Moto,
-    /// What stands before it and records.
+    /// Records every call to `moto`.
     pub proxy: Arc<Proxy>,
     /// The management API server.
     pub management: ApiServer,
@@ -88,7 +88,7 @@ pub struct Environment {
     _etcd: Etcd,
 }
 
-/// What an environment needs of `e2e/tools`.
+/// The tools of `e2e/tools` that an environment needs.
 pub const TOOLS: [Tool; 5] = [
     Tool::ApiServer126,
     Tool::ControllerManager126,

@@ -1,4 +1,4 @@
-//! What the environment sees: load balancers, leases, and the whole record for the timeline.
+//! Observations of the environment: load balancers, leases, and the whole record for the timeline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;

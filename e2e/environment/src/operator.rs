@@ -1,4 +1,4 @@
-//! What the operator does, and waits for: objects of the in-tree cluster, phases, roll-outs.
+//! The actions of the operator: objects of the in-tree cluster, phases, roll-outs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -333,7 +333,7 @@ impl Environment {
             .map(|node| serde_json::to_value(node).unwrap_or_default()))
     }
 
-    /// What may not change on old Nodes: labels, addresses, provider ID, by name.
+    /// Fields of old Nodes that may not change, by name: labels, addresses, provider ID.
     ///
     /// # Errors
     /// When the API server does not answer.

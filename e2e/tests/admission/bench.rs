@@ -236,7 +236,7 @@ impl Bench {
         found.with_context(|| format!("the audit log has no write of {resource} {namespace}/{name}"))
     }
 
-    /// What the webhook's entry noted in the audit log about the last write of an object.
+    /// The webhook's note in the audit log about the last write of an object.
     pub async fn noted(
         &self,
         entry: &str,

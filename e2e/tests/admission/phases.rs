@@ -13,7 +13,7 @@ const MIGRATION: &str = "walk";
 /// Ways to ask for the phase; each must do.
 const ANNOTATION: &str = "annotation";
 
-/// What the API server stored for each Deployment in each phase.
+/// The stored command line of each Deployment in each phase.
 pub struct Lines {
     /// By name of the Deployment.
     pub prepare: BTreeMap<String, Vec<String>>,

@@ -1,5 +1,5 @@
-//! What a provisioner's object says becomes a command line by the provisioner's own doing, which is played here: kubeadm writes each
-//! extra argument as a flag, Kamaji appends its list. The real kube-controller-manager runs with the outcome.
+//! Provisioners make command lines from their objects, which is imitated here: kubeadm writes each extra argument as a
+//! flag, Kamaji appends its list. The real kube-controller-manager runs with the outcome.
 
 use anyhow::{Result, bail, ensure};
 use http::Method;

@@ -218,7 +218,7 @@ impl Fixture {
         manifests::apply(&self.admin, &role).await.expect("applied");
     }
 
-    /// What the audit log has of the manager.
+    /// The manager's part of the audit log.
     pub async fn record(&self) -> Record {
         Record::of(self.audit.events().await.expect("an audit log"))
     }

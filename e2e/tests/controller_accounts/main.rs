@@ -54,7 +54,7 @@ async fn run(version: Version, range: &str) {
     an_account_is_deleted(&fixture).await;
 }
 
-/// The others have done all they have to do, and the Service waits. The failure is told, and not over and over.
+/// The others have done all they have to do, and the Service waits. The failure is logged, and not at every retry.
 async fn one_cannot_have_its_token(fixture: &Fixture) {
     fixture.eventually("the Nodes are done", Fixture::are_nodes_done).await;
     let cause = "no token for service account kube-system/service-controller";

@@ -1,7 +1,7 @@
-//! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in five
-//! seconds. All come, and none is asked for too early; who waits is told how long, and that comes true; and who comes
-//! first goes first. While they wait, a Node that joins becomes a target everywhere within seconds. And a Service that is
-//! changed does not wait until a manager that has just started has looked at all of them.
+//! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in
+//! five seconds. All are created, none is requested too early, and in the order of their Services. An Event names the
+//! time that a Service waits, and the time is right. While they wait, a Node that joins becomes a target everywhere
+//! within seconds. A changed Service does not wait until a manager that has just started has observed all of them.
 //!
 //! `OUTRIGGER_NEW_LOAD_BALANCERS=30` makes more of each kind; each that has to wait takes five seconds.
 
@@ -107,8 +107,8 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
     a_start_holds_up_nobody(&cluster, &all).await;
 }
 
-/// A second manager has all these load balancers to look at, with a small part of AWS's reads. A Service that is changed
-/// meanwhile does not wait for them.
+/// A second manager has all these load balancers to look at, with a small part of AWS's reads. A Service that is
+/// changed meanwhile does not wait for them.
 async fn a_start_holds_up_nobody(cluster: &SingleCluster, all: &[&New]) {
     const SECOND: &str = "second";
     let flags = [
@@ -173,7 +173,7 @@ async fn told(cluster: &SingleCluster, manager: &Manager, count: usize) {
     }
 }
 
-/// Those that have an address.
+/// Services with an address.
 async fn standing<'a>(cluster: &SingleCluster, all: impl Iterator<Item = &'a New>) -> Vec<&'a New> {
     let services = cluster.list_services().await.expect("listed");
     let addressed: Vec<String> = services
@@ -198,7 +198,7 @@ fn none_is_asked_for_too_early(calls: &[Call], all: usize) {
     assert_eq!(made.len(), all, "one call for each");
 }
 
-/// Who was told to wait came about when it was told, and in the order of these times.
+/// Load balancers are created at the times of the Events, and in the order of these times.
 async fn promises_come_true(cluster: &SingleCluster, calls: &[Call], new: &[New]) {
     let told = cluster.told().await.expect("Events");
     for kind in [Kind::Classic, Kind::Network] {

@@ -1,4 +1,4 @@
-//! What somebody changes at AWS by hand.
+//! Manual changes at AWS.
 
 use outrigger_aws_sim::Service::{Ec2, Elb, ElbV2};
 use outrigger_aws_sim::query::Parameters;

@@ -1,6 +1,6 @@
-//! Somebody changes load balancers at AWS by hand. With a short `--load-balancer-resync-period` each change is put right,
-//! by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then all of it.
-//! Where nothing was changed, nothing is written.
+//! Somebody changes load balancers at AWS by hand. With a short `--load-balancer-resync-period` each change is put
+//! right, by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then
+//! all of it. Where nothing was changed, nothing is written.
 
 #![allow(
     clippy::expect_used,
@@ -88,7 +88,7 @@ fn start(cluster: &SingleCluster, name: &str, period: &str) -> Manager {
     cluster.manager(name, &flags).expect("the manager starts")
 }
 
-/// What there is once the manager writes no more.
+/// The state once the manager writes no more.
 async fn settled(cluster: &SingleCluster, manager: &Manager) -> Value {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -227,7 +227,7 @@ fn sorted<'a>(actions: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     actions
 }
 
-/// What was told of a Service since `before`.
+/// The Events of a Service since `before`.
 fn new(before: &[Told], now: &[Told], service: &str) -> Vec<Told> {
     let of = |all: &[Told]| {
         let own = all.iter().filter(|told| told.service == service);

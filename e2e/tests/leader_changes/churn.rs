@@ -1,4 +1,4 @@
-//! What goes on in the cluster all the while. The order is made from a fixed seed.
+//! Changes of Nodes and Services during the test. A fixed seed decides their order.
 
 use std::fmt;
 use std::sync::Arc;

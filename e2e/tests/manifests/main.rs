@@ -39,7 +39,7 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
-/// What an operator may apply, by its path below `manifests/`.
+/// The kustomizations for operators, below `manifests/`.
 const KUSTOMIZATIONS: [&str; 3] = ["base", "overlays/hosted/management", "overlays/hosted/tenant"];
 
 async fn rendered(tools: &Tools, path: &str) -> Vec<Value> {
@@ -82,8 +82,8 @@ async fn on(tools: &Tools, run: &Path, etcd: &Etcd, name: &str, version: Version
     Ok(())
 }
 
-/// Server-side apply with strict validation of every object of every kustomization. What others need to be there first
-/// is really stored; the rest is a dry run.
+/// Server-side apply with strict validation of every object of every kustomization. Objects that others
+/// need are really stored; the rest is a dry run.
 async fn all_are_accepted(tools: &Tools, admin: &Client) -> Result<usize> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-prod"}});
     review::apply_strictly(admin, &namespace, false).await?.granted()?;

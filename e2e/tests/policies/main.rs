@@ -1,5 +1,5 @@
-//! The policies that `outrigger webhook render-policies` prints, on a real API server: for every case what is stored equals
-//! what `outrigger mutate`, and so the webhook's own decision, makes of the same object.
+//! The policies that `outrigger webhook render-policies` prints, on a real API server: for every case what is stored
+//! equals what `outrigger mutate`, and so the webhook's own decision, makes of the same object.
 
 #![allow(
     clippy::expect_used,
@@ -76,7 +76,7 @@ async fn policies(version: &str) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?)
 }
 
-/// What the decision makes of an object.
+/// The webhook's decision on an object.
 async fn decided(case: &Case, object: &Value) -> Result<Value> {
     let folder = tempfile::tempdir()?;
     let migrations = format!("--migration={MIGRATIONS}");

@@ -1,6 +1,6 @@
-//! Leftovers of two Services whose finalizer somebody took away while no manager ran: a manager names all of them, in its
-//! log and its metric, and deletes nothing; one that is asked to delete does so when two searches have found them.
-//! Whatever has a Service, is another cluster's, or may be, stays; also where that cluster has the same ID.
+//! Orphaned resources of two Services that lost their finalizer while no manager ran. A manager names all of them in
+//! its log and its metric, and deletes nothing. One with deletion enabled deletes them after two searches found them. A
+//! resource stays if it has a Service or may belong to another cluster, also to one with the same ID.
 //!
 //! A minute is the shortest time between two searches, so that this takes two.
 
@@ -173,7 +173,7 @@ fn sweeper(cluster: &SingleCluster, name: &str, mode: &str, port: u16) -> Manage
     cluster.manager(name, &flags).expect("the manager starts")
 }
 
-/// What a search has to find.
+/// The resources that a search has to find.
 async fn expected(cluster: &SingleCluster) -> Leftovers {
     let mut all = Leftovers::new();
     let mut add = |kind: &str, id: &str, of: &str| all.insert((kind.to_owned(), id.to_owned(), of.to_owned()));

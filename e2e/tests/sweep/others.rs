@@ -1,4 +1,4 @@
-//! What looks like something that was made for a Service, and is not this cluster's to delete.
+//! Resources that look like those of a Service, and that this cluster may not delete.
 
 use outrigger_aws_sim::Service::{self, Ec2, Elb, ElbV2};
 use outrigger_aws_sim::query::Parameters;
@@ -15,8 +15,8 @@ pub struct Used {
     pub instance: String,
 }
 
-/// What another cluster with the same ID has in the same VPC: resources with the UID of that cluster, and a load balancer
-/// without this tag.
+/// Resources of another cluster with the same ID in the same VPC: some with the UID of that cluster, and a load
+/// balancer without this tag.
 pub async fn make_of_same_id(cluster: &SingleCluster) -> Used {
     let own = &format!("kubernetes.io/cluster/{CLUSTER}");
     let of_cluster = [(own.as_str(), "owned"), (UID_TAG, "another-cluster")];

@@ -1,4 +1,4 @@
-//! Who is who, and what is allowed.
+//! The programs of both sides, and the limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -13,7 +13,7 @@ use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_timeline::{Component, NEW_WORK_BEGINS, Report, Rules};
 
-/// What is left when the migration is over: the environment still stands.
+/// The environment after the migration, still running.
 pub struct Outcome {
     /// Everything, still running.
     pub environment: Environment,
@@ -23,7 +23,7 @@ pub struct Outcome {
 }
 
 const ROLL: Duration = Duration::from_secs(90);
-/// How long both sides are left alone under load after each change of hands, so that an idle owner would show.
+/// How long both sides run under load after each handover, so that an idle owner would show.
 const QUIET: Duration = Duration::from_secs(8);
 
 /// Performs the migration in `run`.
