@@ -1,10 +1,6 @@
 //! The program behind `make demo`, as a person or a script runs it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "test helpers")]
 
 use std::process::Stdio;
 

@@ -1,12 +1,7 @@
 //! A cluster before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
 //! owns a cluster's load balancers.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,7 @@
 //! The tagging controller of our real binary, alone, on a real API server and moto's instances: tags in batches, with bad
 //! ones among them, back when they are lost, off when a Node goes, and other tags after a restart, one by one.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,11 +1,7 @@
 //! Many Nodes lose their instances at once. EC2 lists none for 400 of 1,000 Nodes: none is deleted and an Event says why.
 //! Then 400 others are terminated: all of these are deleted, while the first ones stay.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,11 +1,6 @@
 //! Child processes: what they get, how they are watched, and that none is left behind.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,12 +1,7 @@
 //! Several route tables with the cluster's tag, as where each zone has one: the incumbent does nothing at all there,
 //! and our route controller keeps all of them alike, and no others.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

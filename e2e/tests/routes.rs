@@ -1,11 +1,6 @@
 //! The route controller of our real binary, alone, against a real API server and moto's route tables.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,12 +2,7 @@
 //! address within twice the time that it needs without that tenant, by itself and among many, and no failure is
 //! reported again and again. Both accounts, with and without the tenant, are run beside each other.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

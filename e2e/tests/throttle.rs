@@ -1,12 +1,7 @@
 //! AWS throttles every call for a minute, as it does in an account that others have used up. No Node is deleted, no
 //! taint is lost, the log stays readable, and when AWS answers again everything goes on by itself.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

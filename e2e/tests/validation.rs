@@ -1,11 +1,7 @@
 //! The validating path on real API servers of the oldest and the newest minor, registered by the project's own
 //! component: what it refuses, what it lets pass, and that everything passes while the webhook is away.
 
-#![allow(
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::time::Duration;

@@ -7,12 +7,7 @@
 //! | each controller writes as its own account, and nothing as anybody else | audit log |
 //! | an account that is deleted at run time is made again | its UID, audit log |
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod fixture;
 mod record;

@@ -5,12 +5,7 @@
 //!
 //! `OUTRIGGER_NEW_LOAD_BALANCERS=30` makes more of each kind; each that has to wait takes five seconds.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod record;
 

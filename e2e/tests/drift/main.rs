@@ -2,12 +2,7 @@
 //! right, by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then
 //! all of it. Where nothing was changed, nothing is written.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod damage;
 

@@ -4,12 +4,7 @@
 //!
 //! `OUTRIGGER_LEADER_CHANGES=200` makes it longer; each change takes one to seven seconds.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod churn;
 mod nodes;

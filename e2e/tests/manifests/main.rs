@@ -13,12 +13,7 @@
 //! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
 //! | where a tenant's manager takes its AWS identity from, and who reaches the webhook | `hosted.rs` |
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod accounts;
 mod beside_the_incumbent;

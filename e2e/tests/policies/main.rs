@@ -1,12 +1,7 @@
 //! The policies that `outrigger webhook render-policies` prints, on a real API server: for every case what is stored
 //! equals what `outrigger mutate`, and so the webhook's own decision, makes of the same object.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod cases;
 

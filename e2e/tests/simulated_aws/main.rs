@@ -1,11 +1,6 @@
 //! The proxy in front of a real moto: what it records, limits, injects and corrects.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod iam;
 mod network;
