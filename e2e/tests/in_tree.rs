@@ -14,6 +14,7 @@ use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, SeededAccount, Serv
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use serde_json::json;
 
 const CLUSTER: &str = "in-tree";
@@ -169,16 +170,8 @@ fn load_balancer_service(name: &str) -> KubernetesService {
     .expect("a Service")
 }
 
-/// Asks again until `look` finds something, within a minute or two.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + 2 * MINUTE;
-    while tokio::time::Instant::now() < deadline {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    panic!("no {what} within two minutes");
+async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    wait::until(what, 2 * MINUTE, look).await.expect("in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]

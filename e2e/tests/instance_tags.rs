@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -235,15 +235,8 @@ impl Stand<'_> {
         calls
     }
 
-    async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let started = Instant::now();
-        while !holds().await {
-            self.manager.alive().expect("it runs");
-            let log = || self.manager.log_tail();
-            assert!(started.elapsed() < LIMIT, "never: {what}\n{}", log());
-            sleep(Duration::from_millis(100)).await;
-        }
-        println!("{what}: {:.1} s", started.elapsed().as_secs_f64());
+    async fn eventually(&self, what: &str, holds: impl AsyncFnMut() -> bool) {
+        self.manager.until(what, LIMIT, holds).await.expect("in time");
     }
 }
 

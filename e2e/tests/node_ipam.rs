@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use outrigger_environment::Binaries;
 use serde_json::json;
 
@@ -143,17 +144,12 @@ fn merged(mut before: Ranges, now: Ranges) -> Ranges {
 }
 
 async fn until(nodes: &Api<Node>, what: &str, holds: impl Fn(&Ranges) -> bool) -> Result<Ranges> {
-    let begun = Instant::now();
-    loop {
+    let probe = async || {
         let now = ranges(nodes).await.context("the Nodes")?;
-        if holds(&now) {
-            return Ok(now);
-        }
-        if begun.elapsed() > PATIENCE {
-            bail!("only {} Nodes have ranges; waited for {what}", now.len());
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
+        ensure!(holds(&now), "{} Nodes have ranges", now.len());
+        anyhow::Ok(Some(now))
+    };
+    Ok(wait::until(what, PATIENCE, probe).await?)
 }
 
 fn distinct(ranges: &Ranges) -> Result<()> {

@@ -17,6 +17,7 @@ use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::pods::{Exit, Image, ImageTable, PodRunner, RunnerConfig};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -81,18 +82,15 @@ impl Fixture {
         })
     }
 
-    /// Polls until `look` finds what is wanted.
-    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-        for _ in 0..600 {
-            if let Some(found) = look().await? {
-                return Ok(found);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    async fn until<T>(&self, what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+        let late = match wait::until(what, Duration::from_secs(60), look).await {
+            Ok(found) => return Ok(found),
+            Err(late) => late,
+        };
         let pods = self.pods.list(&ListParams::default()).await?;
         let states: Vec<_> = pods.iter().map(|pod| (&pod.metadata.name, &pod.status)).collect();
         Err(format!(
-            "never: {what}; Pods {}; spans {:?}",
+            "{late}; Pods {}; spans {:?}",
             serde_json::to_string(&states)?,
             self.runner.spans()
         )

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -224,19 +224,11 @@ impl Stand<'_> {
             .await;
     }
 
-    async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let started = Instant::now();
-        while !holds().await {
-            self.ours.alive().expect("it runs");
-            assert!(
-                started.elapsed() < LIMIT,
-                "never: {what}: {:#?}\n{}",
-                self.tables.read(self.cluster).await,
-                self.ours.log_tail()
-            );
-            sleep(Duration::from_millis(100)).await;
+    async fn eventually(&self, what: &str, holds: impl AsyncFnMut() -> bool) {
+        let held = self.ours.until(what, LIMIT, holds).await;
+        if let Err(error) = held {
+            panic!("{error}\n{:#?}", self.tables.read(self.cluster).await);
         }
-        println!("{what}: {:.1} s", started.elapsed().as_secs_f64());
     }
 }
 

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use outrigger_aws_sim::{Caller, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
 use outrigger_cluster_harness::process::{Exit, Launch, Process};
+use outrigger_cluster_harness::wait::{self, Answer};
 use outrigger_environment::Binaries;
 
 use super::CLUSTER;
@@ -80,6 +81,23 @@ impl Manager {
             log()
         );
         Ok(())
+    }
+
+    /// Waits until a probe has a value.
+    ///
+    /// # Errors
+    /// When it ends, or there is none within `limit`; with the end of its log.
+    pub async fn until<A: Answer>(
+        &self,
+        what: &str,
+        limit: Duration,
+        probe: impl AsyncFnMut() -> A,
+    ) -> Result<A::Value> {
+        let held = tokio::select! {
+            held = wait::until(what, limit, probe) => held,
+            exit = self.process.ended() => bail!("{}: {exit:?} before {what}:\n{}", self.name(), self.log_tail()),
+        };
+        held.with_context(|| format!("the log of {} ends with:\n{}", self.name(), self.log_tail()))
     }
 
     /// Its log so far.

@@ -84,22 +84,14 @@ impl SingleCluster {
     /// # Errors
     /// When the manager ends, or the time is over.
     pub async fn served(&self, count: usize, manager: &Manager, within: Duration) -> Result<()> {
-        let deadline = Instant::now() + within;
-        loop {
+        let what = format!("addresses of {count} Services");
+        let addressed = async || {
             let services = self.list_services().await?;
             let done = services.iter().filter(|service| has_address(service)).count();
-            if done >= count {
-                return Ok(());
-            }
-
-            manager.alive()?;
-            ensure!(
-                Instant::now() < deadline,
-                "{done} of {count} Services have an address after {within:?}:\n{}",
-                manager.log_tail()
-            );
-            sleep(LOOK).await;
-        }
+            ensure!(done >= count, "{done} have one");
+            anyhow::Ok(())
+        };
+        manager.until(&what, within, addressed).await
     }
 
     /// Waits until a manager has called AWS since `mark` in a way that `counts`, and then nobody does for `long`.

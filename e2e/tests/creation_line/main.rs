@@ -16,7 +16,7 @@ use outrigger_aws_sim::{Answer, Call, Instance};
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, has_address, node_of};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use record::{Kind, New, creations, has_listener, looked_at, promises, registrations};
 
@@ -151,21 +151,12 @@ async fn create(cluster: &SingleCluster, name: &str, count: usize) -> Vec<New> {
 
 /// Waits until so many Services have been told that they wait.
 async fn told(cluster: &SingleCluster, manager: &Manager, count: usize) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
+    let waiting = async || {
         let told = cluster.told().await.expect("Events");
-        let waiting = told.iter().filter(|told| told.reason == record::WAITING).count();
-        if waiting >= count {
-            return;
-        }
-        manager.alive().expect("it runs");
-        assert!(
-            Instant::now() < deadline,
-            "{waiting} of {count} wait:\n{}",
-            manager.log_tail()
-        );
-        sleep(Duration::from_millis(100)).await;
-    }
+        told.iter().filter(|told| told.reason == record::WAITING).count() >= count
+    };
+    let what = format!("Events of {count} Services that wait");
+    manager.until(&what, LIMIT, waiting).await.expect("in time");
 }
 
 /// Services with an address.

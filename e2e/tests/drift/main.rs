@@ -191,22 +191,12 @@ async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole
 }
 
 async fn comes_back(cluster: &SingleCluster, manager: &Manager, whole: &Value, what: &str) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let state = state(cluster).await;
-        if state == *whole {
-            return;
-        }
-        let lines = || differences(whole, &state).join("\n");
-        assert!(
-            Instant::now() < deadline,
-            "{what} is not put right: {}\n{}",
-            lines(),
-            manager.log_tail()
-        );
-        manager.alive().expect("it runs");
-        sleep(Duration::from_millis(100)).await;
-    }
+    let repaired = async || match differences(whole, &state(cluster).await) {
+        open if open.is_empty() => Ok(()),
+        open => Err(open.join("\n")),
+    };
+    let what = format!("repair of {what}");
+    manager.until(&what, LIMIT, repaired).await.expect("in time");
 }
 
 /// Successful or not: there is to be no other.

@@ -87,7 +87,7 @@ struct Tenures {
 }
 
 impl Tenures {
-    /// Both gaps end when this test sees the next holder, up to 25 ms and a read after the acquisition.
+    /// Both gaps end when this test sees the next holder, up to 50 ms and a read after the acquisition.
     fn assert_gaps(&self) {
         let limits = Limits::of_lease(pair::LEASE);
         let (release, expiry) = (limits.new_to_new_released, limits.new_to_new_killed);

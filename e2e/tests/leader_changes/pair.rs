@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use outrigger_cluster_harness::wait::Answer;
 use outrigger_e2e::single_cluster::{Manager, SingleCluster};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// Much longer than a start, or a lease that runs out.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -58,14 +59,18 @@ impl Pair {
         self.leader.name()
     }
 
-    pub fn alive(&self) {
-        self.leader.alive().expect("the leader runs");
-        self.standby.alive().expect("the other runs");
+    /// Waits for a value, while both run.
+    pub async fn until<A: Answer>(&self, what: &str, within: Duration, mut probe: impl AsyncFnMut() -> A) -> A::Value {
+        let probe = async || {
+            self.standby.alive().expect("the other runs");
+            probe().await
+        };
+        self.leader.until(what, within, probe).await.expect("in time")
     }
 
-    /// The last lines of the leader's log.
-    pub fn log_tail(&self) -> String {
-        self.leader.log_tail()
+    fn alive(&self) {
+        self.leader.alive().expect("the leader runs");
+        self.standby.alive().expect("the other runs");
     }
 
     /// Ends the leader and waits until the other leads; a third manager then waits. Tells how long nobody led.
@@ -99,15 +104,12 @@ fn start(cluster: &SingleCluster, number: usize) -> Manager {
 
 /// Waits until someone else than `before` holds the lease.
 async fn next_holder(leases: &Api<Lease>, before: &str, next: &Manager) -> String {
-    let deadline = Instant::now() + LIMIT;
-    loop {
+    let holder = async || {
         let lease = leases.get_opt("cloud-controller-manager").await.expect("readable");
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
-        if !holder.is_empty() && holder != before {
-            return holder;
-        }
-        next.alive().expect("the next leader runs");
-        assert!(Instant::now() < deadline, "nobody took the lease:\n{}", next.log_tail());
-        sleep(Duration::from_millis(25)).await;
-    }
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+        holder.filter(|holder| !holder.is_empty() && holder != before)
+    };
+    next.until("new holder of the lease", LIMIT, holder)
+        .await
+        .expect("in time")
 }

@@ -8,7 +8,6 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use outrigger_e2e::single_cluster::{SingleCluster, differences};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
 use crate::pair::Pair;
 
@@ -146,19 +145,9 @@ pub async fn wait_nothing_left(cluster: &SingleCluster, pair: &Pair, untouched: 
 }
 
 async fn eventually(pair: &Pair, within: Duration, mut look: impl AsyncFnMut() -> Vec<String>) {
-    let deadline = Instant::now() + within;
-    loop {
-        let open = look().await;
-        if open.is_empty() {
-            return;
-        }
-        pair.alive();
-        let log = || pair.log_tail();
-        assert!(
-            Instant::now() < deadline,
-            "after {within:?}: {open:#?}\nthe leader says:\n{}",
-            log()
-        );
-        sleep(Duration::from_millis(100)).await;
-    }
+    let probe = async || match look().await {
+        open if open.is_empty() => Ok(()),
+        open => Err(format!("{open:#?}")),
+    };
+    pair.until("complete state at AWS", within, probe).await;
 }

@@ -7,12 +7,13 @@ mod cases;
 
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use outrigger_environment::review::{self, Answer};
 use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
@@ -150,17 +151,14 @@ async fn start(tools: &Tools, run: &Path, etcd: &Etcd) -> Result<(ApiServer, Cli
 
 /// Asks by dry runs until the answer holds the text, or does not.
 async fn until(client: &Client, collection: &str, object: &Value, text: &str, wanted: bool) -> Result<()> {
-    let start = Instant::now();
-    loop {
+    let probe = async || {
         let answer = review::create(client, collection, "?dryRun=All", object)
             .await?
             .granted()?;
-        if answer.body.to_string().contains(text) == wanted {
-            return Ok(());
-        }
-        ensure!(start.elapsed() < SOON, "never {wanted}: {text} in {}", answer.body);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        ensure!(answer.body.to_string().contains(text) == wanted, "{}", answer.body);
+        Ok(())
+    };
+    Ok(wait::until(&format!("{text}: {wanted}"), SOON, probe).await?)
 }
 
 /// New Nodes of the migration get the taint, or not.

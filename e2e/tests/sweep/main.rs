@@ -20,7 +20,7 @@ use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::process::free_port;
 use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, differences, node_of};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// Much longer than anything takes here but waiting for a search.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -110,17 +110,13 @@ async fn created_with_uid(cluster: &SingleCluster) {
 
 /// Waits until a manager has logged why it keeps the load balancer of the other cluster.
 async fn logs_why_it_keeps(manager: &Manager, used: &others::Used) {
-    let deadline = Instant::now() + LIMIT;
-    let reason = || {
+    let reason = async || {
         let log = manager.log().expect("a log");
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut about = lines.filter(|line| line["id"] == *used.name);
         about.find_map(|line| Some(line["verdict"].as_str()?.to_owned()))
     };
-    while reason().is_none() && Instant::now() < deadline {
-        sleep(Duration::from_millis(100)).await;
-    }
-    let reason = reason().expect("a reason");
+    let reason = manager.until("reason", LIMIT, reason).await.expect("a reason");
     assert!(
         reason.starts_with("kept: ") && reason.contains(&used.instance),
         "{reason}"
@@ -245,10 +241,8 @@ fn ended_searches<'a>(own: impl Iterator<Item = &'a Call>) -> usize {
 
 /// Waits until log and metric name all that is expected, and checks that they name nothing else, and each once.
 async fn told(manager: &Manager, port: u16, expected: &Leftovers) {
-    let deadline = Instant::now() + LIMIT;
-    while told_in_log(manager).len() < expected.len() && Instant::now() < deadline {
-        sleep(Duration::from_millis(100)).await;
-    }
+    let all = async || told_in_log(manager).len() >= expected.len();
+    manager.until("log lines for all", LIMIT, all).await.expect("in time");
     let lines = told_in_log(manager);
     let distinct: Leftovers = lines.iter().cloned().collect();
     assert_eq!((&distinct, lines.len()), (expected, expected.len()));
@@ -289,17 +283,17 @@ async fn metric(port: u16) -> BTreeMap<String, u32> {
 
 /// Waits until everything that was left over is gone, and nothing else.
 async fn deleted(cluster: &SingleCluster, deleter: &Manager, kept: &Value) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
+    let deleted = async || {
         let account = cluster.read_account(&[]).await.expect("an account");
-        let open = differences(kept, &account);
-        if open.is_empty() {
-            return;
+        match differences(kept, &account) {
+            open if open.is_empty() => Ok(()),
+            open => Err(format!("{open:#?}")),
         }
-        deleter.alive().expect("it runs");
-        assert!(Instant::now() < deadline, "{open:#?}\n{}", deleter.log_tail());
-        sleep(Duration::from_millis(100)).await;
-    }
+    };
+    deleter
+        .until("end of the deletions", LIMIT, deleted)
+        .await
+        .expect("in time");
 }
 
 fn unwritten(cluster: &SingleCluster, mark: u64) {
