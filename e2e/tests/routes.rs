@@ -3,78 +3,74 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use outrigger_aws_sim::{Moto, Proxy, SeededAccount, is_write};
-use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_cluster_harness::process::Process;
-use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_aws_sim::is_write;
+use outrigger_cluster_harness::cluster::Version;
 use outrigger_e2e::pod_routes::{self, create, name, range};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster};
 
-const CLUSTER: &str = "prod";
 const NODES: usize = 200;
 const LIMIT: Duration = Duration::from_secs(150);
 const PERIOD: Duration = Duration::from_secs(2);
+const FLAGS: [&str; 5] = [
+    "--controllers=node-route-controller",
+    "--configure-cloud-routes=true",
+    "--cluster-cidr=10.200.0.0/16",
+    "--route-reconciliation-period=2s",
+    "--aws-api-budget-share=1",
+];
 
-/// Everything that stands. Fields drop in order: callers before those they call.
+/// Fields drop in order.
 struct Fixture {
-    manager: Process,
+    manager: Manager,
     nodes: Api<Node>,
-    proxy: Proxy,
-    account: SeededAccount,
-    moto: Moto,
-    _api: ApiServer,
-    _etcd: Etcd,
+    cluster: SingleCluster,
 }
 
 impl Fixture {
-    async fn build(run: &Path) -> Self {
-        let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
-        let tools = Tools::load(&wanted).await.expect("tools");
-        let moto = Moto::start(&tools, run).await.expect("moto");
-        let account = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
-        let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
-        let proxy = proxy.expect("the proxy");
-        let etcd = Etcd::start(&tools, run).await.expect("etcd");
-        let options = ApiServerOptions::new("tenant", Version::V1_36, "127.94.0.0/16");
-        let api = ApiServer::start(&tools, run, &etcd, &options)
-            .await
-            .expect("the API server");
-        let client = api.client(&User::admin(), "routes-test").await.expect("a client");
-        let nodes: Api<Node> = Api::all(client);
-        let machines = account.instances.iter().enumerate();
-        let created = stream::iter(machines)
+    async fn build() -> Self {
+        let options = Options {
+            name: "outrigger-routes-",
+            service_range: "127.94.0.0/16",
+            instances: NODES,
+            global: &[],
+        };
+        let cluster = SingleCluster::start_version(Version::V1_36, &options).await;
+        let cluster = cluster.expect("a tenant");
+
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
+        let created = stream::iter(cluster.account.instances.iter().enumerate())
             .map(|(number, machine)| create(&nodes, number, machine))
             .buffer_unordered(8);
         let created: Vec<()> = created.try_collect().await.expect("created");
         assert_eq!(created.len(), NODES);
+
         Self {
-            manager: pod_routes::start_manager(run, &api, &account, &proxy, PERIOD).expect("the manager starts"),
+            manager: cluster
+                .manager("outrigger-manager", &FLAGS)
+                .expect("the manager starts"),
             nodes,
-            proxy,
-            account,
-            moto,
-            _api: api,
-            _etcd: etcd,
+            cluster,
         }
     }
 
     async fn routes(&self) -> BTreeMap<String, String> {
-        let routes = pod_routes::to_instances(&self.moto, &self.account.route_table_id).await;
+        let routes = pod_routes::to_instances(&self.cluster.moto, &self.cluster.account.route_table_id).await;
         routes.expect("moto answers")
     }
 
     async fn terminate(&self, id: &str) {
-        self.account
-            .terminate(&self.moto, &[id])
+        self.cluster
+            .account
+            .terminate(&self.cluster.moto, &[id])
             .await
             .expect("moto terminates it");
-        self.proxy.instances_terminated(&[id]);
+        self.cluster.proxy.instances_terminated(&[id]);
     }
 
     async fn delete_node(&self, number: usize) {
@@ -101,27 +97,22 @@ impl Fixture {
     /// Calls that moto carried out. It answers some of several CreateRoute at a time with 500, since each goes through the
     /// table; they are sent again.
     fn count(&self, action: &str) -> usize {
-        self.proxy
+        self.cluster
+            .proxy
             .calls()
             .iter()
             .filter(|call| call.action == action && call.succeeded())
             .count()
     }
 
-    async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let started = Instant::now();
-        while !holds().await {
-            let log = || self.manager.log_tail();
-            assert!(self.manager.exit().is_none(), "the manager ended by itself:\n{}", log());
-            assert!(started.elapsed() < LIMIT, "never: {what}\n{}", log());
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        println!("{what}: {:.1} s", started.elapsed().as_secs_f64());
+    async fn eventually(&self, what: &str, holds: impl AsyncFnMut() -> bool) {
+        self.manager.until(what, LIMIT, holds).await.expect("in time");
     }
 }
 
 async fn created(fixture: &Fixture) {
     let wanted: BTreeMap<String, String> = fixture
+        .cluster
         .account
         .instances
         .iter()
@@ -141,15 +132,25 @@ async fn created(fixture: &Fixture) {
 }
 
 async fn repaired(fixture: &mut Fixture) {
-    let deleted = pod_routes::delete(&fixture.moto, &fixture.account.route_table_id, &range(7)).await;
+    let deleted = pod_routes::delete(
+        &fixture.cluster.moto,
+        &fixture.cluster.account.route_table_id,
+        &range(7),
+    )
+    .await;
     deleted.expect("moto deletes it");
     let back = async || fixture.routes().await.contains_key(&range(7));
     fixture.eventually("a route deleted by hand is back", back).await;
 
     // The instance of a Node is gone; another one takes the Node's range.
-    let new = fixture.account.add_instances(&fixture.moto, 1).await.expect("one more");
+    let new = fixture
+        .cluster
+        .account
+        .add_instances(&fixture.cluster.moto, 1)
+        .await
+        .expect("one more");
     let new = new.first().expect("one more").clone();
-    let old = fixture.account.instances.first().expect("there").id.clone();
+    let old = fixture.cluster.account.instances.first().expect("there").id.clone();
     fixture.terminate(&old).await;
     fixture.delete_node(0).await;
     create(&fixture.nodes, 0, &new).await.expect("created");
@@ -161,7 +162,7 @@ async fn repaired(fixture: &mut Fixture) {
 }
 
 async fn removed(fixture: &Fixture) {
-    let third = fixture.account.instances.get(3).expect("there").id.clone();
+    let third = fixture.cluster.account.instances.get(3).expect("there").id.clone();
     fixture.terminate(&third).await;
     for number in [1, 2, 3] {
         fixture.delete_node(number).await;
@@ -178,9 +179,9 @@ async fn quiet(fixture: &Fixture) {
         })
         .await;
     tokio::time::sleep(PERIOD).await;
-    let mark = fixture.proxy.mark();
+    let mark = fixture.cluster.proxy.mark();
     tokio::time::sleep(PERIOD * 3).await;
-    let calls = fixture.proxy.calls_since(mark);
+    let calls = fixture.cluster.proxy.calls_since(mark);
     let actions: Vec<&str> = calls.iter().map(|call| call.action.as_str()).collect();
     assert!(!actions.iter().any(|action| is_write(action)), "{actions:?}");
     assert!((2..=4).contains(&actions.len()), "one read in each pass: {actions:?}");
@@ -188,8 +189,7 @@ async fn quiet(fixture: &Fixture) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_200_nodes_are_made_repaired_and_removed() {
-    let run = tempfile::tempdir().expect("a folder for the run");
-    let mut fixture = Fixture::build(run.path()).await;
+    let mut fixture = Fixture::build().await;
     created(&fixture).await;
     repaired(&mut fixture).await;
     removed(&fixture).await;

@@ -54,19 +54,27 @@ pub struct SingleCluster {
 }
 
 impl SingleCluster {
-    /// Starts everything but managers and Nodes.
+    /// Starts everything but managers and Nodes, with Kubernetes 1.26.
     ///
     /// # Errors
     /// When something does not start.
     pub async fn start(options: &Options) -> Result<Self> {
-        let tools = Tools::load(&[Tool::Etcd, Tool::ApiServer126, Tool::MotoPython]).await?;
+        Self::start_version(Version::V1_26, options).await
+    }
+
+    /// Starts everything but managers and Nodes.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start_version(version: Version, options: &Options) -> Result<Self> {
+        let tools = Tools::load(&[Tool::Etcd, version.api_server(), Tool::MotoPython]).await?;
         let run = RunFolder::new(options.name)?;
         let path = run.path().to_owned();
         let moto = Moto::start(&tools, &path).await?;
         let account = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
         let etcd = Etcd::start(&tools, &path).await?;
-        let server = ApiServerOptions::new("tenant", Version::V1_26, options.service_range);
+        let server = ApiServerOptions::new("tenant", version, options.service_range);
         let api = ApiServer::start(&tools, &path, &etcd, &server).await?;
         let kubeconfig = api.kubeconfig(&User::admin())?;
         let config = with_global(&account.cloud_config(proxy.url()), options.global);
