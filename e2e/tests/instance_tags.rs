@@ -46,17 +46,17 @@ async fn instances_of_nodes_have_their_tags_and_others_lose_them() {
     create_nodes(&cluster, &nodes).await;
     let tags = format!("--tags={}", BOTH.0);
     let flags = ["--tagging-controller-enable-batching", "--tag-resync-period=2s", &tags];
-    let mut stand = Stand {
+    let mut fixture = Fixture {
         manager: start(&cluster, "first", &flags),
         cluster: &cluster,
         nodes,
     };
-    stand.tagged_in_batches().await;
-    stand.a_provider_id_that_comes_late_counts().await;
-    stand.what_is_lost_comes_back().await;
-    stand.the_tags_of_a_removed_node_go().await;
-    stand.quiet().await;
-    stand.manager.kill().await.expect("killed");
+    fixture.tagged_in_batches().await;
+    fixture.a_provider_id_that_comes_late_counts().await;
+    fixture.what_is_lost_comes_back().await;
+    fixture.the_tags_of_a_removed_node_go().await;
+    fixture.quiet().await;
+    fixture.manager.kill().await.expect("killed");
 
     let tags = format!("--tags={}", ONE.0);
     let flags = [
@@ -65,17 +65,17 @@ async fn instances_of_nodes_have_their_tags_and_others_lose_them() {
         "--tag-resync-period=0",
         &tags,
     ];
-    stand.manager = start(&cluster, "second", &flags);
-    stand.other_tags_one_by_one_at_the_rate().await;
+    fixture.manager = start(&cluster, "second", &flags);
+    fixture.other_tags_one_by_one_at_the_rate().await;
 }
 
-struct Stand<'a> {
+struct Fixture<'a> {
     manager: Manager,
     cluster: &'a SingleCluster,
     nodes: Api<Node>,
 }
 
-impl Stand<'_> {
+impl Fixture<'_> {
     /// One call for fifty; the one that EC2 does not know costs one call more and keeps nobody else from their tags.
     async fn tagged_in_batches(&self) {
         let label = BTreeMap::from_iter((0..NODES).map(|number| (name(number), BOTH.1.to_owned())));

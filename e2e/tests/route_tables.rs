@@ -65,17 +65,17 @@ async fn every_table_with_the_clusters_tag_is_kept_where_the_incumbent_keeps_non
         .chain([&*config, "--aws-api-budget-share=1"])
         .collect();
     let ours = cluster.manager("ours", &flags).expect("the manager starts");
-    let stand = Stand {
+    let fixture = Fixture {
         cluster: &cluster,
         tables: &tables,
         before,
         ours,
     };
-    stand.made().await;
-    stand.repaired().await;
-    stand.a_table_that_gets_the_tag_is_filled().await;
-    stand.removed().await;
-    stand.quiet().await;
+    fixture.made().await;
+    fixture.repaired().await;
+    fixture.a_table_that_gets_the_tag_is_filled().await;
+    fixture.removed().await;
+    fixture.quiet().await;
 }
 
 /// The incumbent reads the tables in every pass, finds more than one, and does nothing.
@@ -102,7 +102,7 @@ async fn incumbent_gives_up(cluster: &SingleCluster, config: &str) {
 }
 
 /// Our manager at work.
-struct Stand<'a> {
+struct Fixture<'a> {
     cluster: &'a SingleCluster,
     tables: &'a Tables,
     /// The routes of all tables when it started.
@@ -110,7 +110,7 @@ struct Stand<'a> {
     ours: Manager,
 }
 
-impl Stand<'_> {
+impl Fixture<'_> {
     async fn made(&self) {
         let wanted = self.with_routes(&self.tables.tagged, 0..NODES);
         self.come_about("the routes of both tables", &wanted).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outrigger_aws_sim::Answer;
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, Told, has_address, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, ServiceEvent, SingleCluster, has_address, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -49,7 +49,7 @@ struct Measured {
     /// The times of many that are created at once, in order.
     many: Vec<Duration>,
     throttled: usize,
-    warnings: Vec<Told>,
+    warnings: Vec<ServiceEvent>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,8 +177,8 @@ fn throttled(cluster: &SingleCluster) -> usize {
     outcomes.filter(|outcome| outcome.answer == Answer::Throttle).count()
 }
 
-async fn warnings(cluster: &SingleCluster) -> Vec<Told> {
-    let told = cluster.told().await.expect("Events");
+async fn warnings(cluster: &SingleCluster) -> Vec<ServiceEvent> {
+    let told = cluster.service_events().await.expect("Events");
     told.into_iter().filter(|told| told.warning).collect()
 }
 

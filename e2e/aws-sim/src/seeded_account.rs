@@ -1,5 +1,7 @@
 //! The simulated account of one cluster: VPC, subnets, a way to the internet, a security group, instances.
 
+use outrigger_cluster_harness::kubelets;
+
 use super::error::AwsError;
 use super::moto::Moto;
 use super::query::Parameters;
@@ -39,6 +41,21 @@ impl Instance {
     /// The Node's provider ID, as both AWS providers write it.
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.zone, self.id)
+    }
+}
+
+impl From<&Instance> for kubelets::Instance {
+    fn from(instance: &Instance) -> Self {
+        let instance = instance.clone();
+        Self {
+            id: instance.id,
+            zone: instance.zone,
+            region: REGION.to_owned(),
+            instance_type: instance.instance_type,
+            private_ip: instance.private_ip,
+            private_dns_name: instance.private_dns_name,
+            public: instance.public,
+        }
     }
 }
 

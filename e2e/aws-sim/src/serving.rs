@@ -26,9 +26,9 @@ use super::fault::{Kind, Rule, Rules, When};
 use super::fleet::Fleet;
 use super::gaps::{Gaps, Reply, Upstream};
 use super::iam::{self, Denial, Policy};
-use super::ledger::Ledger;
 use super::moto;
 use super::query::{Identity, Query};
+use super::record::CallRecord;
 use super::service::Service;
 use super::xml::Element;
 
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     pub(super) client: LoopbackClient,
     pub(super) callers: Mutex<BTreeMap<String, String>>,
     pub(super) started: Instant,
-    pub(super) ledger: Ledger,
+    pub(super) record: CallRecord,
     pub(super) limits: Mutex<Option<Limits>>,
     pub(super) policy: Mutex<Option<Arc<Policy>>>,
     pub(super) rules: Arc<Rules>,
@@ -101,7 +101,7 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     };
     let query = Query::parse(form);
     let call = shared
-        .ledger
+        .record
         .begin(|seq| shared.call(seq, at, arrived, &head.headers, &query));
     let work = tokio::spawn(async move {
         let done = shared.answer(&call, query, &head.headers).await;
@@ -113,7 +113,7 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             duration: arrived.elapsed(),
         };
 
-        shared.ledger.end(call, outcome);
+        shared.record.end(call, outcome);
         done.response
     });
 

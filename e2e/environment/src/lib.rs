@@ -174,15 +174,7 @@ impl Environment {
 
     fn instance(&self, index: usize) -> Result<kubelets::Instance> {
         let machine = self.account.instances.get(index).context("no such instance")?;
-        Ok(kubelets::Instance {
-            id: machine.id.clone(),
-            zone: machine.zone.clone(),
-            region: outrigger_aws_sim::REGION.to_owned(),
-            instance_type: machine.instance_type.clone(),
-            private_ip: machine.private_ip.clone(),
-            private_dns_name: machine.private_dns_name.clone(),
-            public: machine.public.clone(),
-        })
+        Ok(machine.into())
     }
 
     /// The command line of the tenant's old kube-controller-manager in its original form, and its files.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Client;
 
-use outrigger_aws_sim::{Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_aws_sim::{Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, NodeSpec};
 use outrigger_cluster_harness::run_folder::RunFolder;
@@ -19,7 +19,7 @@ use outrigger_environment::Binaries;
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};
-pub use services::{Told, has_address};
+pub use services::{ServiceEvent, has_address};
 
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";
@@ -153,13 +153,8 @@ fn with_global(config: &str, lines: &[&str]) -> String {
 /// The Node of an instance as an in-tree kubelet registers it: Ready, and known to the cloud.
 pub fn node_of(instance: &Instance) -> NodeSpec {
     NodeSpec::in_tree(&kubelets::Instance {
-        id: instance.id.clone(),
-        zone: instance.zone.clone(),
-        region: REGION.to_owned(),
-        instance_type: instance.instance_type.clone(),
-        private_ip: instance.private_ip.clone(),
-        private_dns_name: instance.private_dns_name.clone(),
         public: None,
+        ..instance.into()
     })
 }
 

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// An Event on a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ServiceEvent {
     /// The Service's name.
     pub service: String,
     /// Whether it is a Warning.
@@ -133,13 +133,13 @@ impl SingleCluster {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub async fn told(&self) -> Result<Vec<Told>> {
+    pub async fn service_events(&self) -> Result<Vec<ServiceEvent>> {
         let api = Api::<Event>::default_namespaced(self.client.clone());
         let events = api.list(&ListParams::default()).await?.items;
         let told = |event: Event| {
             let about = event.involved_object;
             let of_service = about.kind.as_deref() == Some("Service");
-            of_service.then_some(Told {
+            of_service.then_some(ServiceEvent {
                 service: about.name?,
                 warning: event.type_.as_deref() == Some("Warning"),
                 reason: event.reason?,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Service, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use outrigger_aws_sim::{Caller, Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_aws_sim::{Caller, Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
@@ -266,13 +266,8 @@ async fn rights(tools: &Tools, run: &RunFolder) -> Vec<Value> {
 /// As a kubelet of an external cloud registers it.
 fn new_node(instance: &Instance) -> NodeSpec {
     NodeSpec::external(&kubelets::Instance {
-        id: instance.id.clone(),
-        zone: instance.zone.clone(),
-        region: REGION.to_owned(),
-        instance_type: instance.instance_type.clone(),
-        private_ip: instance.private_ip.clone(),
-        private_dns_name: instance.private_dns_name.clone(),
         public: None,
+        ..instance.into()
     })
     .uninitialized()
 }

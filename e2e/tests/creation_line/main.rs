@@ -152,7 +152,7 @@ async fn create(cluster: &SingleCluster, name: &str, count: usize) -> Vec<New> {
 /// Waits until so many Services have been told that they wait.
 async fn told(cluster: &SingleCluster, manager: &Manager, count: usize) {
     let waiting = async || {
-        let told = cluster.told().await.expect("Events");
+        let told = cluster.service_events().await.expect("Events");
         told.iter().filter(|told| told.reason == record::WAITING).count() >= count
     };
     let what = format!("Events of {count} Services that wait");
@@ -186,7 +186,7 @@ fn none_is_asked_for_too_early(calls: &[Call], all: usize) {
 
 /// Load balancers are created at the times of the Events, and in the order of these times.
 async fn promises_come_true(cluster: &SingleCluster, calls: &[Call], new: &[New]) {
-    let told = cluster.told().await.expect("Events");
+    let told = cluster.service_events().await.expect("Events");
     for kind in [Kind::Classic, Kind::Network] {
         let of_kind: Vec<&New> = new.iter().filter(|new| new.kind == kind).collect();
         let mut promises = promises(&told, &of_kind);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws_sim::Call;
-use outrigger_e2e::single_cluster::Told;
+use outrigger_e2e::single_cluster::ServiceEvent;
 
 /// The Event of who waits.
 pub const WAITING: &str = "WaitingToCreateLoadBalancer";
@@ -80,7 +80,7 @@ pub struct Promise {
 }
 
 /// The Events of these Services, one of each that waits.
-pub fn promises(told: &[Told], of: &[&New]) -> Vec<Promise> {
+pub fn promises(told: &[ServiceEvent], of: &[&New]) -> Vec<Promise> {
     let waiting = told.iter().filter(|told| told.reason == WAITING);
     let own = waiting.filter(|told| of.iter().any(|new| new.service == told.service));
     let promises: Vec<Promise> = own.map(promise).collect();
@@ -91,7 +91,7 @@ pub fn promises(told: &[Told], of: &[&New]) -> Vec<Promise> {
     promises
 }
 
-fn promise(told: &Told) -> Promise {
+fn promise(told: &ServiceEvent) -> Promise {
     let number = |before: &str, after: &str| {
         let rest = told.message.split_once(before)?.1;
         rest.split_once(after)?.0.parse::<u32>().ok()

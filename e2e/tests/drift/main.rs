@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outrigger_aws_sim::Call;
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, Told, differences, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, ServiceEvent, SingleCluster, differences, node_of};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -110,7 +110,7 @@ async fn repaired_in_time(cluster: &SingleCluster, manager: &Manager, whole: &Va
         assert_eq!(classic.len(), network.len());
         let pair = [&classic[round], &network[round]];
         let names = format!("{}, and {}", pair[0].name, pair[1].name);
-        let (mark, before) = (cluster.proxy.mark(), cluster.told().await.expect("Events"));
+        let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
         let began = Instant::now();
         for damage in pair {
             damage.happen(cluster).await;
@@ -120,12 +120,12 @@ async fn repaired_in_time(cluster: &SingleCluster, manager: &Manager, whole: &Va
         sleep(TWO_PERIODS).await;
         let expected = pair.map(|damage| damage.repair);
         assert_eq!(writes_since(cluster, mark), sorted(expected), "{names}");
-        let told = cluster.told().await.expect("Events");
+        let told = cluster.service_events().await.expect("Events");
         for (service, damage) in NAMES.into_iter().zip(pair) {
             repair_is_told(&new(&before, &told, service), damage);
         }
     }
-    let (mark, before) = (cluster.proxy.mark(), cluster.told().await.expect("Events"));
+    let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
     let looks = |calls: &[Call]| {
         let looks = calls
             .iter()
@@ -135,14 +135,14 @@ async fn repaired_in_time(cluster: &SingleCluster, manager: &Manager, whole: &Va
     let seen = cluster.proxy.wait_for("two looks at each", LIMIT, looks).await;
     seen.expect("it goes on looking");
     assert_eq!(writes_since(cluster, mark), Vec::<String>::new());
-    assert_eq!(cluster.told().await.expect("Events"), before);
+    assert_eq!(cluster.service_events().await.expect("Events"), before);
 }
 
 async fn of_network(cluster: &SingleCluster) -> Vec<Damage> {
     damage::of_network(cluster, &NODE_PORT.to_string()).await
 }
 
-fn repair_is_told(told: &[Told], damage: &Damage) {
+fn repair_is_told(told: &[ServiceEvent], damage: &Damage) {
     let beginning = format!("Repaired load balancer, which was changed at AWS: {} (", damage.repair);
     let [told] = told else {
         panic!("{}: not one Event: {told:#?}", damage.name);
@@ -161,7 +161,7 @@ async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole
     quiet.await.expect("its first looks");
     let mut damages = damage::of_classic(cluster).await;
     damages.extend(of_network(cluster).await);
-    let (mark, before) = (cluster.proxy.mark(), cluster.told().await.expect("Events"));
+    let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
     for damage in &damages {
         damage.happen(cluster).await;
     }
@@ -170,7 +170,7 @@ async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole
     let calls = cluster.proxy.calls_since(mark);
     assert!(calls.is_empty(), "it looks without being asked: {calls:#?}");
     assert_eq!(differences(&damaged, &state(cluster).await), Vec::<String>::new());
-    assert_eq!(cluster.told().await.expect("Events"), before);
+    assert_eq!(cluster.service_events().await.expect("Events"), before);
 
     let touch = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
     for name in NAMES {
@@ -179,7 +179,7 @@ async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole
     comes_back(cluster, manager, whole, "touched").await;
     let quiet = cluster.silence(manager, mark, (TWO_PERIODS, LIMIT), Call::is_write);
     quiet.await.expect("it rests");
-    let told = cluster.told().await.expect("Events");
+    let told = cluster.service_events().await.expect("Events");
     for name in NAMES {
         let reasons: Vec<String> = new(&before, &told, name).into_iter().map(|told| told.reason).collect();
         assert_eq!(reasons, ["EnsuringLoadBalancer", "EnsuredLoadBalancer"], "{name}");
@@ -213,8 +213,8 @@ fn sorted<'a>(actions: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// The Events of a Service since `before`.
-fn new(before: &[Told], now: &[Told], service: &str) -> Vec<Told> {
-    let of = |all: &[Told]| {
+fn new(before: &[ServiceEvent], now: &[ServiceEvent], service: &str) -> Vec<ServiceEvent> {
+    let of = |all: &[ServiceEvent]| {
         let own = all.iter().filter(|told| told.service == service);
         own.cloned().collect::<Vec<_>>()
     };
