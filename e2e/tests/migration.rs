@@ -18,6 +18,8 @@ use outrigger_timeline::{Component, Controller, Limits, Report, Rules};
 const ROLL: Duration = Duration::from_secs(120);
 /// Longer than any limit, so that a gap that is too long is measured.
 const TAKEN: Duration = Duration::from_secs(60);
+/// From the start of a new process, a debug build on a busy machine, to its first read of the leases.
+const START: Duration = Duration::from_secs(1);
 
 fn judge(report: &Report) {
     println!("{}", report.table());
@@ -62,7 +64,7 @@ async fn a_killed_manager_takes_the_migration_lease_again(outcome: &Outcome) {
 
     // A new process observes both leases from its start on, and waits for both at the same time.
     let started = managers(environment).last().expect("a manager").started;
-    assert_gap(environment, "restart", started);
+    assert_gap(environment, "restart", started + START);
     assert_eq!(
         environment.holder(Lease::C).as_deref(),
         Some(after.as_str()),
