@@ -52,8 +52,8 @@ fn workspace() -> Option<PathBuf> {
 /// Refuses a program that cargo would build anew, by the sources of all workspace members that cargo lists beside it:
 /// <https://doc.rust-lang.org/cargo/reference/build-cache.html#dep-info-files>.
 ///
-/// Clones may share a target folder, and the last build writes the list. Another clone's program passes where it has the same
-/// sources.
+/// Clones may share a target folder, and the last build writes the list. Another clone's program passes where it has
+/// the same sources.
 fn check_age(program: &Path, workspace: Option<&Path>) -> Result<()> {
     let list = program.with_extension("d");
     let text = std::fs::read_to_string(&list).with_context(|| format!("reading {}: {BUILD}", list.display()))?;
@@ -78,7 +78,8 @@ fn check_age(program: &Path, workspace: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The file of this clone with the path and the content of another clone's source. Of a clone that is gone the path counts.
+/// The file of this clone with the path and the content of another clone's source. Of a clone that is gone the path
+/// counts.
 fn counterpart(source: &Path, root: &Path) -> Option<PathBuf> {
     let ends = (1..source.iter().count()).map(|skipped| source.iter().skip(skipped).collect::<PathBuf>());
     let own = ends.map(|end| root.join(end)).find(|file| file.is_file())?;

@@ -118,8 +118,8 @@ impl std::fmt::Display for Tenures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} by SIGTERM ({} without a release), {} by SIGKILL; slowest after a release {:.1?}, after an expiry {:.1?}; \
-             {} leaders looked at AWS",
+            "{} by SIGTERM ({} without a release), {} by SIGKILL; slowest after a release {:.1?}, \
+             after an expiry {:.1?}; {} leaders looked at AWS",
             self.terminated, self.unreleased, self.killed, self.slowest_release, self.slowest_expiry, self.looked
         )
     }
