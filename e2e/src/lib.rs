@@ -1,4 +1,4 @@
 //! The proof: real API servers, real controller managers, simulated AWS, and the demo.
 
-pub mod alone;
 pub mod pod_routes;
+pub mod single_cluster;

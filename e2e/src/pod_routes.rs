@@ -72,11 +72,11 @@ pub async fn delete(moto: &Moto, table: &str, range: &str) -> Result<(), AwsErro
 /// Starts our manager with the route controller alone, and the whole of the simulated account's budget.
 ///
 /// # Errors
-/// As [`crate::alone::start_manager`].
+/// As [`crate::single_cluster::start_manager`].
 pub fn start_manager(
     run: &Path,
     api: &ApiServer,
-    world: &SeededAccount,
+    account: &SeededAccount,
     proxy: &Proxy,
     period: Duration,
 ) -> Result<Process> {
@@ -89,5 +89,5 @@ pub fn start_manager(
         &period,
     ];
 
-    crate::alone::start_manager(run, api, world, proxy, &flags)
+    crate::single_cluster::start_manager(run, api, account, proxy, &flags)
 }

@@ -26,7 +26,7 @@ use outrigger_bench::services;
 use outrigger_bench::services::environment::Kind;
 use outrigger_bench::{answer, client};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 use serde_json::{Value, json};
 
 const IN_FLIGHT: usize = 20;

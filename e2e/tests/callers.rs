@@ -15,8 +15,8 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::loopback::{LoopbackClient, expect_ok};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::review::{self, Answer};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_environment::review::{self, Answer};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);

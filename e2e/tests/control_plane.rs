@@ -1,11 +1,6 @@
 //! Real API servers of both minors on one etcd, and the management cluster's controller manager.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,6 @@
 //! The program behind `make demo`, as a person or a script runs it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "test helpers")]
 
 use std::process::Stdio;
 
@@ -34,7 +30,7 @@ async fn the_demo_ends_with_the_proof_as_the_last_line_of_stdout() {
         assert_eq!(figures[zero], 0, "{zero}");
     }
     assert!(figures["gap_ms"].as_u64().is_some_and(|gap| gap <= 15_500), "{figures}");
-    for step in ["old world", "Prepare", "Migrate", "New work", "Complete"] {
+    for step in ["Before the migration", "Prepare", "Migrate", "New work", "Complete"] {
         assert!(stdout.contains(step), "no step {step}");
     }
 }

@@ -1,15 +1,10 @@
 //! The tagging controller of our real binary, alone, on a real API server and moto's instances: tags in batches, with bad
 //! ones among them, back when they are lost, off when a Node goes, and other tags after a restart, one by one.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::{Call, Fault, Service, When};
-use outrigger_e2e::alone::{Alone, Manager, Options};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -46,22 +41,22 @@ async fn instances_of_nodes_have_their_tags_and_others_lose_them() {
         instances: NODES + 1,
         global: &[],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
-    let nodes: Api<Node> = Api::all(alone.client.clone());
-    create_nodes(&alone, &nodes).await;
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    create_nodes(&cluster, &nodes).await;
     let tags = format!("--tags={}", BOTH.0);
     let flags = ["--tagging-controller-enable-batching", "--tag-resync-period=2s", &tags];
-    let mut stand = Stand {
-        manager: start(&alone, "first", &flags),
-        alone: &alone,
+    let mut fixture = Fixture {
+        manager: start(&cluster, "first", &flags),
+        cluster: &cluster,
         nodes,
     };
-    stand.tagged_in_batches().await;
-    stand.a_provider_id_that_comes_late_counts().await;
-    stand.what_is_lost_comes_back().await;
-    stand.the_tags_of_a_removed_node_go().await;
-    stand.quiet().await;
-    stand.manager.kill().await.expect("killed");
+    fixture.tagged_in_batches().await;
+    fixture.a_provider_id_that_comes_late_counts().await;
+    fixture.what_is_lost_comes_back().await;
+    fixture.the_tags_of_a_removed_node_go().await;
+    fixture.quiet().await;
+    fixture.manager.kill().await.expect("killed");
 
     let tags = format!("--tags={}", ONE.0);
     let flags = [
@@ -70,17 +65,17 @@ async fn instances_of_nodes_have_their_tags_and_others_lose_them() {
         "--tag-resync-period=0",
         &tags,
     ];
-    stand.manager = start(&alone, "second", &flags);
-    stand.other_tags_one_by_one_at_the_rate().await;
+    fixture.manager = start(&cluster, "second", &flags);
+    fixture.other_tags_one_by_one_at_the_rate().await;
 }
 
-struct Stand<'a> {
+struct Fixture<'a> {
     manager: Manager,
-    alone: &'a Alone,
+    cluster: &'a SingleCluster,
     nodes: Api<Node>,
 }
 
-impl Stand<'_> {
+impl Fixture<'_> {
     /// One call for fifty; the one that EC2 does not know costs one call more and keeps nobody else from their tags.
     async fn tagged_in_batches(&self) {
         let label = BTreeMap::from_iter((0..NODES).map(|number| (name(number), BOTH.1.to_owned())));
@@ -100,7 +95,7 @@ impl Stand<'_> {
     }
 
     async fn a_provider_id_that_comes_late_counts(&self) {
-        let machine = &self.alone.world.instances[NODES];
+        let machine = &self.cluster.account.instances[NODES];
         let patch = Patch::Merge(json!({"spec": {"providerID": machine.provider_id()}}));
         let patched = self.nodes.patch(BARE, &PatchParams::default(), &patch).await;
         patched.expect("patched");
@@ -117,10 +112,10 @@ impl Stand<'_> {
             parameters.extend(value.map(|value| ("Tag.1.Value".to_owned(), value.to_owned())));
             let numbered = whom.iter().enumerate();
             parameters.extend(numbered.map(|(number, id)| (format!("ResourceId.{}", number + 1), id.clone())));
-            let mark = self.alone.proxy.mark();
+            let mark = self.cluster.proxy.mark();
             // Moto changes one instance after the other: a describe in between would see a part.
             let held = Fault::on("DescribeInstances").hold(When::BeforeForwarding);
-            let held = self.alone.proxy.add_fault(held);
+            let held = self.cluster.proxy.add_fault(held);
             self.ec2(by_hand, parameters).await;
             drop(held);
             let back = async || self.tagged("key1", "value1").await.is_superset(&whom);
@@ -133,7 +128,7 @@ impl Stand<'_> {
 
     /// The Node goes, its instance stays: the tags are taken off, those of others are not.
     async fn the_tags_of_a_removed_node_go(&self) {
-        let mark = self.alone.proxy.mark();
+        let mark = self.cluster.proxy.mark();
         for number in [7, 8] {
             let deleted = self.nodes.delete(&name(number), &DeleteParams::default()).await;
             deleted.expect("deleted");
@@ -160,9 +155,9 @@ impl Stand<'_> {
     /// instances of Nodes that are gone.
     async fn quiet(&self) {
         sleep(PERIOD).await;
-        let mark = self.alone.proxy.mark();
+        let mark = self.cluster.proxy.mark();
         sleep(PERIOD * 3).await;
-        let calls = self.alone.proxy.calls_since(mark);
+        let calls = self.cluster.proxy.calls_since(mark);
         let actions: Vec<&str> = calls.iter().map(|call| call.action.as_str()).collect();
         assert!(
             actions.iter().all(|action| *action == "DescribeInstances"),
@@ -196,7 +191,7 @@ impl Stand<'_> {
     }
 
     fn ids(&self, numbers: std::ops::Range<usize>) -> BTreeSet<String> {
-        let machines = &self.alone.world.instances[numbers];
+        let machines = &self.cluster.account.instances[numbers];
         machines.iter().map(|machine| machine.id.clone()).collect()
     }
 
@@ -230,29 +225,22 @@ impl Stand<'_> {
 
     async fn ec2(&self, action: &str, parameters: Vec<(String, String)>) -> outrigger_aws_sim::xml::Element {
         let parameters: Parameters = parameters.into_iter().collect();
-        let answer = self.alone.moto.call(&Service::Ec2, action, parameters).await;
+        let answer = self.cluster.moto.call(&Service::Ec2, action, parameters).await;
         answer.expect("moto carries it out")
     }
 
     fn calls(&self, action: &str, mark: u64) -> Vec<Call> {
-        let mut calls = self.alone.proxy.calls_since(mark);
+        let mut calls = self.cluster.proxy.calls_since(mark);
         calls.retain(|call| call.action == action);
         calls
     }
 
-    async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let started = Instant::now();
-        while !holds().await {
-            self.manager.alive().expect("it runs");
-            let log = || self.manager.log_tail();
-            assert!(started.elapsed() < LIMIT, "never: {what}\n{}", log());
-            sleep(Duration::from_millis(100)).await;
-        }
-        println!("{what}: {:.1} s", started.elapsed().as_secs_f64());
+    async fn eventually(&self, what: &str, holds: impl AsyncFnMut() -> bool) {
+        self.manager.until(what, LIMIT, holds).await.expect("in time");
     }
 }
 
-fn start(alone: &Alone, name: &str, flags: &[&str]) -> Manager {
+fn start(cluster: &SingleCluster, name: &str, flags: &[&str]) -> Manager {
     let all = [
         "--leader-elect=false",
         "--controllers=tagging-controller",
@@ -260,7 +248,7 @@ fn start(alone: &Alone, name: &str, flags: &[&str]) -> Manager {
         "--aws-api-budget-share=1",
     ];
     let flags: Vec<&str> = all.into_iter().chain(flags.iter().copied()).collect();
-    alone.manager(name, &flags).expect("the manager starts")
+    cluster.manager(name, &flags).expect("the manager starts")
 }
 
 fn resources(call: &Call) -> BTreeSet<String> {
@@ -275,12 +263,12 @@ fn name(number: usize) -> String {
     format!("node-{number}")
 }
 
-async fn create_nodes(alone: &Alone, nodes: &Api<Node>) {
-    let machines = alone.world.instances[..NODES].iter().enumerate();
+async fn create_nodes(cluster: &SingleCluster, nodes: &Api<Node>) {
+    let machines = cluster.account.instances[..NODES].iter().enumerate();
     let mut wanted: Vec<(String, Option<String>)> = machines
         .map(|(number, machine)| (name(number), Some(machine.provider_id())))
         .collect();
-    let zone = &alone.world.subnets[0].zone;
+    let zone = &cluster.account.subnets[0].zone;
     wanted.push((UNKNOWN.into(), Some(format!("aws:///{zone}/i-0123456789abcdef0"))));
     wanted.push((FOREIGN.into(), Some("othercloud:///zone/machine-1".into())));
     wanted.push((BARE.into(), None));

@@ -1,11 +1,7 @@
 //! Many Nodes lose their instances at once. EC2 lists none for 400 of 1,000 Nodes: none is deleted and an Event says why.
 //! Then 400 others are terminated: all of these are deleted, while the first ones stay.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +16,7 @@ use outrigger_aws_sim::{Fleet, Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::alone::start_manager;
+use outrigger_e2e::single_cluster::start_manager;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -99,13 +95,13 @@ impl Running {
             .await
             .expect("API server");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, 0).await.expect("an account");
+        let account = SeededAccount::seed(&moto, CLUSTER, 0).await.expect("an account");
         let count = u32::try_from(NODES - LOST).expect("few");
-        let fleet = Arc::new(Fleet::new(&world, count));
+        let fleet = Arc::new(Fleet::new(&account, count));
         let proxy = Proxy::start(&moto, &[], None).await.expect("proxy");
         proxy.set_fleet(Some(Arc::clone(&fleet)));
         Self {
-            manager: start_manager(run, &api, &world, &proxy, &FLAGS).expect("the manager starts"),
+            manager: start_manager(run, &api, &account, &proxy, &FLAGS).expect("the manager starts"),
             client: api.client(&User::admin(), "deletions-test").await.expect("client"),
             fleet,
             _proxy: proxy,

@@ -1,17 +1,12 @@
 //! Node IPAM on a real API server: 500 Nodes, and a manager that is killed in the middle.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -19,7 +14,8 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_cluster_harness::wait;
+use outrigger_environment::Binaries;
 use serde_json::json;
 
 const NODES: usize = 500;
@@ -54,7 +50,7 @@ async fn drive() -> Result<()> {
     let before = until(&nodes, "a fifth of them", |ranges| ranges.len() >= NODES / 5).await?;
     first.kill_now().await?;
     making.await??;
-    // What was under way at the kill is in the server by now.
+    // Writes that were under way at the kill have reached the server by now.
     let before = merged(before, ranges(&nodes).await?);
     println!(
         "killed with {} of {NODES} Nodes served, after {:?}",
@@ -148,17 +144,12 @@ fn merged(mut before: Ranges, now: Ranges) -> Ranges {
 }
 
 async fn until(nodes: &Api<Node>, what: &str, holds: impl Fn(&Ranges) -> bool) -> Result<Ranges> {
-    let begun = Instant::now();
-    loop {
+    let probe = async || {
         let now = ranges(nodes).await.context("the Nodes")?;
-        if holds(&now) {
-            return Ok(now);
-        }
-        if begun.elapsed() > PATIENCE {
-            bail!("only {} Nodes have ranges; waited for {what}", now.len());
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
+        ensure!(holds(&now), "{} Nodes have ranges", now.len());
+        anyhow::Ok(Some(now))
+    };
+    Ok(wait::until(what, PATIENCE, probe).await?)
 }
 
 fn distinct(ranges: &Ranges) -> Result<()> {

@@ -17,6 +17,7 @@ use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::pods::{Exit, Image, ImageTable, PodRunner, RunnerConfig};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -27,7 +28,7 @@ const OBEDIENT: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
 /// Has to be killed.
 const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.05; done";
 
-struct World {
+struct Fixture {
     runner: PodRunner,
     pods: Api<Pod>,
     deployments: Api<Deployment>,
@@ -38,7 +39,7 @@ struct World {
     folder: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Result<Self> {
         let tools = Tools::load(&[Tool::ApiServer126, Tool::ControllerManager126, Tool::Etcd]).await?;
         let folder = tempfile::tempdir()?;
@@ -81,18 +82,15 @@ impl World {
         })
     }
 
-    /// Polls until `look` finds what is wanted.
-    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-        for _ in 0..600 {
-            if let Some(found) = look().await? {
-                return Ok(found);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    async fn until<T>(&self, what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+        let late = match wait::until(what, Duration::from_secs(60), look).await {
+            Ok(found) => return Ok(found),
+            Err(late) => late,
+        };
         let pods = self.pods.list(&ListParams::default()).await?;
         let states: Vec<_> = pods.iter().map(|pod| (&pod.metadata.name, &pod.status)).collect();
         Err(format!(
-            "never: {what}; Pods {}; spans {:?}",
+            "{late}; Pods {}; spans {:?}",
             serde_json::to_string(&states)?,
             self.runner.spans()
         )
@@ -177,7 +175,7 @@ fn shell(script: &str) -> Value {
     json!({"name": "main", "image": "shell:v1", "command": ["/bin/sh", "-c", script]})
 }
 
-/// What the kernel says that runs.
+/// The command line, by the kernel.
 fn command_line(pid: u32) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))?;
     Ok(text.trim_end_matches('\0').split('\0').map(Into::into).collect())
@@ -185,17 +183,17 @@ fn command_line(pid: u32) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_run_as_the_api_server_stores_them() -> Result {
-    let world = World::start().await?;
-    a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(&world).await?;
-    a_killed_process_comes_back_with_a_key_of_its_own(&world).await?;
-    a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_after_that(&world).await?;
-    a_pod_that_plain_processes_cannot_run_says_why(&world).await?;
-    a_pod_is_ready_when_its_probe_is_answered(&world).await?;
-    a_pod_that_completes_is_over(&world).await?;
-    a_shutdown_ends_every_process(world).await
+    let fixture = Fixture::start().await?;
+    a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(&fixture).await?;
+    a_killed_process_comes_back_with_a_key_of_its_own(&fixture).await?;
+    a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_after_that(&fixture).await?;
+    a_pod_that_plain_processes_cannot_run_says_why(&fixture).await?;
+    a_pod_is_ready_when_its_probe_is_answered(&fixture).await?;
+    a_pod_that_completes_is_over(&fixture).await?;
+    a_shutdown_ends_every_process(fixture).await
 }
 
-async fn a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(world: &World) -> Result {
+async fn a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(fixture: &Fixture) -> Result {
     let mut container = shell(OBEDIENT);
     container["args"] = json!(["--phase=InTree"]);
     let deployment = serde_json::from_value(json!({
@@ -208,25 +206,28 @@ async fn a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(world
             },
         },
     }))?;
-    world.deployments.create(&PostParams::default(), &deployment).await?;
-    let old = name(&world.ready_pod("--phase=InTree").await?);
+    fixture.deployments.create(&PostParams::default(), &deployment).await?;
+    let old = name(&fixture.ready_pod("--phase=InTree").await?);
     let stored = vec![
         "/bin/sh".to_owned(),
         "-c".into(),
         OBEDIENT.into(),
         "--phase=InTree".into(),
     ];
-    assert_eq!(world.runner.argv(&old), std::slice::from_ref(&stored));
-    let pid = world.runner.spans()[0].pid;
+    assert_eq!(fixture.runner.argv(&old), std::slice::from_ref(&stored));
+    let pid = fixture.runner.spans()[0].pid;
     assert_eq!(command_line(pid)?, stored, "what runs is what is stored");
 
     let patch =
         json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args/0", "value": "--phase=Prepare"}]);
     let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
-    world.deployments.patch("kcm", &PatchParams::default(), &patch).await?;
-    let new = name(&world.ready_pod("--phase=Prepare").await?);
-    world.gone(&old).await?;
-    let spans = world.runner.spans();
+    fixture
+        .deployments
+        .patch("kcm", &PatchParams::default(), &patch)
+        .await?;
+    let new = name(&fixture.ready_pod("--phase=Prepare").await?);
+    fixture.gone(&old).await?;
+    let spans = fixture.runner.spans();
     let of = |pod: &str| spans.iter().find(|span| span.pod == pod).ok_or("no span");
     assert_eq!(of(&old)?.exit, Some(Exit::Code(0)), "it obeyed SIGTERM");
     assert!(
@@ -238,20 +239,20 @@ async fn a_rolled_deployment_runs_its_new_command_and_the_old_process_ends(world
     Ok(())
 }
 
-async fn a_killed_process_comes_back_with_a_key_of_its_own(world: &World) -> Result {
-    let pod = name(&world.ready_pod("--phase=Prepare").await?);
-    world.runner.kill(&pod).await?;
+async fn a_killed_process_comes_back_with_a_key_of_its_own(fixture: &Fixture) -> Result {
+    let pod = name(&fixture.ready_pod("--phase=Prepare").await?);
+    fixture.runner.kill(&pod).await?;
     let restarted = |status: &Value| {
         let container = &status["containerStatuses"][0];
         container["restartCount"] == 1 && container["state"]["running"].is_object()
     };
-    let again = world.pod_until("it is restarted", &pod, restarted).await?;
+    let again = fixture.pod_until("it is restarted", &pod, restarted).await?;
     let status = serde_json::to_value(&again.status)?;
     assert_eq!(
         status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"],
         137
     );
-    let spans: Vec<_> = world
+    let spans: Vec<_> = fixture
         .runner
         .spans()
         .into_iter()
@@ -262,7 +263,7 @@ async fn a_killed_process_comes_back_with_a_key_of_its_own(world: &World) -> Res
         [Some(Exit::Signal(9)), None]
     );
     assert_eq!(spans[1].process, format!("{pod}#1"));
-    let keys = world.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let keys = fixture.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let environment = std::fs::read_to_string(format!("/proc/{}/environ", spans[1].pid))?;
     let key = environment
         .split('\0')
@@ -274,16 +275,16 @@ async fn a_killed_process_comes_back_with_a_key_of_its_own(world: &World) -> Res
     Ok(())
 }
 
-async fn a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_after_that(world: &World) -> Result {
+async fn a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_after_that(fixture: &Fixture) -> Result {
     let spec = json!({"containers": [shell(STUBBORN)], "terminationGracePeriodSeconds": 1});
-    world.create("stubborn", spec).await?;
-    world
+    fixture.create("stubborn", spec).await?;
+    fixture
         .pod_until("it runs", "stubborn", |status| status["phase"] == "Running")
         .await?;
     let deleted = jiff::Timestamp::now();
-    world.pods.delete("stubborn", &DeleteParams::default()).await?;
-    world.gone("stubborn").await?;
-    let span = world
+    fixture.pods.delete("stubborn", &DeleteParams::default()).await?;
+    fixture.gone("stubborn").await?;
+    let span = fixture
         .runner
         .spans()
         .into_iter()
@@ -298,14 +299,14 @@ async fn a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_afte
     Ok(())
 }
 
-async fn a_pod_that_plain_processes_cannot_run_says_why(world: &World) -> Result {
+async fn a_pod_that_plain_processes_cannot_run_says_why(fixture: &Fixture) -> Result {
     let spec = json!({
         "containers": [shell(OBEDIENT)],
         "volumes": [{"name": "config", "configMap": {"name": "config"}}],
     });
-    world.create("volumes", spec).await?;
+    fixture.create("volumes", spec).await?;
     let waits = |status: &Value| status["containerStatuses"][0]["state"]["waiting"]["message"].is_string();
-    let pod = world.pod_until("it waits with a message", "volumes", waits).await?;
+    let pod = fixture.pod_until("it waits with a message", "volumes", waits).await?;
     let waiting = serde_json::to_value(&pod.status)?["containerStatuses"][0]["state"]["waiting"].clone();
     assert_eq!(waiting["reason"], "CreateContainerConfigError");
     assert!(
@@ -315,10 +316,10 @@ async fn a_pod_that_plain_processes_cannot_run_says_why(world: &World) -> Result
             .contains("volume config: only hostPath"),
         "{waiting}"
     );
-    world.pods.delete("volumes", &DeleteParams::default()).await?;
-    world.gone("volumes").await?;
+    fixture.pods.delete("volumes", &DeleteParams::default()).await?;
+    fixture.gone("volumes").await?;
 
-    world
+    fixture
         .create("broken", json!({"containers": [{"name": "main", "image": "broken"}]}))
         .await?;
     let broken = |status: &Value| {
@@ -327,21 +328,21 @@ async fn a_pod_that_plain_processes_cannot_run_says_why(world: &World) -> Result
             .as_str()
             .is_some_and(|message| message.contains("/nonexistent/broken"))
     };
-    world
+    fixture
         .pod_until("it says which binary is missing", "broken", broken)
         .await?;
-    world.pods.delete("broken", &DeleteParams::default()).await?;
-    world.gone("broken").await
+    fixture.pods.delete("broken", &DeleteParams::default()).await?;
+    fixture.gone("broken").await
 }
 
-async fn a_pod_is_ready_when_its_probe_is_answered(world: &World) -> Result {
+async fn a_pod_is_ready_when_its_probe_is_answered(fixture: &Fixture) -> Result {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     drop(listener);
     let mut plain = shell(OBEDIENT);
     plain["readinessProbe"] = json!({"httpGet": {"port": port, "path": "/readyz"}, "failureThreshold": 1});
-    world.create("plain", json!({"containers": [plain]})).await?;
-    let pod = world
+    fixture.create("plain", json!({"containers": [plain]})).await?;
+    let pod = fixture
         .pod_until("it runs", "plain", |status| status["phase"] == "Running")
         .await?;
     assert!(!is_ready(&pod), "nobody answers yet");
@@ -355,22 +356,24 @@ async fn a_pod_is_ready_when_its_probe_is_answered(world: &World) -> Result {
         }
     });
     let ready = |status: &Value| status["containerStatuses"][0]["ready"] == true;
-    world.pod_until("its probe is answered", "plain", ready).await?;
+    fixture.pod_until("its probe is answered", "plain", ready).await?;
     answers.abort();
 
     // HTTPS with a certificate of an unknown authority: the API server's own.
-    let port: u16 = world.server.url().rsplit(':').next().unwrap_or_default().parse()?;
+    let port: u16 = fixture.server.url().rsplit(':').next().unwrap_or_default().parse()?;
     let mut tls = shell(OBEDIENT);
     tls["readinessProbe"] = json!({"httpGet": {"port": port, "path": "/readyz", "scheme": "HTTPS"}});
-    world.create("tls", json!({"containers": [tls]})).await?;
-    world.pod_until("its probe is answered over TLS", "tls", ready).await?;
+    fixture.create("tls", json!({"containers": [tls]})).await?;
+    fixture
+        .pod_until("its probe is answered over TLS", "tls", ready)
+        .await?;
     Ok(())
 }
 
-async fn a_pod_that_completes_is_over(world: &World) -> Result {
+async fn a_pod_that_completes_is_over(fixture: &Fixture) -> Result {
     let spec = json!({"containers": [shell("exit 3")], "restartPolicy": "Never"});
-    world.create("once", spec).await?;
-    let pod = world
+    fixture.create("once", spec).await?;
+    let pod = fixture
         .pod_until("it failed", "once", |status| status["phase"] == "Failed")
         .await?;
     let status = serde_json::to_value(&pod.status)?;
@@ -378,15 +381,15 @@ async fn a_pod_that_completes_is_over(world: &World) -> Result {
     Ok(())
 }
 
-async fn a_shutdown_ends_every_process(world: World) -> Result {
-    let running = world
+async fn a_shutdown_ends_every_process(fixture: Fixture) -> Result {
+    let running = fixture
         .runner
         .spans()
         .into_iter()
         .filter(|span| span.ended.is_none())
         .count();
     assert!(running >= 3, "the Deployment's and the probed Pods run");
-    let spans = world.runner.shutdown(Duration::from_secs(5)).await;
+    let spans = fixture.runner.shutdown(Duration::from_secs(5)).await;
     for span in spans {
         assert!(span.ended.is_some(), "{} has not ended", span.process);
         assert!(
@@ -396,7 +399,7 @@ async fn a_shutdown_ends_every_process(world: World) -> Result {
         );
     }
     assert!(
-        world.folder.path().join("pods").read_dir()?.count() >= 5,
+        fixture.folder.path().join("pods").read_dir()?.count() >= 5,
         "each process has a log"
     );
     Ok(())

@@ -1,11 +1,6 @@
 //! Child processes: what they get, how they are watched, and that none is left behind.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use outrigger_cluster_harness::process::{Launch, Process, ProcessError};
+use outrigger_cluster_harness::wait;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -165,13 +161,8 @@ fn number_after(text: &str, prefix: &str) -> i32 {
 }
 
 async fn wait_gone(pid: i32) {
-    for _ in 0..200 {
-        if !exists(pid) || is_zombie(pid) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("process {pid} is still there");
+    let gone = async || !exists(pid) || is_zombie(pid);
+    wait::until("the process is gone", SOON, gone).await.expect("in time");
 }
 
 /// A killed orphan that init has not collected yet runs no more.

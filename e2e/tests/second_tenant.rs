@@ -1,26 +1,22 @@
-//! Another tenant of the account takes half of each of AWS's request buckets all the time. A new Service gets its address
-//! within twice the time that it needs without that tenant, by itself and among many, and no failure is reported again
-//! and again. Both accounts, with and without the tenant, are run beside each other.
+//! Another tenant of the account takes half of each of AWS's request buckets all the time. A new Service gets its
+//! address within twice the time that it needs without that tenant, by itself and among many, and no failure is
+//! reported again and again. Both accounts, with and without the tenant, are run beside each other.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outrigger_aws_sim::Answer;
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::alone::{Alone, Manager, Options, Told, has_address, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, ServiceEvent, SingleCluster, has_address, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-/// What the other tenant takes of each bucket's refill.
+/// The other tenant's part of each bucket's refill.
 const HALF: f64 = 0.5;
-/// New Services of each kind. AWS has a bucket of creations for classic load balancers and one for network load balancers.
+/// New Services of each kind. AWS has a bucket of creations for classic load balancers and one for network load
+/// balancers.
 const NEW: usize = 22;
 /// So many creations of a kind AWS allows at once, and then one in this time
 /// (<https://docs.aws.amazon.com/elasticloadbalancing/latest/APIReference/throttling.html>).
@@ -28,8 +24,8 @@ const AT_ONCE: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Until the manager takes the buckets of creations to be full again after the first Services.
 const FULL_AGAIN: Duration = Duration::from_secs(6);
-/// The longest pause after a throttled call (`manager/aws/src/limit/bucket.rs`). A token may come at its beginning, so a
-/// load balancer may be later by this than AWS allows, which is twice the time without the tenant.
+/// The longest pause after a throttled call (`manager/aws/src/limit/bucket.rs`). A token may come at its beginning, so
+/// a load balancer may be later by this than AWS allows, which is twice the time without the tenant.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Shorter times are not compared: they are the machine's.
 const SECOND: Duration = Duration::from_secs(1);
@@ -47,14 +43,13 @@ struct Setting {
     taken: f64,
 }
 
-/// What came of it.
 struct Measured {
     /// The time of one new Service of each kind, while the cluster is idle.
     first: Vec<Duration>,
     /// The times of many that are created at once, in order.
     many: Vec<Duration>,
     throttled: usize,
-    warnings: Vec<Told>,
+    warnings: Vec<ServiceEvent>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,30 +94,30 @@ async fn measure(setting: Setting) -> Measured {
         // Rules for so many load balancers do not fit into the nodes' security group.
         global: &["DisableSecurityGroupIngress = true"],
     };
-    let account = Alone::start(&options).await.expect("a tenant");
-    account.proxy.set_limits_beside(setting.taken);
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    cluster.proxy.set_limits_beside(setting.taken);
     let mut kubelets = Vec::new();
-    for instance in &account.world.instances {
-        let kubelet = Kubelet::start(&account.cluster, node_of(instance)).await;
+    for instance in &cluster.account.instances {
+        let kubelet = Kubelet::start(&cluster.kube_config, node_of(instance)).await;
         kubelets.push(kubelet.expect("joins"));
     }
     let flags = ["--leader-elect=false", "--controllers=service-lb-controller"];
-    let manager = account.manager("manager", &flags).expect("the manager starts");
+    let manager = cluster.manager("manager", &flags).expect("the manager starts");
 
     let mut first = Vec::new();
     for kind in KINDS {
-        let times = create(&account, &manager, "first", &[kind], 1).await;
+        let times = create(&cluster, &manager, "first", &[kind], 1).await;
         first.extend(times);
     }
     sleep(FULL_AGAIN).await;
-    account.proxy.set_limits_beside(setting.taken);
-    let many = create(&account, &manager, "new", &KINDS, NEW).await;
+    cluster.proxy.set_limits_beside(setting.taken);
+    let many = create(&cluster, &manager, "new", &KINDS, NEW).await;
 
     let measured = Measured {
         first,
         many,
-        throttled: throttled(&account),
-        warnings: warnings(&account).await,
+        throttled: throttled(&cluster),
+        warnings: warnings(&cluster).await,
     };
     println!("{setting}: {measured}");
     manager.stop(LIMIT).await.expect("it ends");
@@ -131,7 +126,7 @@ async fn measure(setting: Setting) -> Measured {
 
 /// Creates so many Services of each of these kinds; how long each took to get its address, the shortest first.
 async fn create(
-    account: &Alone,
+    cluster: &SingleCluster,
     manager: &Manager,
     name: &str,
     kinds: &[(&str, &[(&str, &str)])],
@@ -144,7 +139,7 @@ async fn create(
             let name = format!("{name}{number:02}-{kind}");
             let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
             let created = Instant::now();
-            account
+            cluster
                 .create_service(&name, annotations, &ports)
                 .await
                 .expect("created");
@@ -155,7 +150,7 @@ async fn create(
     let deadline = Instant::now() + LIMIT;
     let mut times = Vec::new();
     while !waiting.is_empty() {
-        let services = account.list_services().await.expect("listed").into_iter();
+        let services = cluster.list_services().await.expect("listed").into_iter();
         let addressed = services.filter(has_address).filter_map(|service| service.metadata.name);
         times.extend(
             addressed
@@ -176,14 +171,14 @@ async fn create(
     times
 }
 
-fn throttled(account: &Alone) -> usize {
-    let calls = account.proxy.calls();
+fn throttled(cluster: &SingleCluster) -> usize {
+    let calls = cluster.proxy.calls();
     let outcomes = calls.iter().filter_map(|call| call.outcome.as_ref());
     outcomes.filter(|outcome| outcome.answer == Answer::Throttle).count()
 }
 
-async fn warnings(account: &Alone) -> Vec<Told> {
-    let told = account.told().await.expect("Events");
+async fn warnings(cluster: &SingleCluster) -> Vec<ServiceEvent> {
+    let told = cluster.service_events().await.expect("Events");
     told.into_iter().filter(|told| told.warning).collect()
 }
 

@@ -12,7 +12,8 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::kubelets::{self, Instance, Kubelet, NodeSpec};
 use outrigger_cluster_harness::leases::{Lease, LeaseName, Recorder};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::load::{self, Load, LoadTarget};
+use outrigger_cluster_harness::wait;
+use outrigger_environment::load::{self, Load, LoadTarget};
 use serde_json::{Value, json};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -64,14 +65,8 @@ fn instance(name: &str, id: &str) -> Instance {
     }
 }
 
-async fn until<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-    for _ in 0..300 {
-        if let Some(found) = look().await? {
-            return Ok(found);
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Err(format!("never: {what}").into())
+async fn until<T>(what: &str, look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    Ok(wait::until(what, Duration::from_secs(30), look).await?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

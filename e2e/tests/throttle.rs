@@ -1,15 +1,9 @@
 //! AWS throttles every call for a minute, as it does in an account that others have used up. No Node is deleted, no
 //! taint is lost, the log stays readable, and when AWS answers again everything goes on by itself.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,27 +11,25 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use outrigger_aws_sim::{Call, Caller, Fault, Instance, Moto, Proxy, SeededAccount};
-use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
-use outrigger_cluster_harness::process::{Launch, Process};
-use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_aws_sim::{Call, Fault, Instance};
+use outrigger_cluster_harness::cluster::Version;
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-const CLUSTER: &str = "prod";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// How long AWS throttles: longer than a Node counts as young, so that nothing but the rules protects it.
 const THROTTLED: Duration = Duration::from_secs(75);
 /// Before and after, everything is done within this.
 const SOON: Duration = Duration::from_secs(30);
-/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the call.
+/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the
+/// call.
 const PAUSE: Duration = Duration::from_secs(11);
 /// From the first good answer of AWS until everything that waited is done.
 const RECOVERY: Duration = Duration::from_secs(10);
 
-/// What a Node is and has.
+/// The kind of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     /// Ready, in good order.
@@ -62,49 +54,41 @@ const ROLES: [(Role, usize); 5] = [
     (Role::New, 75),
 ];
 
-/// Everything that stands. Fields drop in order: callers before those they call.
-struct Stand {
-    manager: Process,
+/// Fields drop in order.
+struct Fixture {
+    manager: Manager,
     nodes: Api<Node>,
     roles: BTreeMap<String, (Role, Instance)>,
-    proxy: Proxy,
-    _moto: Moto,
-    _api: ApiServer,
-    _etcd: Etcd,
+    cluster: SingleCluster,
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minute_of_throttled_aws_costs_nothing_but_the_minute() {
-    let folder = tempfile::Builder::new()
-        .prefix("outrigger-throttle-")
-        .tempdir()
-        .expect("folder");
-    let run = folder.keep(); // stays when the test fails, for whoever looks why
-    let stand = Stand::start(&run).await;
-    println!("logs: {}", run.display());
-    stand.create(&[Role::Settled, Role::Silent, Role::Stopped]).await;
-    stand
+    let fixture = Fixture::start().await;
+    fixture.create(&[Role::Settled, Role::Silent, Role::Stopped]).await;
+    fixture
         .until("shutdown taints", SOON, |node, role| {
             role != Role::Stopped || has(node, SHUTDOWN)
         })
         .await;
 
-    let mark = stand.proxy.mark();
-    let fault = stand
+    let mark = fixture.cluster.proxy.mark();
+    let fault = fixture
+        .cluster
         .proxy
         .add_fault(Fault::on_everything().error(503, "RequestLimitExceeded"));
     let began = Timestamp::now();
-    stand.create(&[Role::StoppedLater, Role::New]).await;
-    stand.nothing_happens_for(THROTTLED).await;
-    let lines = lines_by_cause(&stand.manager, began);
-    let calls = stand.proxy.calls_since(mark).len();
+    fixture.create(&[Role::StoppedLater, Role::New]).await;
+    fixture.nothing_happens_for(THROTTLED).await;
+    let lines = lines_by_cause(&fixture.manager, began);
+    let calls = fixture.cluster.proxy.calls_since(mark).len();
     println!("{calls} calls while throttled; lines by cause: {lines:#?}");
-    let answers = stand.proxy.mark();
+    let answers = fixture.cluster.proxy.mark();
     drop(fault);
 
-    stand.first_good_answer(answers).await;
+    fixture.first_good_answer(answers).await;
     let recovered = Instant::now();
-    stand
+    fixture
         .until("recovery", RECOVERY, |node, role| match role {
             Role::New => !has(node, UNINITIALIZED) && provider_id(node).is_some(),
             Role::Stopped | Role::StoppedLater => has(node, SHUTDOWN),
@@ -122,28 +106,26 @@ async fn a_minute_of_throttled_aws_costs_nothing_but_the_minute() {
         );
     }
     assert!(calls > 0, "nothing was asked of AWS, so nothing was throttled");
-    assert!(stand.manager.exit().is_none(), "the manager restarted");
-    stand.manager.stop(Duration::from_secs(5)).await.expect("ends");
-    std::fs::remove_dir_all(&run).expect("removed");
+    fixture.manager.alive().expect("the manager runs");
+    fixture.manager.stop(Duration::from_secs(5)).await.expect("ends");
 }
 
-impl Stand {
-    async fn start(run: &Path) -> Self {
-        let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
-        let tools = Tools::load(&wanted).await.expect("tools");
-        let etcd = Etcd::start(&tools, run).await.expect("etcd");
-        let options = ApiServerOptions::new("tenant", Version::V1_36, "127.94.0.0/16");
-        let api = ApiServer::start(&tools, run, &etcd, &options)
-            .await
-            .expect("API server");
-        let moto = Moto::start(&tools, run).await.expect("moto");
+impl Fixture {
+    async fn start() -> Self {
         let count = ROLES.iter().map(|(_, count)| count).sum();
-        let world = SeededAccount::seed(&moto, CLUSTER, count).await.expect("an account");
+        let options = Options {
+            name: "outrigger-throttle-",
+            service_range: "127.94.0.0/16",
+            instances: count,
+            global: &[],
+        };
+        let cluster = SingleCluster::start_version(Version::V1_36, &options).await;
+        let cluster = cluster.expect("a tenant");
         let roles = ROLES
             .iter()
             .flat_map(|(role, count)| std::iter::repeat_n(*role, *count));
         let roles: BTreeMap<String, (Role, Instance)> = roles
-            .zip(&world.instances)
+            .zip(&cluster.account.instances)
             .map(|(role, instance)| (instance.private_dns_name.clone(), (role, instance.clone())))
             .collect();
         assert_eq!(roles.len(), count, "every instance has a name of its own");
@@ -152,19 +134,16 @@ impl Stand {
             .filter(|(role, _)| matches!(role, Role::Stopped | Role::StoppedLater))
             .map(|(_, instance)| instance.id.as_str())
             .collect();
-        world.stop(&moto, &stopped).await.expect("stopped");
-        let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl")))
-            .await
-            .expect("proxy");
-        let client = api.client(&User::admin(), "throttle-test").await.expect("client");
+        cluster.account.stop(&cluster.moto, &stopped).await.expect("stopped");
+
+        let flags = ["--leader-elect=false", "--logging-format=json"];
         Self {
-            manager: start_manager(run, &api, &world, &proxy),
-            nodes: Api::all(client),
+            manager: cluster
+                .manager("outrigger-manager", &flags)
+                .expect("the manager starts"),
+            nodes: Api::all(cluster.client.clone()),
             roles,
-            proxy,
-            _moto: moto,
-            _api: api,
-            _etcd: etcd,
+            cluster,
         }
     }
 
@@ -189,38 +168,22 @@ impl Stand {
 
     /// Waits until every Node that there is satisfies `good`.
     async fn until(&self, what: &str, within: Duration, good: impl Fn(&Node, Role) -> bool) {
-        let deadline = Instant::now() + within;
-        loop {
+        let all = async || {
             let nodes = self.list().await;
-            let bad: Vec<&String> = nodes
-                .iter()
-                .filter(|(name, node)| !good(node, self.roles[*name].0))
-                .map(|(name, _)| name)
-                .collect();
-            if bad.is_empty() {
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "no {what} within {within:?} for {} Nodes, {:?} among them:\n{}",
-                bad.len(),
-                bad[0],
-                self.manager.log_tail()
-            );
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+            let bad = nodes.iter().filter(|(name, node)| !good(node, self.roles[*name].0));
+            let bad: Vec<&String> = bad.map(|(name, _)| name).collect();
+            bad.is_empty()
+                .then_some(())
+                .ok_or_else(|| format!("{} Nodes, {:?}", bad.len(), bad.first()))
+        };
+        self.manager.until(what, within, all).await.expect("in time");
     }
 
     /// Waits for the first call that AWS answers.
     async fn first_good_answer(&self, mark: u64) {
-        let deadline = Instant::now() + PAUSE;
-        while !self.proxy.calls_since(mark).iter().any(Call::succeeded) {
-            assert!(
-                Instant::now() < deadline,
-                "no call within {PAUSE:?} of the last throttled one"
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let answered = async || self.cluster.proxy.calls_since(mark).iter().any(Call::succeeded);
+        let answered = self.manager.until("call after the last throttled one", PAUSE, answered);
+        answered.await.expect("in time");
     }
 
     /// Every Node stays, with the taints that it has; none is initialized on what is not known.
@@ -242,29 +205,6 @@ impl Stand {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
-}
-
-fn start_manager(run: &Path, api: &ApiServer, world: &SeededAccount, proxy: &Proxy) -> Process {
-    let caller = Caller::new("outrigger-manager");
-    proxy.add_caller(&caller);
-    let kubeconfig = api.kubeconfig(&User::admin()).expect("kubeconfig");
-    let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
-    let binaries = Binaries::find().expect("built");
-    let mut launch = Launch::new("outrigger-manager", &binaries.manager).arguments([
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", cloud_config.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--cluster-name={CLUSTER}"),
-        "--configure-cloud-routes=false".to_owned(),
-        "--leader-elect=false".to_owned(),
-        "--logging-format=json".to_owned(),
-        "--secure-port=0".to_owned(),
-    ]);
-    for (name, value) in caller.environment(proxy.url()) {
-        launch = launch.environment(name, value);
-    }
-    Process::start(&launch, run).expect("the manager starts")
 }
 
 fn object(name: &str, role: Role, instance: &Instance) -> Node {
@@ -301,8 +241,8 @@ fn provider_id(node: &Node) -> Option<&str> {
 }
 
 /// How many lines of the log since `began` come from the same place with the same message: one cause.
-fn lines_by_cause(manager: &Process, began: Timestamp) -> BTreeMap<String, usize> {
-    let log = std::fs::read_to_string(manager.log()).expect("the log");
+fn lines_by_cause(manager: &Manager, began: Timestamp) -> BTreeMap<String, usize> {
+    let log = manager.log().expect("the log");
     let mut causes = BTreeMap::new();
     for line in log.lines() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -1,23 +1,20 @@
-//! The validating path on real API servers of the oldest and the newest minor, registered by the project's own component:
-//! what it refuses, what it lets pass, and that everything passes while the webhook is away.
+//! The validating path on real API servers of the oldest and the newest minor, registered by the project's own
+//! component: what it refuses, what it lets pass, and that everything passes while the webhook is away.
 
-#![allow(
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::loopback::expect_ok;
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::review::{self, Answer};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_cluster_harness::wait;
+use outrigger_environment::review::{self, Answer};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 
 const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
@@ -114,25 +111,14 @@ async fn create(admin: &Client, object: &Value) -> Result<Answer> {
     review::create(admin, INSTANCES, "", object).await
 }
 
-async fn until(what: &str, mut probe: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let start = tokio::time::Instant::now();
-    while !probe().await? {
-        if start.elapsed() > SOON {
-            bail!("not within {} s: {what}", SOON.as_secs());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
-}
-
 /// Waits until the webhook, and the API server's view of the registration, have caught up.
 async fn until_refused(admin: &Client, refused: bool) -> Result<()> {
     let probe = instance("probe", FOREIGN);
-    until("the webhook sees the migration", async || {
+    let seen = async || {
         let answer = review::create(admin, INSTANCES, "?dryRun=All", &probe).await?;
-        Ok((answer.code == 403) == refused)
-    })
-    .await
+        anyhow::Ok((answer.code == 403) == refused)
+    };
+    Ok(wait::until("the webhook sees the migration", SOON, seen).await?)
 }
 
 async fn tags_are_refused_or_pass(admin: &Client) -> Result<()> {
@@ -157,7 +143,7 @@ async fn tags_are_refused_or_pass(admin: &Client) -> Result<()> {
         .await?
         .granted()?;
 
-    // What was bad before stays writable, also by its owner's finalizers, but gets no worse.
+    // An object that was invalid before stays writable, also by its owner's finalizers, but may not get worse.
     let path = format!("{INSTANCES}/old");
     let touch = json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["outrigger.dev/test"]}});
     review::merge(admin, &path, &touch).await?.granted()?;

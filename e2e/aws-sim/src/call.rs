@@ -12,7 +12,7 @@ use super::service::Service;
 /// A process that calls AWS, known by its access key. Each process of a run gets one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The name in the ledger.
+    /// The name in the record.
     pub name: String,
     /// `AWS_ACCESS_KEY_ID`.
     pub access_key_id: String,

@@ -8,7 +8,7 @@ use outrigger_cluster_harness::tools::ToolsError;
 
 use super::xml;
 
-/// What went wrong with the simulated AWS.
+/// A failure of the simulated AWS.
 #[derive(Debug, Error)]
 pub enum AwsError {
     /// moto's process did not start or get ready.
@@ -47,7 +47,6 @@ pub enum AwsError {
     /// A wait for a recorded call ran out.
     #[error("no {what} within {seconds:.1} s; the last calls were:\n{last}")]
     NotSeen {
-        /// What was waited for.
         what: String,
         /// How long was waited.
         seconds: f64,

@@ -17,7 +17,7 @@ pub enum When {
     AfterForwarding,
 }
 
-/// What happens to a call.
+/// The effect on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Error { status: u16, code: String },
@@ -167,7 +167,7 @@ impl Rule {
     }
 }
 
-/// A test's hold on its rule. Dropping it takes the rule back and lets go of held calls.
+/// A test's handle of its rule. Dropping it removes the rule and releases held calls.
 #[derive(Debug)]
 #[must_use = "dropping the handle takes the fault back"]
 pub struct FaultHandle {

@@ -4,10 +4,10 @@
 //! ```text
 //! controllers ──▶ Proxy ── limits ── IAM ── faults ── gaps ──▶ Moto
 //!                   │                     └─ Fleet, if there is one: thousands of instances
-//!                   └─ ledger: who called what, when, with which answer
+//!                   └─ record: who called what, when, with which answer
 //! ```
 //!
-//! Every process gets an access key of its own ([`Caller`]), by which the ledger tells callers apart. Signatures are
+//! Every process gets an access key of its own ([`Caller`]), by which the record tells callers apart. Signatures are
 //! not checked, here or in moto.
 
 pub mod bucket;
@@ -17,10 +17,10 @@ pub mod fault;
 mod fleet;
 mod gaps;
 pub mod iam;
-mod ledger;
 mod moto;
 mod proxy;
 pub mod query;
+mod record;
 mod region;
 mod seeded_account;
 mod service;

@@ -19,8 +19,8 @@ use super::fault::{Fault, FaultHandle};
 use super::fleet::Fleet;
 use super::gaps::Gaps;
 use super::iam::Policy;
-use super::ledger::Ledger;
 use super::query::{Parameters, Query};
+use super::record::CallRecord;
 use super::service::Service;
 use super::serving::{Shared, serve};
 use super::xml::Element;
@@ -54,7 +54,7 @@ impl Proxy {
             client: LoopbackClient::default(),
             callers: Mutex::default(),
             started: Instant::now(),
-            ledger: Ledger::new(file),
+            record: CallRecord::new(file),
             limits: Mutex::default(),
             policy: Mutex::default(),
             rules: Arc::default(),
@@ -131,18 +131,18 @@ impl Proxy {
 
     /// All calls so far, in order of arrival; those under way have no outcome yet.
     pub fn calls(&self) -> Vec<Call> {
-        self.shared.ledger.calls().clone()
+        self.shared.record.calls().clone()
     }
 
     /// The number that the next call will get: a place to count from.
     pub fn mark(&self) -> u64 {
-        self.shared.ledger.calls().len() as u64
+        self.shared.record.calls().len() as u64
     }
 
     /// The calls from a mark on.
     pub fn calls_since(&self, mark: u64) -> Vec<Call> {
         self.shared
-            .ledger
+            .record
             .calls()
             .iter()
             .filter(|call| call.seq >= mark)
@@ -153,7 +153,7 @@ impl Proxy {
     /// How often each caller called each action.
     pub fn counts(&self) -> BTreeMap<(String, String), usize> {
         let mut counts = BTreeMap::new();
-        for call in self.shared.ledger.calls().iter() {
+        for call in self.shared.record.calls().iter() {
             *counts.entry((call.caller.clone(), call.action.clone())).or_default() += 1;
         }
         counts
@@ -161,7 +161,7 @@ impl Proxy {
 
     /// Every call from now on, as it ends.
     pub fn subscribe(&self) -> broadcast::Receiver<Call> {
-        self.shared.ledger.subscribe()
+        self.shared.record.subscribe()
     }
 
     /// Waits until the calls so far satisfy `look`, and returns what it found. `what` completes "no … within 5 s".
@@ -174,15 +174,15 @@ impl Proxy {
         within: Duration,
         mut look: impl FnMut(&[Call]) -> Option<T>,
     ) -> Result<T, AwsError> {
-        let mut changes = self.shared.ledger.changes();
+        let mut changes = self.shared.record.changes();
         let found = async {
             loop {
                 changes.borrow_and_update();
-                if let Some(found) = look(&self.shared.ledger.calls()) {
+                if let Some(found) = look(&self.shared.record.calls()) {
                     return found;
                 }
                 if changes.changed().await.is_err() {
-                    std::future::pending::<()>().await; // cannot be: the ledger lives in self
+                    std::future::pending::<()>().await; // cannot be: the record lives in self
                 }
             }
         };

@@ -116,7 +116,7 @@ impl Query {
     }
 }
 
-/// What the headers tell about the caller.
+/// The caller, by the headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The access key id.

@@ -1,5 +1,7 @@
 //! The simulated account of one cluster: VPC, subnets, a way to the internet, a security group, instances.
 
+use outrigger_cluster_harness::kubelets;
+
 use super::error::AwsError;
 use super::moto::Moto;
 use super::query::Parameters;
@@ -42,6 +44,21 @@ impl Instance {
     }
 }
 
+impl From<&Instance> for kubelets::Instance {
+    fn from(instance: &Instance) -> Self {
+        let instance = instance.clone();
+        Self {
+            id: instance.id,
+            zone: instance.zone,
+            region: REGION.to_owned(),
+            instance_type: instance.instance_type,
+            private_ip: instance.private_ip,
+            private_dns_name: instance.private_dns_name,
+            public: instance.public,
+        }
+    }
+}
+
 /// The account after seeding.
 #[derive(Debug, Clone)]
 pub struct SeededAccount {
@@ -71,7 +88,7 @@ impl SeededAccount {
         let subnets = ec2.subnets(&vpc_id, cluster_id).await?;
         let route_table_id = ec2.internet(&vpc_id).await?;
         let security_group_id = ec2.security_group(&vpc_id, cluster_id).await?;
-        let mut world = Self {
+        let mut account = Self {
             cluster_id: cluster_id.to_owned(),
             vpc_id,
             route_table_id,
@@ -80,9 +97,9 @@ impl SeededAccount {
             instances: Vec::new(),
         };
 
-        world.add_instances(moto, instances).await?;
+        account.add_instances(moto, instances).await?;
 
-        Ok(world)
+        Ok(account)
     }
 
     /// Starts more instances, spread over the subnets in turn, and returns them. They are running when this returns.

@@ -26,9 +26,9 @@ use super::fault::{Kind, Rule, Rules, When};
 use super::fleet::Fleet;
 use super::gaps::{Gaps, Reply, Upstream};
 use super::iam::{self, Denial, Policy};
-use super::ledger::Ledger;
 use super::moto;
 use super::query::{Identity, Query};
+use super::record::CallRecord;
 use super::service::Service;
 use super::xml::Element;
 
@@ -43,14 +43,14 @@ const NOT_FORWARDED: [&str; 8] = [
     "te",
     "upgrade",
 ];
-/// What the proxy's calls share.
+/// State that the proxy's calls share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) moto: String,
     pub(super) client: LoopbackClient,
     pub(super) callers: Mutex<BTreeMap<String, String>>,
     pub(super) started: Instant,
-    pub(super) ledger: Ledger,
+    pub(super) record: CallRecord,
     pub(super) limits: Mutex<Option<Limits>>,
     pub(super) policy: Mutex<Option<Arc<Policy>>>,
     pub(super) rules: Arc<Rules>,
@@ -101,7 +101,7 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     };
     let query = Query::parse(form);
     let call = shared
-        .ledger
+        .record
         .begin(|seq| shared.call(seq, at, arrived, &head.headers, &query));
     let work = tokio::spawn(async move {
         let done = shared.answer(&call, query, &head.headers).await;
@@ -113,7 +113,7 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             duration: arrived.elapsed(),
         };
 
-        shared.ledger.end(call, outcome);
+        shared.record.end(call, outcome);
         done.response
     });
 
@@ -271,7 +271,8 @@ impl Shared {
     }
 }
 
-/// The way to moto for one call: with the caller's own headers, and with the harness's where a gap asks another service.
+/// The way to moto for one call: with the caller's own headers, and with the harness's where a gap asks another
+/// service.
 struct Way<'a> {
     shared: &'a Shared,
     service: &'a Service,
@@ -288,7 +289,7 @@ impl Upstream for Way<'_> {
     }
 }
 
-/// What a fault does before AWS sees the call; `Some` ends it.
+/// The effect of a fault before AWS sees the call; `Some` ends it.
 async fn before(rule: &Rule, service: &Service) -> Option<Done> {
     match rule.kind() {
         Kind::Error { status, code } => {
@@ -316,7 +317,7 @@ async fn before(rule: &Rule, service: &Service) -> Option<Done> {
     }
 }
 
-/// What a fault does once AWS has answered; `false` drops the connection.
+/// The effect of a fault after the answer of AWS; `false` drops the connection.
 async fn after(rule: &Rule) -> bool {
     match rule.kind() {
         Kind::Drop(When::AfterForwarding) => {

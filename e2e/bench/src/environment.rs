@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::manager::cluster::Cluster;
 use super::objects;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 
 pub struct Environment {
     pub(crate) cluster: Cluster,

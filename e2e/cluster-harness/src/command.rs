@@ -1,4 +1,4 @@
-//! What the programs of this crate share: how they log, and how they end.
+//! Logging and exit codes of the programs that use this crate.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub fn begin() -> Vec<String> {
     std::env::args().skip(1).collect()
 }
 
-/// Success only for `Ok(true)`; an error is told on stderr under the program's name.
+/// Success only for `Ok(true)`; an error is printed on stderr under the program's name.
 pub fn end(program: &str, done: Result<bool>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -10,3 +10,4 @@ pub mod pods;
 pub mod process;
 pub mod run_folder;
 pub mod tools;
+pub mod wait;

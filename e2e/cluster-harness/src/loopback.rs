@@ -16,14 +16,13 @@ pub enum HttpError {
     Request {
         /// The URL as given.
         url: String,
-        /// What is wrong.
         source: http::Error,
     },
     /// Connection refused, reset, or the like.
     #[error("{url}: {reason}")]
     Transport {
         url: String,
-        /// What hyper said, with its causes.
+        /// With its causes.
         reason: String,
     },
 }

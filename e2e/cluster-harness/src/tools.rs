@@ -74,22 +74,13 @@ impl Tool {
 pub enum ToolsError {
     /// The file that the environment names cannot be read.
     #[error("{TOOLS_FILE}={path} cannot be read: {source}; run `make tools`, or unset {TOOLS_FILE}")]
-    File {
-        path: String,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     /// The script cannot be run at all.
     #[error("cannot run {script}: {source}")]
-    Script {
-        script: String,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    Script { script: String, source: std::io::Error },
     /// The script failed; it has said why on stderr.
     #[error("e2e/tools/build --paths {families} failed ({status}); its messages are above")]
     Build {
-        /// What was asked for.
         families: String,
         /// The exit status.
         status: String,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use outrigger_aws_sim::{Caller, REGION};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::{Binaries, manager_flags};
+use outrigger_environment::{Binaries, manager_flags};
 
 use super::aws::{CLUSTER_ID, SUBNET_ID, VPC_ID};
 use super::case::{Config, Group};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
-use outrigger_stage::Progress;
-use outrigger_stage::demo;
+use outrigger_environment::Progress;
+use outrigger_environment::demo;
 use outrigger_timeline::Report;
 
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
@@ -36,13 +36,13 @@ async fn migrate(keep: bool) -> Result<bool> {
     let passed = judge(&progress, &outcome.report);
 
     if keep {
-        progress.line(&outcome.stage.how_to_look()?);
+        progress.line(&outcome.environment.how_to_look()?);
         progress.line("It runs until you press Ctrl-C.");
         tokio::signal::ctrl_c().await?;
     }
 
     progress.line(&outcome.report.proof_line());
-    outcome.stage.end(Duration::from_secs(10)).await;
+    outcome.environment.end(Duration::from_secs(10)).await;
     if passed && !keep {
         // A failed run keeps its logs.
         std::fs::remove_dir_all(&run).with_context(|| run.display().to_string())?;

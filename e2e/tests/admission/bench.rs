@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::audit::{AuditEvent, AuditLog};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::loopback::{LoopbackClient, expect_ok};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::review::{self, Answer};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_cluster_harness::wait;
+use outrigger_environment::review::{self, Answer};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -188,15 +189,8 @@ impl Bench {
         .await
     }
 
-    pub async fn until(&self, what: &str, mut probe: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-        let start = tokio::time::Instant::now();
-        while !probe().await? {
-            if start.elapsed() > SOON {
-                bail!("not within {} s: {what}", SOON.as_secs());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+    pub async fn until(&self, what: &str, probe: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+        Ok(wait::until(what, SOON, probe).await?)
     }
 
     pub async fn create(&self, collection: &str, object: &Value) -> Result<Answer> {
@@ -236,7 +230,7 @@ impl Bench {
         found.with_context(|| format!("the audit log has no write of {resource} {namespace}/{name}"))
     }
 
-    /// What the webhook's entry noted in the audit log about the last write of an object.
+    /// The webhook's note in the audit log about the last write of an object.
     pub async fn noted(
         &self,
         entry: &str,

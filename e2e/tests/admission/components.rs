@@ -1,5 +1,5 @@
-//! The real binaries run with the flags that the API server has stored: no flag of ours is unknown to them, and those that are left
-//! mean what the phase says.
+//! The real binaries run with the flags that the API server has stored: no flag of ours is unknown to them, and those
+//! that are left mean what the phase says.
 
 use std::time::Duration;
 
@@ -127,14 +127,14 @@ async fn controller_managers_start_in_both_forms(bench: &Bench, lines: &Lines) -
 }
 
 pub async fn delete(bench: &Bench, path: &str) -> Result<()> {
-    outrigger_stage::review::send(&bench.admin, http::Method::DELETE, path, None)
+    outrigger_environment::review::send(&bench.admin, http::Method::DELETE, path, None)
         .await?
         .granted()?;
     Ok(())
 }
 
-/// Another API server on the same etcd, with what is left of the cloud's flags. Up to 1.28 it reads the cloud config for
-/// as long as it is named, also as external, so the file has to stay where it is.
+/// Another API server on the same etcd, with what is left of the cloud's flags. Up to 1.28 it reads the cloud config
+/// for as long as it is named, also as external, so the file has to stay where it is.
 async fn an_api_server_starts(bench: &Bench, line: &[String], version: Version) -> Result<()> {
     let mounted = bench.run.join("cloud.conf").display().to_string();
     let flags = line.iter().filter(|text| text.starts_with("--cloud-"));
@@ -147,7 +147,7 @@ async fn an_api_server_starts(bench: &Bench, line: &[String], version: Version) 
     Ok(())
 }
 
-/// What older releases had on a command line.
+/// Flags of older releases.
 pub const LEFT_OVER: [&str; 4] = [
     "--cloud-provider=external",
     "--enable-leader-migration=true",
@@ -155,7 +155,7 @@ pub const LEFT_OVER: [&str; 4] = [
     "--cloud-config=/does/not/exist",
 ];
 
-/// What a kube-controller-manager 1.36 needs to run here, without anything of a cloud.
+/// The flags that a kube-controller-manager 1.36 needs here, without a cloud provider.
 pub fn newest_flags(bench: &Bench) -> Result<Vec<String>> {
     let kubeconfig = bench.server.kubeconfig(&User::admin())?.display().to_string();
     let certificates = bench.run.join("kcm-1.36");

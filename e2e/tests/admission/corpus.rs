@@ -1,6 +1,6 @@
-//! Real objects of other systems, on a real API server with those systems' own definitions: every one goes through every
-//! phase and back. What is stored is what the decision says, so that no schema drops or refuses what the webhook writes;
-//! a second look changes nothing; and what comes out in the end is what went in.
+//! Real objects of other systems, on a real API server with those systems' own definitions: every one goes through
+//! every phase and back. The stored object is the decided one, so that no schema drops or refuses the webhook's
+//! changes. A second write changes nothing, and the way back restores the object.
 //!
 //! The objects and definitions are not part of the repository. Without them the step is left out.
 
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
+use outrigger_environment::review;
 use outrigger_shared::annotations::CONTROL_PLANE_LABEL;
 use outrigger_shared::migration::CloudProviderMigration;
-use outrigger_stage::review;
 use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome, kinds};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ impl Real {
     }
 }
 
-/// What the API server answered to an object that it does not take even before any phase.
+/// The answer of the API server to an object that it refuses before any phase.
 struct NotTaken {
     file: String,
     why: String,
@@ -228,7 +228,7 @@ fn prepared(mut object: Value, kind: &Kind, number: usize) -> Value {
         fields.remove("status");
     }
     if kind.kind == "Pod" {
-        // What the API server allows only where its own parts exist.
+        // The API server allows these only where its own parts exist.
         let spec = &mut object["spec"];
         for field in [
             "nodeName",
@@ -372,8 +372,8 @@ fn same_command_lines(stored: &Value, wanted: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What was there before the first phase is there after the way back, but for what never goes back: ownership tags,
-/// which name the cluster and harm nobody, and the one-way switch of Kubermatic.
+/// The way back restores the object of the time before the first phase, except for ownership tags, which name the
+/// cluster and do no harm, and for the one-way switch of Kubermatic.
 fn back_to_the_original(real: &Real, before: &Value, after: &Value) -> Result<()> {
     if !real.kind.on_update || (real.kind.group.starts_with("kubermatic.") && real.kind.kind == "Cluster") {
         return Ok(());

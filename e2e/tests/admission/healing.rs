@@ -1,12 +1,12 @@
-//! Every replica of the webhook is gone, and API server, etcd and the node with them. What a cluster needs to come back comes
-//! back without the webhook; the one thing that must not, a kube-controller-manager that would be a second owner, waits, and
-//! starts in its new form as soon as the webhook answers, by nobody's hand.
+//! Every replica of the webhook is gone, and API server, etcd and the node with them. Everything that a cluster needs
+//! starts again without the webhook, except a kube-controller-manager that would be a second owner. It waits, and
+//! starts in its new form as soon as the webhook answers, without an operator.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use outrigger_stage::review;
+use outrigger_environment::review;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, SOON};

@@ -15,12 +15,7 @@
 //! | what was missed shows | `missed.rs` |
 //! | real objects of other systems | `corpus.rs` |
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod bench;
 mod components;

@@ -1,5 +1,5 @@
-//! What was written while the webhook was away shows: in the migration's condition, in an Event and in a metric, until
-//! it is written again.
+//! Objects that were written during an outage of the webhook are reported in the migration's condition, an Event and a
+//! metric, until they are written again.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

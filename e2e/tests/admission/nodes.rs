@@ -116,8 +116,8 @@ async fn write(bench: &Bench, path: &str, holder: &str) -> Result<()> {
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 4, "renewTime": now},
     });
     let query = format!("{path}?fieldManager=test&force=true");
-    let body = Some((outrigger_stage::review::APPLY, &lease));
-    outrigger_stage::review::send(&bench.admin, http::Method::PATCH, &query, body)
+    let body = Some((outrigger_environment::review::APPLY, &lease));
+    outrigger_environment::review::send(&bench.admin, http::Method::PATCH, &query, body)
         .await?
         .granted()?;
     Ok(())

@@ -105,7 +105,7 @@ impl Workload {
         })
     }
 
-    /// What the component runs with.
+    /// The component's command line.
     pub fn line(&self) -> Vec<String> {
         line(&self.pod())
     }
@@ -129,8 +129,8 @@ fn pod_spec(object: &Value) -> &Value {
     object.pointer("/spec/template/spec").unwrap_or(&object["spec"])
 }
 
-/// Command and arguments of the component, in one list. Behind a program that takes the command as JSON in an argument, it
-/// is what that JSON says.
+/// Command and arguments of the component, in one list. Behind a program that takes the command as JSON in an argument,
+/// it is what that JSON says.
 pub fn line(object: &Value) -> Vec<String> {
     let words = words(object);
     let wrapped = words.iter().position(|word| word == WRAPPED);

@@ -13,7 +13,7 @@ const MIGRATION: &str = "walk";
 /// Ways to ask for the phase; each must do.
 const ANNOTATION: &str = "annotation";
 
-/// What the API server stored for each Deployment in each phase.
+/// The stored command line of each Deployment in each phase.
 pub struct Lines {
     /// By name of the Deployment.
     pub prepare: BTreeMap<String, Vec<String>>,
@@ -106,7 +106,7 @@ fn in_json(flags: &[String]) -> Vec<String> {
 }
 
 /// Asks for the phase: by annotation, or as `kubectl rollout restart` does.
-async fn ask(bench: &Bench, path: &str, how: &str, phase: &str) -> Result<outrigger_stage::review::Answer> {
+async fn ask(bench: &Bench, path: &str, how: &str, phase: &str) -> Result<outrigger_environment::review::Answer> {
     let annotations = |key: &str| json!({"metadata": {"annotations": {key: format!("{MIGRATION}/{phase}")}}});
     let patch = match how {
         ANNOTATION => annotations(objects::APPLY),
@@ -186,7 +186,7 @@ async fn metadata_alone_changes_nothing(bench: &Bench, workload: &Workload) -> R
     let metadata = json!({"metadata": {"labels": {"touched": "yes"}, "annotations": {"touched": "yes"}}});
     let touched = bench.merge(&path, &metadata).await?;
     ensure!(touched.warnings.is_empty(), "{:?}", touched.warnings);
-    let again = outrigger_stage::review::send(
+    let again = outrigger_environment::review::send(
         &bench.admin,
         http::Method::PUT,
         &path,

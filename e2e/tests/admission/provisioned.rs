@@ -1,10 +1,10 @@
-//! What a provisioner's object says becomes a command line by the provisioner's own doing, which is played here: kubeadm writes each
-//! extra argument as a flag, Kamaji appends its list. The real kube-controller-manager runs with the outcome.
+//! Provisioners make command lines from their objects, which is imitated here: kubeadm writes each extra argument as a
+//! flag, Kamaji appends its list. The real kube-controller-manager runs with the outcome.
 
 use anyhow::{Result, bail, ensure};
 use http::Method;
 use outrigger_cluster_harness::cluster::Version;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

@@ -1,4 +1,4 @@
-//! What the webhook must leave alone.
+//! Objects that the webhook must not change.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -7,14 +7,9 @@
 //! | each controller writes as its own account, and nothing as anybody else | audit log |
 //! | an account that is deleted at run time is made again | its UID, audit log |
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
-mod ground;
+mod fixture;
 mod record;
 
 use std::time::Duration;
@@ -23,7 +18,7 @@ use outrigger_cluster_harness::cluster::Version;
 use serde_json::json;
 use tokio::time::sleep;
 
-use ground::Ground;
+use fixture::Fixture;
 use record::{ACCOUNTS, MANAGER};
 
 /// The API server remembers for so long that a token was good.
@@ -42,31 +37,31 @@ async fn controllers_act_as_their_own_accounts_under_the_roles_of_kubernetes_1_3
 }
 
 async fn run(version: Version, range: &str) {
-    let mut ground = Ground::build(version, range).await;
+    let mut fixture = Fixture::build(version, range).await;
     // A kube-controller-manager has made this one already.
-    ground.make_account("route-controller").await;
-    ground.let_tokens_be_had_but("service-controller").await;
-    ground.start_manager();
-    one_cannot_have_its_token(&ground).await;
-    ground.let_all_tokens_be_had().await;
-    ground.eventually("the Service is served", Ground::is_served).await;
-    nobody_writes_as_another(&ground).await;
-    an_account_is_deleted(&ground).await;
+    fixture.make_account("route-controller").await;
+    fixture.let_tokens_be_had_but("service-controller").await;
+    fixture.start_manager();
+    one_cannot_have_its_token(&fixture).await;
+    fixture.let_all_tokens_be_had().await;
+    fixture.eventually("the Service is served", Fixture::is_served).await;
+    nobody_writes_as_another(&fixture).await;
+    an_account_is_deleted(&fixture).await;
 }
 
-/// The others have done all they have to do, and the Service waits. The failure is told, and not over and over.
-async fn one_cannot_have_its_token(ground: &Ground) {
-    ground.eventually("the Nodes are done", Ground::are_nodes_done).await;
+/// The others have done all they have to do, and the Service waits. The failure is logged, and not at every retry.
+async fn one_cannot_have_its_token(fixture: &Fixture) {
+    fixture.eventually("the Nodes are done", Fixture::are_nodes_done).await;
     let cause = "no token for service account kube-system/service-controller";
-    let told = async |ground: &Ground| ground.log().contains(cause);
-    ground.eventually("the cause is told", told).await;
-    let lines = || ground.log().lines().filter(|line| line.contains(cause)).count();
+    let told = async |fixture: &Fixture| fixture.log().contains(cause);
+    fixture.eventually("the cause is told", told).await;
+    let lines = || fixture.log().lines().filter(|line| line.contains(cause)).count();
     let before = lines();
     sleep(WITHOUT).await;
     let more = u64::try_from(lines() - before).expect("a number");
     assert!(more <= WITHOUT.as_secs(), "{more} lines in {WITHOUT:?}");
-    assert!(!ground.is_served().await);
-    let refused = ground.record().await.refused();
+    assert!(!fixture.is_served().await);
+    let refused = fixture.record().await.refused();
     assert_eq!(
         refused.keys().collect::<Vec<_>>(),
         [&format!(
@@ -77,8 +72,8 @@ async fn one_cannot_have_its_token(ground: &Ground) {
     assert!(asked <= 30, "{asked} times");
 }
 
-async fn nobody_writes_as_another(ground: &Ground) {
-    let record = ground.record().await;
+async fn nobody_writes_as_another(fixture: &Fixture) {
+    let record = fixture.record().await;
     println!("{:#?}", record.writes());
     assert_eq!(record.strangers(), [""; 0]);
     assert_eq!(record.writes(), record::expected());
@@ -88,21 +83,23 @@ async fn nobody_writes_as_another(ground: &Ground) {
 }
 
 /// Its tokens are worth nothing from then on, long before they end.
-async fn an_account_is_deleted(ground: &Ground) {
+async fn an_account_is_deleted(fixture: &Fixture) {
     let account = "tagging-controller";
-    let first = ground.account(account).await.expect("there");
-    ground.delete_account(account).await;
+    let first = fixture.account(account).await.expect("there");
+    fixture.delete_account(account).await;
     sleep(REMEMBERED).await;
-    let node = ground.any_node();
-    let without = json!({"metadata": {"labels": {ground::TAGGED: null}}});
-    ground.patch_node(&node, &without).await;
-    ground.eventually("it is labelled again", Ground::are_nodes_done).await;
-    let second = ground.account(account).await.expect("there again");
+    let node = fixture.any_node();
+    let without = json!({"metadata": {"labels": {fixture::TAGGED: null}}});
+    fixture.patch_node(&node, &without).await;
+    fixture
+        .eventually("it is labelled again", Fixture::are_nodes_done)
+        .await;
+    let second = fixture.account(account).await.expect("there again");
     assert_ne!(first, second);
     assert!(
-        ground.log().contains("rejected the token; requesting another one"),
+        fixture.log().contains("rejected the token; requesting another one"),
         "{}",
-        ground.log()
+        fixture.log()
     );
-    assert_eq!(ground.record().await.strangers(), [""; 0]);
+    assert_eq!(fixture.record().await.strangers(), [""; 0]);
 }

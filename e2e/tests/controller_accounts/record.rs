@@ -1,4 +1,4 @@
-//! What the audit log tells about the manager: who asked for what, by which of its clients. Pure.
+//! The manager's requests in the audit log, by its clients. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub const ACCOUNTS: [&str; 4] = [
 ];
 const PREFIX: &str = "system:serviceaccount:kube-system:";
 
-/// Who wrote what: verb and resource, by short name.
+/// Verbs and resources of writes, by short name of the user.
 pub type Writes = BTreeMap<String, BTreeSet<String>>;
 
 /// The manager's requests.
@@ -46,7 +46,7 @@ impl Record {
         refused
     }
 
-    /// What was granted.
+    /// Granted ones.
     pub fn writes(&self) -> Writes {
         let mut writes = Writes::new();
         let granted = |event: &&AuditEvent| event.is_write() && event.response_status.code < 300;
@@ -69,7 +69,7 @@ impl Record {
     }
 }
 
-/// All that the controllers had to do on this ground, and nothing else.
+/// All that the controllers had to do here, and nothing else.
 pub fn expected() -> Writes {
     let of = |who: &str, what: &[&str]| (who.to_owned(), what.iter().map(|what| (*what).to_owned()).collect());
     Writes::from([

@@ -17,14 +17,14 @@
 )]
 
 mod change;
+mod fixture;
 mod round;
-mod stage;
 
 use std::time::Instant;
 
 use change::{Change, Kind};
+use fixture::Fixture;
 use round::{Depth, OUT_OF, Tally, cut_off_and_deleted, there_and_back};
-use stage::Stage;
 
 /// Tries everything when it is `all`.
 const DEPTH: &str = "OUTRIGGER_CRASH";
@@ -43,12 +43,12 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
     let all = std::env::var(DEPTH).is_ok_and(|value| value == "all");
     let depth = if all { Depth::EveryMoment } else { Depth::EachState };
     let start = Instant::now();
-    let mut stage = Stage::start(kind.service(), service_range).await;
-    let untouched = stage.state().await;
+    let mut fixture = Fixture::start(kind.service(), service_range).await;
+    let untouched = fixture.state().await;
     let mut total = Tally::default();
     let everything = kind.everything();
-    total += there_and_back(&mut stage, &everything, depth).await;
-    total += cut_off_and_deleted(&mut stage, &everything).await;
+    total += there_and_back(&mut fixture, &everything, depth).await;
+    total += cut_off_and_deleted(&mut fixture, &everything).await;
     assert!(total.writes > 0 && total.kills > total.writes, "{total}");
 
     let plain = Change {
@@ -56,17 +56,17 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
         there: kind.plain(),
         back: change::Edit::Delete,
     };
-    let mark = stage.mark();
-    stage.edit(&plain.there).await;
-    stage.quiet(mark).await;
-    for (number, update) in kind.updates(&stage.given_group.clone()).into_iter().enumerate() {
+    let mark = fixture.mark();
+    fixture.edit(&plain.there).await;
+    fixture.quiet(mark).await;
+    for (number, update) in kind.updates(&fixture.given_group.clone()).into_iter().enumerate() {
         let (update_start, before) = (Instant::now(), total);
         let depth = if all {
             Depth::EveryMoment
         } else {
             Depth::SomeStates(number % OUT_OF)
         };
-        total += there_and_back(&mut stage, &update, depth).await;
+        total += there_and_back(&mut fixture, &update, depth).await;
         let kills = total.kills - before.kills;
         assert!(kills > 0, "{}", update.name);
         println!(
@@ -75,8 +75,8 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
             update_start.elapsed()
         );
     }
-    let mark = stage.mark();
-    stage.edit(&plain.back).await;
-    stage.reach(&untouched, mark, "deleted at the end").await;
+    let mark = fixture.mark();
+    fixture.edit(&plain.back).await;
+    fixture.reach(&untouched, mark, "deleted at the end").await;
     println!("{kind:?}: {total} in {:.1?}", start.elapsed());
 }

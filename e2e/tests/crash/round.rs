@@ -3,11 +3,11 @@
 use std::fmt;
 
 use outrigger_aws_sim::{Call, FaultHandle, When};
-use outrigger_e2e::alone::differences;
+use outrigger_e2e::single_cluster::differences;
 use serde_json::Value;
 
 use crate::change::{Change, Edit};
-use crate::stage::{LIMIT, Stage};
+use crate::fixture::{Fixture, LIMIT};
 
 /// Of so many states [`Depth::SomeStates`] takes one.
 pub const OUT_OF: usize = 3;
@@ -91,20 +91,20 @@ impl fmt::Display for Tally {
 }
 
 /// Goes there and back without a kill, and then as often as there are kills. Each way ends as it does undisturbed.
-pub async fn there_and_back(stage: &mut Stage, change: &Change, depth: Depth) -> Tally {
-    let before = stage.state().await;
-    let there = undisturbed(stage, &format!("{}, there", change.name), &change.there).await;
+pub async fn there_and_back(fixture: &mut Fixture, change: &Change, depth: Depth) -> Tally {
+    let before = fixture.state().await;
+    let there = undisturbed(fixture, &format!("{}, there", change.name), &change.there).await;
     assert_ne!(there.end, before, "{}: it changes nothing", there.what);
-    let mut back = undisturbed(stage, &format!("{}, back", change.name), &change.back).await;
+    let mut back = undisturbed(fixture, &format!("{}, back", change.name), &change.back).await;
     back.is_way_back = true;
-    stage.forget_given_group().await;
-    back.end = stage.state().await;
+    fixture.forget_given_group().await;
+    back.end = fixture.state().await;
     let lines = differences(&before, &back.end).join("\n");
     assert!(lines.is_empty(), "{}: something is left or lost: {lines}", back.what);
     let (kills_there, kills_back) = (depth.kills(there.writes.len()), depth.kills(back.writes.len()));
     for turn in 0..kills_there.len().max(kills_back.len()) {
-        go(stage, &there, kills_there.get(turn)).await;
-        go(stage, &back, kills_back.get(turn)).await;
+        go(fixture, &there, kills_there.get(turn)).await;
+        go(fixture, &back, kills_back.get(turn)).await;
     }
     Tally {
         writes: there.writes.len() + back.writes.len(),
@@ -113,24 +113,24 @@ pub async fn there_and_back(stage: &mut Stage, change: &Change, depth: Depth) ->
 }
 
 /// A Service whose creation is cut off after each of its writes, and which is deleted before the next manager starts.
-pub async fn cut_off_and_deleted(stage: &mut Stage, change: &Change) -> Tally {
-    let before = stage.state().await;
-    let there = undisturbed(stage, "a Service that is cut off", &change.there).await;
-    let mark = stage.mark();
-    stage.edit(&change.back).await;
-    stage.reach(&before, mark, "deleted").await;
+pub async fn cut_off_and_deleted(fixture: &mut Fixture, change: &Change) -> Tally {
+    let before = fixture.state().await;
+    let there = undisturbed(fixture, "a Service that is cut off", &change.there).await;
+    let mark = fixture.mark();
+    fixture.edit(&change.back).await;
+    fixture.reach(&before, mark, "deleted").await;
     for nth in 1..=there.writes.len() {
         let kill = Kill {
             nth,
             moment: Moment::AnswerLost,
         };
-        let held = killed(stage, &there, kill).await;
+        let held = killed(fixture, &there, kill).await;
         held.release();
-        stage.edit(&change.back).await;
-        let mark = stage.mark();
-        stage.restart_manager();
+        fixture.edit(&change.back).await;
+        let mark = fixture.mark();
+        fixture.restart_manager();
         let what = format!("{} at {kill:?}, then deleted", there.what);
-        stage.reach(&before, mark, &what).await;
+        fixture.reach(&before, mark, &what).await;
     }
     Tally {
         writes: 0,
@@ -138,11 +138,11 @@ pub async fn cut_off_and_deleted(stage: &mut Stage, change: &Change) -> Tally {
     }
 }
 
-async fn undisturbed<'a>(stage: &mut Stage, what: &str, edit: &'a Edit) -> Leg<'a> {
-    let mark = stage.mark();
-    stage.edit(edit).await;
-    stage.quiet(mark).await;
-    let calls = stage.calls_since(mark);
+async fn undisturbed<'a>(fixture: &mut Fixture, what: &str, edit: &'a Edit) -> Leg<'a> {
+    let mark = fixture.mark();
+    fixture.edit(edit).await;
+    fixture.quiet(mark).await;
+    let calls = fixture.calls_since(mark);
     let writes: Vec<&Call> = calls.iter().filter(|call| call.is_write()).collect();
     for call in &writes {
         assert!(call.succeeded(), "{what}: {call}");
@@ -154,32 +154,32 @@ async fn undisturbed<'a>(stage: &mut Stage, what: &str, edit: &'a Edit) -> Leg<'
         is_way_back: false,
         edit,
         writes,
-        end: stage.state().await,
+        end: fixture.state().await,
     }
 }
 
-async fn go(stage: &mut Stage, leg: &Leg<'_>, kill: Option<&Kill>) {
+async fn go(fixture: &mut Fixture, leg: &Leg<'_>, kill: Option<&Kill>) {
     let what = match kill {
         Some(kill) => format!("{}, killed at {kill:?}", leg.what),
         None => leg.what.clone(),
     };
-    let mark = stage.mark();
+    let mark = fixture.mark();
     match kill {
-        None => stage.edit(leg.edit).await,
-        Some(kill) => cut_off(stage, leg, *kill).await,
+        None => fixture.edit(leg.edit).await,
+        Some(kill) => cut_off(fixture, leg, *kill).await,
     }
     if leg.is_way_back {
-        stage.forget_given_group().await;
+        fixture.forget_given_group().await;
     }
-    stage.reach(&leg.end, mark, &what).await;
+    fixture.reach(&leg.end, mark, &what).await;
     if kill.is_none_or(|kill| kill.moment != Moment::Late) {
-        made_once(stage, leg, mark, &what);
+        made_once(fixture, leg, mark, &what);
     }
 }
 
 /// What was made is not made again: AWS carried out as many creations as in the undisturbed change.
-fn made_once(stage: &Stage, leg: &Leg<'_>, mark: u64, what: &str) {
-    let calls = stage.calls_since(mark);
+fn made_once(fixture: &Fixture, leg: &Leg<'_>, mark: u64, what: &str) {
+    let calls = fixture.calls_since(mark);
     let done = |call: &&Call| {
         call.outcome
             .as_ref()
@@ -199,27 +199,27 @@ fn made_once(stage: &Stage, leg: &Leg<'_>, mark: u64, what: &str) {
 }
 
 /// Makes the change, kills the manager at a write, and starts the next.
-async fn cut_off(stage: &mut Stage, leg: &Leg<'_>, kill: Kill) {
-    let held = killed(stage, leg, kill).await;
+async fn cut_off(fixture: &mut Fixture, leg: &Leg<'_>, kill: Kill) {
+    let held = killed(fixture, leg, kill).await;
     match kill.moment {
         Moment::NeverSent => held.discard(),
         Moment::AnswerLost => held.release(),
-        Moment::Late => return late(stage, &leg.writes[kill.nth - 1], &held).await,
+        Moment::Late => return late(fixture, &leg.writes[kill.nth - 1], &held).await,
     }
-    stage.restart_manager();
+    fixture.restart_manager();
 }
 
 /// Makes the change and kills the manager at a write, which is still held.
-async fn killed(stage: &mut Stage, leg: &Leg<'_>, kill: Kill) -> FaultHandle {
+async fn killed(fixture: &mut Fixture, leg: &Leg<'_>, kill: Kill) -> FaultHandle {
     let when = match kill.moment {
         Moment::NeverSent | Moment::Late => When::BeforeForwarding,
         Moment::AnswerLost => When::AfterForwarding,
     };
-    let held = stage.hold_write(kill.nth, when);
-    let mark = stage.mark();
-    stage.edit(leg.edit).await;
+    let held = fixture.hold_write(kill.nth, when);
+    let mark = fixture.mark();
+    fixture.edit(leg.edit).await;
     assert!(held.reached(1, LIMIT).await, "{}: no write {}", leg.what, kill.nth);
-    let calls = stage.calls_since(mark);
+    let calls = fixture.calls_since(mark);
     let written: Vec<&String> = calls
         .iter()
         .filter(|call| call.is_write())
@@ -227,20 +227,20 @@ async fn killed(stage: &mut Stage, leg: &Leg<'_>, kill: Kill) -> FaultHandle {
         .collect();
     let expected: Vec<&String> = leg.writes[..kill.nth].iter().collect();
     assert_eq!(written, expected, "{}: other writes than undisturbed", leg.what);
-    stage.kill_manager().await;
+    fixture.kill_manager().await;
     held
 }
 
 /// The dead manager's write reaches AWS between the next one's look and its own write.
-async fn late(stage: &mut Stage, action: &str, held: &FaultHandle) {
-    let mark = stage.mark();
-    stage.restart_manager();
-    let next = stage.hold_next(action);
+async fn late(fixture: &mut Fixture, action: &str, held: &FaultHandle) {
+    let mark = fixture.mark();
+    fixture.restart_manager();
+    let next = fixture.hold_next(action);
     assert!(
         next.reached(1, LIMIT).await,
         "{action} was not sent by the next manager"
     );
-    let pending = stage
+    let pending = fixture
         .calls_since(0)
         .into_iter()
         .rfind(|call| call.seq < mark && call.action == action);
@@ -250,7 +250,7 @@ async fn late(stage: &mut Stage, action: &str, held: &FaultHandle) {
         let call = calls.iter().find(|call| call.seq == seq)?;
         call.outcome.as_ref().map(|outcome| outcome.forwarded)
     };
-    assert!(stage.wait_for("late write", arrived).await, "{action} reached AWS");
+    assert!(fixture.wait_for("late write", arrived).await, "{action} reached AWS");
     next.release();
 }
 

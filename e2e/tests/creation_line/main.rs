@@ -1,16 +1,11 @@
-//! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in five
-//! seconds. All come, and none is asked for too early; who waits is told how long, and that comes true; and who comes
-//! first goes first. While they wait, a Node that joins becomes a target everywhere within seconds. And a Service that is
-//! changed does not wait until a manager that has just started has looked at all of them.
+//! Thirty new load balancers at once, at AWS's rates: of each kind an account may make ten at once, and then one in
+//! five seconds. All are created, none is requested too early, and in the order of their Services. An Event names the
+//! time that a Service waits, and the time is right. While they wait, a Node that joins becomes a target everywhere
+//! within seconds. A changed Service does not wait until a manager that has just started has observed all of them.
 //!
 //! `OUTRIGGER_NEW_LOAD_BALANCERS=30` makes more of each kind; each that has to wait takes five seconds.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod record;
 
@@ -19,9 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use outrigger_aws_sim::{Answer, Call, Instance};
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::alone::{Alone, Manager, Options, has_address, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, has_address, node_of};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use record::{Kind, New, creations, has_listener, looked_at, promises, registrations};
 
@@ -53,12 +48,16 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
         // Rules for so many load balancers do not fit into the nodes' security group.
         global: &["DisableSecurityGroupIngress = true"],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
-    alone.proxy.set_limits(true);
-    let (last, machines) = alone.world.instances.split_last().expect("instances");
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    cluster.proxy.set_limits(true);
+    let (last, machines) = cluster.account.instances.split_last().expect("instances");
     let mut kubelets = Vec::new();
     for instance in machines {
-        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+        kubelets.push(
+            Kubelet::start(&cluster.kube_config, node_of(instance))
+                .await
+                .expect("joins"),
+        );
     }
     // Nobody else uses the account. With a part of its reads, a Node that joins keeps all workers for longer.
     let flags = [
@@ -66,21 +65,21 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
         "--controllers=service-lb-controller",
         "--aws-api-budget-share=1",
     ];
-    let manager = alone.manager("manager", &flags).expect("the manager starts");
-    let before = create(&alone, "old", 1).await;
-    alone.served(before.len(), &manager, LIMIT).await.expect("served");
+    let manager = cluster.manager("manager", &flags).expect("the manager starts");
+    let before = create(&cluster, "old", 1).await;
+    cluster.served(before.len(), &manager, LIMIT).await.expect("served");
 
     let began = Instant::now();
-    let new = create(&alone, "new", count).await;
+    let new = create(&cluster, "new", count).await;
     let waiting = count.saturating_sub(AT_ONCE);
-    told(&alone, &manager, 2).await;
+    told(&cluster, &manager, 2).await;
     let joined = Timestamp::now();
-    let standing = standing(&alone, before.iter().chain(&new)).await;
-    let kubelet = Kubelet::start(&alone.cluster, node_of(last)).await;
+    let standing = standing(&cluster, before.iter().chain(&new)).await;
+    let kubelet = Kubelet::start(&cluster.kube_config, node_of(last)).await;
     kubelets.push(kubelet.expect("joins"));
     let patience = LIMIT + INTERVAL * u32::try_from(waiting).expect("not many");
     let all = before.len() + new.len();
-    alone.served(all, &manager, patience).await.expect("served");
+    cluster.served(all, &manager, patience).await.expect("served");
     println!("{all} load balancers after {:.1?}", began.elapsed());
 
     let joined_everywhere = |calls: &[Call]| {
@@ -88,41 +87,41 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
         let done = all.all(|new| registrations(calls, new, &last.id).next().is_some());
         done.then_some(())
     };
-    let seen = alone
+    let seen = cluster
         .proxy
         .wait_for("the Node as target everywhere", LIMIT, joined_everywhere);
     seen.await.expect("a target");
 
-    let calls = alone.proxy.calls();
+    let calls = cluster.proxy.calls();
     none_is_asked_for_too_early(&calls, all);
-    promises_come_true(&alone, &calls, &new).await;
+    promises_come_true(&cluster, &calls, &new).await;
     everywhere_soon(&calls, &standing, &last.id, joined);
     let all: Vec<&New> = before.iter().chain(&new).collect();
-    complete(&calls, &all, &alone.world.instances);
+    complete(&calls, &all, &cluster.account.instances);
     manager.stop(LIMIT).await.expect("it ends");
-    a_start_holds_up_nobody(&alone, &all).await;
+    a_start_holds_up_nobody(&cluster, &all).await;
 }
 
-/// A second manager has all these load balancers to look at, with a small part of AWS's reads. A Service that is changed
-/// meanwhile does not wait for them.
-async fn a_start_holds_up_nobody(alone: &Alone, all: &[&New]) {
+/// A second manager has all these load balancers to look at, with a small part of AWS's reads. A Service that is
+/// changed meanwhile does not wait for them.
+async fn a_start_holds_up_nobody(cluster: &SingleCluster, all: &[&New]) {
     const SECOND: &str = "second";
     let flags = [
         "--leader-elect=false",
         "--controllers=service-lb-controller",
         "--aws-api-budget-share=0.1",
     ];
-    let _manager = alone.manager(SECOND, &flags).expect("the manager starts");
+    let _manager = cluster.manager(SECOND, &flags).expect("the manager starts");
     let begun = |calls: &[Call]| (looked_at(calls, SECOND, all) > 0).then_some(());
-    let begun = alone.proxy.wait_for("the looks of a start", LIMIT, begun).await;
+    let begun = cluster.proxy.wait_for("the looks of a start", LIMIT, begun).await;
     begun.expect("it starts");
 
     let changed = all.first().expect("one");
     let ports = json!([{"name": "http", "port": 80}, {"name": "more", "port": 81}]);
     let patch = json!({"spec": {"ports": ports}});
-    alone.patch_service(&changed.service, &patch).await.expect("patched");
+    cluster.patch_service(&changed.service, &patch).await.expect("patched");
     let written = |calls: &[Call]| has_listener(calls, SECOND, changed).then(|| looked_at(calls, SECOND, all));
-    let written = alone.proxy.wait_for("the listener", LIMIT, written).await;
+    let written = cluster.proxy.wait_for("the listener", LIMIT, written).await;
     let looked_at = written.expect("a listener");
     println!(
         "the changed Service had its listener when {looked_at} of {} were looked at",
@@ -136,14 +135,14 @@ async fn a_start_holds_up_nobody(alone: &Alone, all: &[&New]) {
 }
 
 /// So many of each kind.
-async fn create(alone: &Alone, name: &str, count: usize) -> Vec<New> {
+async fn create(cluster: &SingleCluster, name: &str, count: usize) -> Vec<New> {
     let mut made = Vec::new();
     for number in 0..count {
         for kind in [Kind::Classic, Kind::Network] {
             // The beginning alone tells them apart in the names of target groups.
             let name = format!("{name}{number:02}-{}", kind.name());
             let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
-            let service = alone.create_service(&name, kind.annotations(), &ports).await;
+            let service = cluster.create_service(&name, kind.annotations(), &ports).await;
             made.push(New::of(kind, &service.expect("created")));
         }
     }
@@ -151,27 +150,18 @@ async fn create(alone: &Alone, name: &str, count: usize) -> Vec<New> {
 }
 
 /// Waits until so many Services have been told that they wait.
-async fn told(alone: &Alone, manager: &Manager, count: usize) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let told = alone.told().await.expect("Events");
-        let waiting = told.iter().filter(|told| told.reason == record::WAITING).count();
-        if waiting >= count {
-            return;
-        }
-        manager.alive().expect("it runs");
-        assert!(
-            Instant::now() < deadline,
-            "{waiting} of {count} wait:\n{}",
-            manager.log_tail()
-        );
-        sleep(Duration::from_millis(100)).await;
-    }
+async fn told(cluster: &SingleCluster, manager: &Manager, count: usize) {
+    let waiting = async || {
+        let told = cluster.service_events().await.expect("Events");
+        told.iter().filter(|told| told.reason == record::WAITING).count() >= count
+    };
+    let what = format!("Events of {count} Services that wait");
+    manager.until(&what, LIMIT, waiting).await.expect("in time");
 }
 
-/// Those that have an address.
-async fn standing<'a>(alone: &Alone, all: impl Iterator<Item = &'a New>) -> Vec<&'a New> {
-    let services = alone.list_services().await.expect("listed");
+/// Services with an address.
+async fn standing<'a>(cluster: &SingleCluster, all: impl Iterator<Item = &'a New>) -> Vec<&'a New> {
+    let services = cluster.list_services().await.expect("listed");
     let addressed: Vec<String> = services
         .into_iter()
         .filter(has_address)
@@ -194,9 +184,9 @@ fn none_is_asked_for_too_early(calls: &[Call], all: usize) {
     assert_eq!(made.len(), all, "one call for each");
 }
 
-/// Who was told to wait came about when it was told, and in the order of these times.
-async fn promises_come_true(alone: &Alone, calls: &[Call], new: &[New]) {
-    let told = alone.told().await.expect("Events");
+/// Load balancers are created at the times of the Events, and in the order of these times.
+async fn promises_come_true(cluster: &SingleCluster, calls: &[Call], new: &[New]) {
+    let told = cluster.service_events().await.expect("Events");
     for kind in [Kind::Classic, Kind::Network] {
         let of_kind: Vec<&New> = new.iter().filter(|new| new.kind == kind).collect();
         let mut promises = promises(&told, &of_kind);

@@ -1,8 +1,8 @@
-//! What the record of AWS calls, and the Events, say about new load balancers.
+//! New load balancers in the record of AWS calls and in the Events.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws_sim::Call;
-use outrigger_e2e::alone::Told;
+use outrigger_e2e::single_cluster::ServiceEvent;
 
 /// The Event of who waits.
 pub const WAITING: &str = "WaitingToCreateLoadBalancer";
@@ -25,7 +25,7 @@ impl Kind {
         }
     }
 
-    /// What asks for it.
+    /// The annotations that request it.
     pub fn annotations(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Classic => &[],
@@ -66,7 +66,7 @@ impl New {
     }
 }
 
-/// What was told to a Service that waits.
+/// The Event of a Service that waits.
 #[derive(Debug)]
 pub struct Promise {
     /// The Service.
@@ -79,8 +79,8 @@ pub struct Promise {
     pub at: f64,
 }
 
-/// What was told, once to each of these that waits.
-pub fn promises(told: &[Told], of: &[&New]) -> Vec<Promise> {
+/// The Events of these Services, one of each that waits.
+pub fn promises(told: &[ServiceEvent], of: &[&New]) -> Vec<Promise> {
     let waiting = told.iter().filter(|told| told.reason == WAITING);
     let own = waiting.filter(|told| of.iter().any(|new| new.service == told.service));
     let promises: Vec<Promise> = own.map(promise).collect();
@@ -91,7 +91,7 @@ pub fn promises(told: &[Told], of: &[&New]) -> Vec<Promise> {
     promises
 }
 
-fn promise(told: &Told) -> Promise {
+fn promise(told: &ServiceEvent) -> Promise {
     let number = |before: &str, after: &str| {
         let rest = told.message.split_once(before)?.1;
         rest.split_once(after)?.0.parse::<u32>().ok()

@@ -1,10 +1,10 @@
-//! What somebody changes at AWS by hand.
+//! Manual changes at AWS.
 
 use outrigger_aws_sim::Service::{Ec2, Elb, ElbV2};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_aws_sim::{AwsError, Service};
-use outrigger_e2e::alone::Alone;
+use outrigger_e2e::single_cluster::SingleCluster;
 
 /// A change, and what the manager has to do about it.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    pub async fn happen(&self, alone: &Alone) {
-        let done = alone
+    pub async fn happen(&self, cluster: &SingleCluster) {
+        let done = cluster
             .proxy
             .ask(&self.service, self.action, self.parameters.clone())
             .await;
@@ -31,12 +31,12 @@ impl Damage {
 }
 
 /// Everything that can be done to the classic load balancer, one after the other.
-pub async fn of_classic(alone: &Alone) -> Vec<Damage> {
-    let balancers = ask(alone, Elb, "DescribeLoadBalancers", &[]).await;
+pub async fn of_classic(cluster: &SingleCluster) -> Vec<Damage> {
+    let balancers = ask(cluster, Elb, "DescribeLoadBalancers", &[]).await;
     let name = balancers.items("LoadBalancerDescriptions")[0]
         .value("LoadBalancerName")
         .to_owned();
-    let own_group = group(alone, &format!("k8s-elb-{name}")).await;
+    let own_group = group(cluster, &format!("k8s-elb-{name}")).await;
     let name = ("LoadBalancerName", name.as_str());
     let mut damages = vec![
         Damage {
@@ -50,7 +50,7 @@ pub async fn of_classic(alone: &Alone) -> Vec<Damage> {
             repair: "AuthorizeSecurityGroupIngress",
             reason: "targets of this group cannot be reached from the load balancer",
             ..revoke(
-                &alone.world.security_group_id,
+                &cluster.account.security_group_id,
                 &[
                     ("IpPermissions.1.IpProtocol", "-1"),
                     ("IpPermissions.1.Groups.1.GroupId", &own_group),
@@ -118,14 +118,14 @@ fn classic_settings(name: (&str, &str)) -> Vec<Damage> {
 }
 
 /// The same for the network load balancer, as many.
-pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
-    let balancers = ask(alone, ElbV2, "DescribeLoadBalancers", &[]).await;
+pub async fn of_network(cluster: &SingleCluster, node_port: &str) -> Vec<Damage> {
+    let balancers = ask(cluster, ElbV2, "DescribeLoadBalancers", &[]).await;
     let balancer = &balancers.items("LoadBalancers")[0];
     let (arn, own_group) = (balancer.value("LoadBalancerArn"), texts(balancer, "SecurityGroups"));
     let client_rule = format!("kubernetes.io/rule/nlb/client={}", balancer.value("LoadBalancerName"));
-    let listeners = ask(alone, ElbV2, "DescribeListeners", &[("LoadBalancerArn", arn)]).await;
+    let listeners = ask(cluster, ElbV2, "DescribeListeners", &[("LoadBalancerArn", arn)]).await;
     let listener = listeners.items("Listeners")[0].value("ListenerArn").to_owned();
-    let groups = ask(alone, ElbV2, "DescribeTargetGroups", &[("LoadBalancerArn", arn)]).await;
+    let groups = ask(cluster, ElbV2, "DescribeTargetGroups", &[("LoadBalancerArn", arn)]).await;
     let group = groups.items("TargetGroups")[0].value("TargetGroupArn").to_owned();
     let mut damages = vec![
         Damage {
@@ -139,7 +139,7 @@ pub async fn of_network(alone: &Alone, node_port: &str) -> Vec<Damage> {
             repair: "AuthorizeSecurityGroupIngress",
             reason: "kubernetes.io/rule/nlb/client",
             ..revoke(
-                &alone.world.security_group_id,
+                &cluster.account.security_group_id,
                 &[
                     ("IpPermissions.1.IpProtocol", "tcp"),
                     ("IpPermissions.1.FromPort", node_port),
@@ -228,9 +228,9 @@ fn by_hand(service: Service, action: &'static str, parameters: &[(&str, &str)]) 
     }
 }
 
-async fn group(alone: &Alone, name: &str) -> String {
+async fn group(cluster: &SingleCluster, name: &str) -> String {
     let named = [("Filter.1.Name", "group-name"), ("Filter.1.Value.1", name)];
-    let groups = ask(alone, Ec2, "DescribeSecurityGroups", &named).await;
+    let groups = ask(cluster, Ec2, "DescribeSecurityGroups", &named).await;
     groups.items("securityGroupInfo")[0].value("groupId").to_owned()
 }
 
@@ -239,8 +239,8 @@ fn texts(item: &Element, list: &str) -> Vec<String> {
     members.iter().map(|member| member.text.clone()).collect()
 }
 
-async fn ask(alone: &Alone, service: Service, action: &str, parameters: &[(&str, &str)]) -> Element {
-    let answer: Result<Element, AwsError> = alone
+async fn ask(cluster: &SingleCluster, service: Service, action: &str, parameters: &[(&str, &str)]) -> Element {
+    let answer: Result<Element, AwsError> = cluster
         .proxy
         .ask(&service, action, parameters.iter().copied().collect())
         .await;

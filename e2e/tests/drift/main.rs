@@ -1,13 +1,8 @@
-//! Somebody changes load balancers at AWS by hand. With a short `--load-balancer-resync-period` each change is put right,
-//! by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then all of it.
-//! Where nothing was changed, nothing is written.
+//! Somebody changes load balancers at AWS by hand. With a short `--load-balancer-resync-period` each change is put
+//! right, by one write and with one Event; with the period 0 nothing comes back until the Service is touched, and then
+//! all of it. Where nothing was changed, nothing is written.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod damage;
 
@@ -15,7 +10,7 @@ use std::time::Duration;
 
 use outrigger_aws_sim::Call;
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::alone::{Alone, Manager, Options, Told, differences, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, ServiceEvent, SingleCluster, differences, node_of};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -39,23 +34,27 @@ async fn what_is_changed_by_hand_comes_back_in_time_or_when_the_service_is_touch
         instances: 3,
         global: &["NLBSecurityGroupMode = Managed"],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
     let mut kubelets = Vec::new();
-    for instance in &alone.world.instances {
-        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+    for instance in &cluster.account.instances {
+        kubelets.push(
+            Kubelet::start(&cluster.kube_config, node_of(instance))
+                .await
+                .expect("joins"),
+        );
     }
-    create(&alone).await;
-    let first = start(&alone, "manager-1", PERIOD_FLAG);
-    alone.served(NAMES.len(), &first, LIMIT).await.expect("served");
-    let whole = settled(&alone, &first).await;
-    repaired_in_time(&alone, &first, &whole).await;
+    create(&cluster).await;
+    let first = start(&cluster, "manager-1", PERIOD_FLAG);
+    cluster.served(NAMES.len(), &first, LIMIT).await.expect("served");
+    let whole = settled(&cluster, &first).await;
+    repaired_in_time(&cluster, &first, &whole).await;
     first.kill().await.expect("killed");
 
-    let second = start(&alone, "manager-2", "--load-balancer-resync-period=0");
-    repaired_when_touched(&alone, &second, &whole).await;
+    let second = start(&cluster, "manager-2", "--load-balancer-resync-period=0");
+    repaired_when_touched(&cluster, &second, &whole).await;
 }
 
-async fn create(alone: &Alone) {
+async fn create(cluster: &SingleCluster) {
     let ports = |first: u16| {
         json!({"ports": [
             {"name": "a", "port": 80, "nodePort": first, "protocol": "TCP"},
@@ -68,82 +67,82 @@ async fn create(alone: &Alone) {
         ("target-group-attributes", "preserve_client_ip.enabled=false"),
     ];
     let [classic_name, network_name] = NAMES;
-    let made = alone.create_service(classic_name, &[], &ports(31080)).await;
+    let made = cluster.create_service(classic_name, &[], &ports(31080)).await;
     made.expect("created");
-    let made = alone.create_service(network_name, &network, &ports(NODE_PORT)).await;
+    let made = cluster.create_service(network_name, &network, &ports(NODE_PORT)).await;
     made.expect("created");
 }
 
-fn start(alone: &Alone, name: &str, period: &str) -> Manager {
+fn start(cluster: &SingleCluster, name: &str, period: &str) -> Manager {
     let flags = [
         "--leader-elect=false",
         "--controllers=service-lb-controller",
         "--aws-api-budget-share=1",
         period,
     ];
-    alone.manager(name, &flags).expect("the manager starts")
+    cluster.manager(name, &flags).expect("the manager starts")
 }
 
-/// What there is once the manager writes no more.
-async fn settled(alone: &Alone, manager: &Manager) -> Value {
+/// The state once the manager writes no more.
+async fn settled(cluster: &SingleCluster, manager: &Manager) -> Value {
     let deadline = Instant::now() + LIMIT;
     loop {
-        let mark = alone.proxy.mark();
+        let mark = cluster.proxy.mark();
         sleep(TWO_PERIODS).await;
-        if !alone.proxy.calls_since(mark).iter().any(Call::is_write) {
-            return state(alone).await;
+        if !cluster.proxy.calls_since(mark).iter().any(Call::is_write) {
+            return state(cluster).await;
         }
         manager.alive().expect("it runs");
         assert!(Instant::now() < deadline, "it never rests:\n{}", manager.log_tail());
     }
 }
 
-async fn state(alone: &Alone) -> Value {
-    let services = alone.list_services().await.expect("listed");
-    alone.account(&services).await.expect("an account")
+async fn state(cluster: &SingleCluster) -> Value {
+    let services = cluster.list_services().await.expect("listed");
+    cluster.read_account(&services).await.expect("an account")
 }
 
 /// Each change comes back by itself, by one write that an Event tells.
-async fn repaired_in_time(alone: &Alone, manager: &Manager, whole: &Value) {
-    for round in 0..damage::of_classic(alone).await.len() {
+async fn repaired_in_time(cluster: &SingleCluster, manager: &Manager, whole: &Value) {
+    for round in 0..damage::of_classic(cluster).await.len() {
         // Listeners that were deleted come back under other names, so that the list is made anew for each round.
-        let (classic, network) = (damage::of_classic(alone).await, of_network(alone).await);
+        let (classic, network) = (damage::of_classic(cluster).await, of_network(cluster).await);
         assert_eq!(classic.len(), network.len());
         let pair = [&classic[round], &network[round]];
         let names = format!("{}, and {}", pair[0].name, pair[1].name);
-        let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+        let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
         let began = Instant::now();
         for damage in pair {
-            damage.happen(alone).await;
+            damage.happen(cluster).await;
         }
-        comes_back(alone, manager, whole, &names).await;
+        comes_back(cluster, manager, whole, &names).await;
         println!("{names}: after {:.1?}", began.elapsed());
         sleep(TWO_PERIODS).await;
         let expected = pair.map(|damage| damage.repair);
-        assert_eq!(writes_since(alone, mark), sorted(expected), "{names}");
-        let told = alone.told().await.expect("Events");
+        assert_eq!(writes_since(cluster, mark), sorted(expected), "{names}");
+        let told = cluster.service_events().await.expect("Events");
         for (service, damage) in NAMES.into_iter().zip(pair) {
             repair_is_told(&new(&before, &told, service), damage);
         }
     }
-    let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+    let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
     let looks = |calls: &[Call]| {
         let looks = calls
             .iter()
             .filter(|call| call.seq >= mark && call.action == "DescribeLoadBalancers");
         (looks.count() > 2 * NAMES.len()).then_some(())
     };
-    let seen = alone.proxy.wait_for("two looks at each", LIMIT, looks).await;
+    let seen = cluster.proxy.wait_for("two looks at each", LIMIT, looks).await;
     seen.expect("it goes on looking");
-    assert_eq!(writes_since(alone, mark), Vec::<String>::new());
-    assert_eq!(alone.told().await.expect("Events"), before);
+    assert_eq!(writes_since(cluster, mark), Vec::<String>::new());
+    assert_eq!(cluster.service_events().await.expect("Events"), before);
 }
 
-async fn of_network(alone: &Alone) -> Vec<Damage> {
-    damage::of_network(alone, &NODE_PORT.to_string()).await
+async fn of_network(cluster: &SingleCluster) -> Vec<Damage> {
+    damage::of_network(cluster, &NODE_PORT.to_string()).await
 }
 
-fn repair_is_told(told: &[Told], damage: &Damage) {
+fn repair_is_told(told: &[ServiceEvent], damage: &Damage) {
     let beginning = format!("Repaired load balancer, which was changed at AWS: {} (", damage.repair);
     let [told] = told else {
         panic!("{}: not one Event: {told:#?}", damage.name);
@@ -156,63 +155,53 @@ fn repair_is_told(told: &[Told], damage: &Damage) {
 }
 
 /// Without a period a change stays until someone touches the Service.
-async fn repaired_when_touched(alone: &Alone, manager: &Manager, whole: &Value) {
+async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole: &Value) {
     let looks = |call: &Call| call.action.starts_with("Describe");
-    let quiet = alone.silence(manager, alone.proxy.mark(), (TWO_PERIODS, LIMIT), looks);
+    let quiet = cluster.silence(manager, cluster.proxy.mark(), (TWO_PERIODS, LIMIT), looks);
     quiet.await.expect("its first looks");
-    let mut damages = damage::of_classic(alone).await;
-    damages.extend(of_network(alone).await);
-    let (mark, before) = (alone.proxy.mark(), alone.told().await.expect("Events"));
+    let mut damages = damage::of_classic(cluster).await;
+    damages.extend(of_network(cluster).await);
+    let (mark, before) = (cluster.proxy.mark(), cluster.service_events().await.expect("Events"));
     for damage in &damages {
-        damage.happen(alone).await;
+        damage.happen(cluster).await;
     }
-    let damaged = state(alone).await;
+    let damaged = state(cluster).await;
     sleep(4 * PERIOD).await;
-    let calls = alone.proxy.calls_since(mark);
+    let calls = cluster.proxy.calls_since(mark);
     assert!(calls.is_empty(), "it looks without being asked: {calls:#?}");
-    assert_eq!(differences(&damaged, &state(alone).await), Vec::<String>::new());
-    assert_eq!(alone.told().await.expect("Events"), before);
+    assert_eq!(differences(&damaged, &state(cluster).await), Vec::<String>::new());
+    assert_eq!(cluster.service_events().await.expect("Events"), before);
 
     let touch = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
     for name in NAMES {
-        alone.patch_service(name, &touch).await.expect("touched");
+        cluster.patch_service(name, &touch).await.expect("touched");
     }
-    comes_back(alone, manager, whole, "touched").await;
-    let quiet = alone.silence(manager, mark, (TWO_PERIODS, LIMIT), Call::is_write);
+    comes_back(cluster, manager, whole, "touched").await;
+    let quiet = cluster.silence(manager, mark, (TWO_PERIODS, LIMIT), Call::is_write);
     quiet.await.expect("it rests");
-    let told = alone.told().await.expect("Events");
+    let told = cluster.service_events().await.expect("Events");
     for name in NAMES {
         let reasons: Vec<String> = new(&before, &told, name).into_iter().map(|told| told.reason).collect();
         assert_eq!(reasons, ["EnsuringLoadBalancer", "EnsuredLoadBalancer"], "{name}");
     }
-    let written = writes_since(alone, mark);
+    let written = writes_since(cluster, mark);
     println!("touched: {written:?}");
     assert_eq!(written, sorted(damages.iter().map(|damage| damage.repair)));
-    assert_eq!(state(alone).await, *whole);
+    assert_eq!(state(cluster).await, *whole);
 }
 
-async fn comes_back(alone: &Alone, manager: &Manager, whole: &Value, what: &str) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let state = state(alone).await;
-        if state == *whole {
-            return;
-        }
-        let lines = || differences(whole, &state).join("\n");
-        assert!(
-            Instant::now() < deadline,
-            "{what} is not put right: {}\n{}",
-            lines(),
-            manager.log_tail()
-        );
-        manager.alive().expect("it runs");
-        sleep(Duration::from_millis(100)).await;
-    }
+async fn comes_back(cluster: &SingleCluster, manager: &Manager, whole: &Value, what: &str) {
+    let repaired = async || match differences(whole, &state(cluster).await) {
+        open if open.is_empty() => Ok(()),
+        open => Err(open.join("\n")),
+    };
+    let what = format!("repair of {what}");
+    manager.until(&what, LIMIT, repaired).await.expect("in time");
 }
 
 /// Successful or not: there is to be no other.
-fn writes_since(alone: &Alone, mark: u64) -> Vec<String> {
-    let calls = alone.proxy.calls_since(mark);
+fn writes_since(cluster: &SingleCluster, mark: u64) -> Vec<String> {
+    let calls = cluster.proxy.calls_since(mark);
     let writes = calls.iter().filter(|call| call.is_write());
     sorted(writes.map(|call| call.action.as_str()))
 }
@@ -223,9 +212,9 @@ fn sorted<'a>(actions: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     actions
 }
 
-/// What was told of a Service since `before`.
-fn new(before: &[Told], now: &[Told], service: &str) -> Vec<Told> {
-    let of = |all: &[Told]| {
+/// The Events of a Service since `before`.
+fn new(before: &[ServiceEvent], now: &[ServiceEvent], service: &str) -> Vec<ServiceEvent> {
+    let of = |all: &[ServiceEvent]| {
         let own = all.iter().filter(|told| told.service == service);
         own.cloned().collect::<Vec<_>>()
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::{Value, json};
 

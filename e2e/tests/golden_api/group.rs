@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use http::Method;
 use outrigger_cluster_harness::cluster::User;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
+use crate::barrier::Barrier;
 use crate::bench::{Bench, MIGRATIONS};
 use crate::cases::Case;
 use crate::kubectl::Kubectl;
-use crate::tide::Tide;
 use crate::verdict;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager";
@@ -52,17 +52,21 @@ impl Way {
 }
 
 /// An API server, and a user's kubectl.
-pub struct World {
+pub struct Fixture {
     bench: Bench,
     kubectl: Kubectl,
-    tide: Tide,
+    barrier: Barrier,
 }
 
-impl World {
+impl Fixture {
     pub async fn new(bench: Bench) -> Result<Self> {
         let kubectl = Kubectl::new(bench.server.kubeconfig(&User::admin())?, bench.run.join("home")).await?;
-        let tide = Tide::begin(&bench).await?;
-        Ok(Self { bench, kubectl, tide })
+        let barrier = Barrier::begin(&bench).await?;
+        Ok(Self {
+            bench,
+            kubectl,
+            barrier,
+        })
     }
 }
 
@@ -101,31 +105,31 @@ fn collection(case: &Case) -> String {
 }
 
 /// Writes the cases in some ways, of which the first is server-side apply.
-pub async fn run(world: &World, group: usize, cases: &[Case], ways: &[Way]) -> Result<Report> {
+pub async fn run(fixture: &Fixture, group: usize, cases: &[Case], ways: &[Way]) -> Result<Report> {
     let mut report = Report::default();
-    let ready = prepare(world, group, cases, ways, &mut report)
+    let ready = prepare(fixture, group, cases, ways, &mut report)
         .await
         .context("before the migrations")?;
     if ready.is_empty() {
         return Ok(report);
     }
-    begin(world, &ready).await.context("the migrations")?;
-    by_server_side_apply(world, group, &ready, &mut report).await?;
+    begin(fixture, &ready).await.context("the migrations")?;
+    by_server_side_apply(fixture, group, &ready, &mut report).await?;
     for (way, more) in ways.iter().filter_map(|way| Some((*way, way.options()?))) {
-        by_kubectl(world, group, &ready, (way, more), &mut report).await?;
+        by_kubectl(fixture, group, &ready, (way, more), &mut report).await?;
     }
-    end(world, group, &ready).await.context("cleaning up")?;
+    end(fixture, group, &ready).await.context("cleaning up")?;
     Ok(report)
 }
 
 async fn prepare<'a>(
-    world: &World,
+    fixture: &Fixture,
     group: usize,
     cases: &'a [Case],
     ways: &[Way],
     report: &mut Report,
 ) -> Result<Vec<Ready<'a>>> {
-    let bench = &world.bench;
+    let bench = &fixture.bench;
     let mut ready = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         if let Some(why) = case.why_not() {
@@ -162,7 +166,7 @@ async fn prepare<'a>(
             .filter_map(|one| one.case.before(&one.name(group, way)))
             .collect();
         if !before.is_empty() {
-            let done = world.kubectl.apply("before", &before, more).await?;
+            let done = fixture.kubectl.apply("before", &before, more).await?;
             ensure!(done.success, "{way:?}: the earlier forms: {}", done.said);
         }
     }
@@ -179,8 +183,8 @@ async fn namespace(bench: &Bench, case: &Case) -> Result<()> {
     manifests::apply(&bench.admin, &[namespace, account]).await
 }
 
-async fn begin(world: &World, ready: &[Ready<'_>]) -> Result<()> {
-    let bench = &world.bench;
+async fn begin(fixture: &Fixture, ready: &[Ready<'_>]) -> Result<()> {
+    let bench = &fixture.bench;
     let input = &ready[0].case.input;
     for (name, migration) in &input.migrations {
         let object = json!({
@@ -192,7 +196,7 @@ async fn begin(world: &World, ready: &[Ready<'_>]) -> Result<()> {
             bench.write_prepared(name, "True").await?;
         }
     }
-    world.tide.settle(bench).await?;
+    fixture.barrier.settle(bench).await?;
     if ready[0].case.kind.kind != "Node" {
         return Ok(());
     }
@@ -241,8 +245,8 @@ async fn server_side(bench: &Bench, path: &str, object: &Value) -> Result<review
     review::send(&bench.admin, Method::PATCH, &path, Some((review::APPLY, object))).await
 }
 
-async fn by_server_side_apply(world: &World, group: usize, ready: &[Ready<'_>], report: &mut Report) -> Result<()> {
-    let (bench, way) = (&world.bench, Way::ServerSide);
+async fn by_server_side_apply(fixture: &Fixture, group: usize, ready: &[Ready<'_>], report: &mut Report) -> Result<()> {
+    let (bench, way) = (&fixture.bench, Way::ServerSide);
     for one in ready {
         let (path, object) = (one.path(group, way), one.case.written(&one.name(group, way)));
         let first = server_side(bench, &path, &object).await?;
@@ -269,7 +273,7 @@ async fn by_server_side_apply(world: &World, group: usize, ready: &[Ready<'_>], 
 
 /// All in one call, as from one folder: so its warnings are those of all.
 async fn by_kubectl(
-    world: &World,
+    fixture: &Fixture,
     group: usize,
     ready: &[Ready<'_>],
     (way, more): (Way, &[&str]),
@@ -286,7 +290,7 @@ async fn by_kubectl(
     }
     let written = |one: &&Ready<'_>| one.case.written(&one.name(group, way));
     let objects: Vec<Value> = all.iter().map(written).collect();
-    let done = world.kubectl.apply("first", &objects, more).await?;
+    let done = fixture.kubectl.apply("first", &objects, more).await?;
     ensure!(done.success, "{way:?}: {}", done.said);
     let seen = verdict::of_warnings(all.iter().map(|one| &one.case.expected), &done.warnings);
     report
@@ -294,7 +298,7 @@ async fn by_kubectl(
         .extend(seen.map(|text| format!("the group of {} by {way:?}: {text}", all[0].case.name)));
     let mut stored = Vec::new();
     for one in &all {
-        stored.push(world.bench.read(&one.path(group, way)).await?);
+        stored.push(fixture.bench.read(&one.path(group, way)).await?);
     }
     let twice: Vec<Value> = all
         .iter()
@@ -302,11 +306,11 @@ async fn by_kubectl(
         .map(written)
         .collect();
     if !twice.is_empty() {
-        let again = world.kubectl.apply("again", &twice, more).await?;
+        let again = fixture.kubectl.apply("again", &twice, more).await?;
         ensure!(again.success, "{way:?} again: {}", again.said);
     }
     for (one, stored) in all.iter().zip(&stored) {
-        let after = world.bench.read(&one.path(group, way)).await?;
+        let after = fixture.bench.read(&one.path(group, way)).await?;
         let mut wrong: Vec<String> = verdict::of_stored(&one.wanted, stored).into_iter().collect();
         wrong.extend(verdict::of_second(stored, &after));
         note(report, one.case, way, wrong);
@@ -322,8 +326,8 @@ fn note(report: &mut Report, case: &Case, way: Way, wrong: Vec<String>) {
     report.wrong.extend(wrong);
 }
 
-async fn end(world: &World, group: usize, ready: &[Ready<'_>]) -> Result<()> {
-    let bench = &world.bench;
+async fn end(fixture: &Fixture, group: usize, ready: &[Ready<'_>]) -> Result<()> {
+    let bench = &fixture.bench;
     let delete = async |path: &str| -> Result<()> {
         review::send(&bench.admin, Method::DELETE, path, None)
             .await?
@@ -343,5 +347,5 @@ async fn end(world: &World, group: usize, ready: &[Ready<'_>]) -> Result<()> {
     if ready[0].case.input.path.is_some() && ready[0].case.kind.kind == "Node" {
         delete(&format!("{REGISTRATIONS}/{BY_PATH}")).await?;
     }
-    world.tide.settle(bench).await
+    fixture.barrier.settle(bench).await
 }

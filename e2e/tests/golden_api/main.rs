@@ -10,7 +10,7 @@
 //! | the cases as files | `cases.rs` |
 //! | definitions of the kinds, made from the table of rules | `definitions.rs` |
 //! | one group of cases with the same migrations | `group.rs` |
-//! | when the webhook has seen a change | `tide.rs` |
+//! | when the webhook has seen a change | `barrier.rs` |
 //! | what must have come of a case | `verdict.rs` |
 //! | kubectl | `kubectl.rs` |
 
@@ -21,6 +21,7 @@
     reason = "a test fails by panicking and says on stdout what it has seen"
 )]
 
+mod barrier;
 #[allow(dead_code, reason = "another test of the same bench uses the rest")]
 #[path = "../admission/bench.rs"]
 mod bench;
@@ -31,7 +32,6 @@ mod kubectl;
 #[allow(dead_code, reason = "another test of the same bench uses the rest")]
 #[path = "../admission/objects.rs"]
 mod objects;
-mod tide;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use anyhow::{Context, Result, ensure};
 use outrigger_cluster_harness::cluster::Version;
 
 use bench::Bench;
-use group::{Way, World};
+use group::{Fixture, Way};
 
 /// Every case is written in every way when it is `all`.
 const EXTENT: &str = "OUTRIGGER_GOLDEN";
@@ -55,7 +55,7 @@ async fn every_case_on(version: Version, range: &str, address: &str) -> Result<(
     definitions::install(&bench).await.context("definitions")?;
     definitions::open_kube_system(&bench).await.context("registration")?;
     let cases = cases::read()?;
-    let world = World::new(bench).await?;
+    let fixture = Fixture::new(bench).await?;
     let mut run_by: BTreeMap<Way, usize> = BTreeMap::new();
     let (mut left_out, mut wrong) = (Vec::new(), Vec::new());
     let all = std::env::var(EXTENT).is_ok_and(|extent| extent == "all");
@@ -68,7 +68,7 @@ async fn every_case_on(version: Version, range: &str, address: &str) -> Result<(
     );
     for (number, group) in groups.iter().enumerate() {
         let report = group::run(
-            &world,
+            &fixture,
             number,
             group,
             if all { &Way::ALL } else { part(version, number) },

@@ -16,8 +16,8 @@ use outrigger_aws_sim::iam::Policy;
 use outrigger_aws_sim::iam::roles::{self, Role};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_e2e::alone::{Alone, Manager, Options};
 use outrigger_e2e::pod_routes::{self, CLUSTER_CIDR, name, range};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster};
 use outrigger_parity::Subject;
 use outrigger_parity::services::{self, Case, Ran};
 use serde_json::json;
@@ -217,7 +217,7 @@ async fn an_event_names_each_action_of_nodes_routes_and_tags_that_is_removed() {
 
 /// Nodes 0 to 2 of instances 0 to 2, and one on Fargate. Instance 3 is terminated.
 struct Cluster {
-    alone: Alone,
+    cluster: SingleCluster,
     nodes: Api<Node>,
     events: Api<Event>,
 }
@@ -230,22 +230,26 @@ impl Cluster {
             instances: 4,
             global: &["SupportedTopologyInstanceTypePattern = ^t3"],
         };
-        let alone = Alone::start(&options).await.expect("a tenant");
-        let gone = [alone.world.instances[3].id.as_str()];
-        alone.world.terminate(&alone.moto, &gone).await.expect("terminated");
-        alone.proxy.instances_terminated(&gone);
+        let cluster = SingleCluster::start(&options).await.expect("a tenant");
+        let gone = [cluster.account.instances[3].id.as_str()];
+        cluster
+            .account
+            .terminate(&cluster.moto, &gone)
+            .await
+            .expect("terminated");
+        cluster.proxy.instances_terminated(&gone);
         Self {
-            nodes: Api::all(alone.client.clone()),
-            events: Api::default_namespaced(alone.client.clone()),
-            alone,
+            nodes: Api::all(cluster.client.clone()),
+            events: Api::default_namespaced(cluster.client.clone()),
+            cluster,
         }
     }
 
     /// Waits for an Event that names the removed action. Otherwise returns all messages.
     async fn run_without(&self, action: &str) -> Result<(), Vec<String>> {
         self.prepare().await;
-        self.alone.proxy.set_policy(Some(role_without(action).policy));
-        let manager = self.alone.manager(bare(action), &FLAGS).expect("the manager starts");
+        self.cluster.proxy.set_policy(Some(role_without(action).policy));
+        let manager = self.cluster.manager(bare(action), &FLAGS).expect("the manager starts");
         let named = self.wait_for_event(action, &manager).await;
         manager.kill().await.expect("killed");
         self.clear().await;
@@ -276,11 +280,11 @@ impl Cluster {
 
     async fn prepare(&self) {
         for number in 0..3 {
-            let instance = &self.alone.world.instances[number];
+            let instance = &self.cluster.account.instances[number];
             let created = pod_routes::create(&self.nodes, number, instance).await;
             created.expect("a Node");
         }
-        self.create_uninitialized("uninitialized", &self.alone.world.instances[0].provider_id())
+        self.create_uninitialized("uninitialized", &self.cluster.account.instances[0].provider_id())
             .await;
         let fargate = format!("aws:///us-east-1a/1abc-2def/{FARGATE}");
         self.create_uninitialized(FARGATE, &fargate).await;
@@ -299,13 +303,13 @@ impl Cluster {
     }
 
     async fn create_route(&self, range: &str, instance: usize) {
-        let world = &self.alone.world;
+        let account = &self.cluster.account;
         let call = Parameters::from_iter([
-            ("RouteTableId", world.route_table_id.as_str()),
+            ("RouteTableId", account.route_table_id.as_str()),
             ("DestinationCidrBlock", range),
-            ("InstanceId", world.instances[instance].id.as_str()),
+            ("InstanceId", account.instances[instance].id.as_str()),
         ]);
-        let created = self.alone.moto.call(&Service::Ec2, "CreateRoute", call).await;
+        let created = self.cluster.moto.call(&Service::Ec2, "CreateRoute", call).await;
         created.expect("a route");
     }
 
@@ -313,7 +317,7 @@ impl Cluster {
         let (delete, all) = (DeleteParams::default(), ListParams::default());
         self.nodes.delete_collection(&delete, &all).await.expect("no Nodes");
         self.events.delete_collection(&delete, &all).await.expect("no Events");
-        let (moto, table) = (&self.alone.moto, &self.alone.world.route_table_id);
+        let (moto, table) = (&self.cluster.moto, &self.cluster.account.route_table_id);
         for range in pod_routes::to_instances(moto, table).await.expect("routes").keys() {
             pod_routes::delete(moto, table, range).await.expect("deleted");
         }

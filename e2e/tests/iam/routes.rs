@@ -26,12 +26,12 @@ const PERIOD: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// Fields drop in order: callers before those they call.
-struct Stage {
+struct Fixture {
     manager: Process,
     nodes: Api<Node>,
     legacy_tags: bool,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     moto: Moto,
     _api: ApiServer,
     _etcd: Etcd,
@@ -40,25 +40,28 @@ struct Stage {
 /// Runs all cases and says which differ.
 pub async fn run(role: &Role) -> Differing {
     let folder = RunFolder::new("outrigger-iam-").expect("folder");
-    let mut stage = Stage::build(folder.path(), role).await;
+    let mut fixture = Fixture::build(folder.path(), role).await;
     let mut differing = Differing::new();
     for case in CASES {
-        let wanted = stage.act(case).await;
-        if let Some(there) = stage.differs_from(&wanted).await {
-            let line = format!("wanted {wanted:?}\n    there  {there:?}\n{}", stage.manager.log_tail());
+        let wanted = fixture.act(case).await;
+        if let Some(there) = fixture.differs_from(&wanted).await {
+            let line = format!(
+                "wanted {wanted:?}\n    there  {there:?}\n{}",
+                fixture.manager.log_tail()
+            );
             differing.insert(case.to_owned(), vec![line]);
         }
     }
     differing
 }
 
-impl Stage {
+impl Fixture {
     async fn build(run: &Path, role: &Role) -> Self {
         let wanted = [Tool::Etcd, Tool::ApiServer136, Tool::MotoPython];
         let tools = Tools::load(&wanted).await.expect("tools");
         let moto = Moto::start(&tools, run).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
-        tag(&world, &moto, role.legacy_tags).await;
+        let account = SeededAccount::seed(&moto, CLUSTER, NODES).await.expect("an account");
+        tag(&account, &moto, role.legacy_tags).await;
         let proxy = Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await;
         let proxy = proxy.expect("the proxy");
         proxy.set_policy(Some(role.policy.clone()));
@@ -68,15 +71,15 @@ impl Stage {
         let api = api.expect("the API server");
         let client = api.client(&User::admin(), "iam-routes").await.expect("a client");
         let nodes: Api<Node> = Api::all(client);
-        for (number, machine) in world.instances.iter().enumerate() {
+        for (number, machine) in account.instances.iter().enumerate() {
             create(&nodes, number, machine).await.expect("created");
         }
         Self {
-            manager: pod_routes::start_manager(run, &api, &world, &proxy, PERIOD).expect("the manager starts"),
+            manager: pod_routes::start_manager(run, &api, &account, &proxy, PERIOD).expect("the manager starts"),
             nodes,
             legacy_tags: role.legacy_tags,
             proxy,
-            world,
+            account,
             moto,
             _api: api,
             _etcd: etcd,
@@ -87,20 +90,20 @@ impl Stage {
     async fn act(&mut self, case: &str) -> BTreeMap<String, String> {
         match case {
             "deleted-by-hand" => {
-                let table = &self.world.route_table_id;
+                let table = &self.account.route_table_id;
                 // A route that the role has not let arise cannot be deleted.
                 let _ = pod_routes::delete(&self.moto, table, &range(2)).await;
             }
             "blackhole" => {
-                let new = self.world.add_instances(&self.moto, 1).await.expect("one more");
+                let new = self.account.add_instances(&self.moto, 1).await.expect("one more");
                 let new = new.first().expect("one more").clone();
-                tag(&self.world, &self.moto, self.legacy_tags).await;
-                let old = self.world.instances.first().expect("there").id.clone();
-                self.world.terminate(&self.moto, &[&old]).await.expect("terminated");
+                tag(&self.account, &self.moto, self.legacy_tags).await;
+                let old = self.account.instances.first().expect("there").id.clone();
+                self.account.terminate(&self.moto, &[&old]).await.expect("terminated");
                 self.proxy.instances_terminated(&[&old]);
                 self.delete(0).await;
                 create(&self.nodes, 0, &new).await.expect("created");
-                self.world.instances.swap_remove(0); // the new one takes the place
+                self.account.instances.swap_remove(0); // the new one takes the place
             }
             "removed" => {
                 self.delete(3).await;
@@ -114,7 +117,7 @@ impl Stage {
     }
 
     fn wanted(&self) -> BTreeMap<String, String> {
-        let machines = self.world.instances.iter().enumerate();
+        let machines = self.account.instances.iter().enumerate();
         machines
             .map(|(number, machine)| (range(number), machine.id.clone()))
             .collect()
@@ -137,7 +140,7 @@ impl Stage {
     }
 
     async fn routes(&self) -> BTreeMap<String, String> {
-        let routes = pod_routes::to_instances(&self.moto, &self.world.route_table_id).await;
+        let routes = pod_routes::to_instances(&self.moto, &self.account.route_table_id).await;
         routes.expect("moto answers")
     }
 
@@ -148,9 +151,9 @@ impl Stage {
 }
 
 /// Gives all resources of the cluster the tag on which kOps' role depends.
-async fn tag(world: &SeededAccount, moto: &Moto, legacy_tags: bool) {
+async fn tag(account: &SeededAccount, moto: &Moto, legacy_tags: bool) {
     if legacy_tags {
-        let tagged = world.tag_all(moto, ("KubernetesCluster", CLUSTER)).await;
+        let tagged = account.tag_all(moto, ("KubernetesCluster", CLUSTER)).await;
         tagged.expect("moto tags");
     }
 }

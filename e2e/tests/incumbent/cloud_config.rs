@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_stage::manager_flags;
+use outrigger_environment::manager_flags;
 use serde_json::Value;
 
 use super::{Programs, explained};

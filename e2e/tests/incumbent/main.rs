@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 
 /// The programs of both managers.
 struct Programs {

@@ -14,7 +14,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use outrigger_aws_sim::{Fault, FaultHandle};
 use outrigger_cluster_harness::kubelets::{Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::free_port;
-use outrigger_e2e::alone::{Alone, Manager, Options, kubelet_instance, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, kubelet_instance, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -91,12 +91,12 @@ async fn the_incumbents_metrics_have_their_names_labels_and_bounds_here() {
         instances: 5,
         global: &[],
     };
-    let alone = Alone::start(&options).await.expect("a cluster");
-    let _silent = silent_node(&alone).await;
+    let cluster = SingleCluster::start(&options).await.expect("a cluster");
+    let _silent = silent_node(&cluster).await;
     let documented = documented();
 
-    let theirs = measure(&alone, "incumbent", 0, &documented).await;
-    let ours = measure(&alone, "ours", 2, &documented).await;
+    let theirs = measure(&cluster, "incumbent", 0, &documented).await;
+    let ours = measure(&cluster, "ours", 2, &documented).await;
 
     let mut differences = BTreeSet::new();
     for (name, family) in &theirs {
@@ -121,7 +121,7 @@ async fn the_incumbents_metrics_have_their_names_labels_and_bounds_here() {
 }
 
 /// The metrics of one manager after its work.
-async fn measure(alone: &Alone, name: &str, first: usize, documented: &BTreeSet<String>) -> Families {
+async fn measure(cluster: &SingleCluster, name: &str, first: usize, documented: &BTreeSet<String>) -> Families {
     let port = free_port().expect("a port");
     let own = [
         format!("--secure-port={port}"),
@@ -129,11 +129,11 @@ async fn measure(alone: &Alone, name: &str, first: usize, documented: &BTreeSet<
     ];
     let flags: Vec<&str> = FLAGS.into_iter().chain(own.iter().map(String::as_str)).collect();
     let manager = match name {
-        "incumbent" => alone.incumbent(name, &flags).await,
-        _ => alone.manager(name, &flags),
+        "incumbent" => cluster.incumbent(name, &flags).await,
+        _ => cluster.manager(name, &flags),
     };
     let manager = manager.expect("it starts");
-    let _lasts = work(alone, &manager, first).await;
+    let _lasts = work(cluster, &manager, first).await;
 
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -150,21 +150,21 @@ async fn measure(alone: &Alone, name: &str, first: usize, documented: &BTreeSet<
 
 /// Gives a manager two Nodes and a Service, and makes calls of each kind fail. Dropping the result ends kubelets and
 /// faults.
-async fn work(alone: &Alone, manager: &Manager, first: usize) -> ([Kubelet; 2], [FaultHandle; 3]) {
+async fn work(cluster: &SingleCluster, manager: &Manager, first: usize) -> ([Kubelet; 2], [FaultHandle; 3]) {
     let name = manager.name();
-    let kubelet = join(alone, first).await;
+    let kubelet = join(cluster, first).await;
     let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
-    alone.create_service(name, &[], &ports).await.expect("created");
-    alone.served(1 + first / 2, manager, LIMIT).await.expect("served");
-    until_initialized(alone, manager).await;
+    cluster.create_service(name, &[], &ports).await.expect("created");
+    cluster.served(1 + first / 2, manager, LIMIT).await.expect("served");
+    until_initialized(cluster, manager).await;
 
     let fails = |action: &str, (status, code): (u16, &str), times| {
         let fault = Fault::on(action).error(status, code);
-        alone.proxy.add_fault(fault.by(name).times(times))
+        cluster.proxy.add_fault(fault.by(name).times(times))
     };
     let refused = fails("CreateTags", (400, "InvalidParameterValue"), 1);
-    let other = join(alone, first + 1).await;
-    until_initialized(alone, manager).await;
+    let other = join(cluster, first + 1).await;
+    until_initialized(cluster, manager).await;
 
     // v1.37.0 retries a throttled call twice. Ours retries a describe of instances longer, but leaves route tables to
     // the next pass.
@@ -173,7 +173,7 @@ async fn work(alone: &Alone, manager: &Manager, first: usize) -> ([Kubelet; 2], 
     let tables = fails("DescribeRouteTables", throttled, 3);
     // The next renewal conflicts, and the holder has to read its lease first.
     let patch = json!({"metadata": {"annotations": {"seen": "1"}}});
-    let leases: Api<Lease> = Api::namespaced(alone.client.clone(), "kube-system");
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "kube-system");
     let patched = leases.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.expect("patched");
 
@@ -195,14 +195,14 @@ fn is_of_the_process(name: &str) -> bool {
 }
 
 /// A Node of a running instance whose kubelet reports nothing.
-async fn silent_node(alone: &Alone) -> Kubelet {
-    let instance = alone.world.instances.last().expect("an instance");
-    let kubelet = Kubelet::start(&alone.cluster, node_of(instance))
+async fn silent_node(cluster: &SingleCluster) -> Kubelet {
+    let instance = cluster.account.instances.last().expect("an instance");
+    let kubelet = Kubelet::start(&cluster.kube_config, node_of(instance))
         .await
         .expect("it joins");
     kubelet.stop();
 
-    let nodes: Api<Node> = Api::all(alone.client.clone());
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
     let unknown = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
     let patch = Patch::Strategic(json!({"status": {"conditions": [unknown]}}));
     let patched = nodes
@@ -212,14 +212,14 @@ async fn silent_node(alone: &Alone) -> Kubelet {
     kubelet
 }
 
-async fn join(alone: &Alone, number: usize) -> Kubelet {
-    let instance = &alone.world.instances[number];
+async fn join(cluster: &SingleCluster, number: usize) -> Kubelet {
+    let instance = &cluster.account.instances[number];
     let node = NodeSpec::external(&kubelet_instance(instance)).uninitialized();
-    Kubelet::start(&alone.cluster, node).await.expect("it joins")
+    Kubelet::start(&cluster.kube_config, node).await.expect("it joins")
 }
 
-async fn until_initialized(alone: &Alone, manager: &Manager) {
-    let nodes: Api<Node> = Api::all(alone.client.clone());
+async fn until_initialized(cluster: &SingleCluster, manager: &Manager) {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
     let deadline = Instant::now() + LIMIT;
     loop {
         let nodes = nodes.list(&ListParams::default()).await.expect("listed").items;

@@ -1,4 +1,4 @@
-//! What goes on in the cluster all the while. The order is made from a fixed seed.
+//! Changes of Nodes and Services during the test. A fixed seed decides their order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
-use outrigger_e2e::alone::Alone;
+use outrigger_e2e::single_cluster::SingleCluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -64,11 +64,11 @@ pub struct Running {
 
 impl Churn {
     /// All Nodes join, and all Services are made.
-    pub async fn prepare(alone: &Alone, steady: usize) -> Self {
-        let nodes = Api::all(alone.client.clone());
+    pub async fn prepare(cluster: &SingleCluster, steady: usize) -> Self {
+        let nodes = Api::all(cluster.client.clone());
         bystanders(&nodes).await;
         let mut all = Vec::new();
-        for instance in &alone.world.instances {
+        for instance in &cluster.account.instances {
             let node = Played::new(nodes.clone(), instance.clone());
             node.join().await;
             all.push(node);
@@ -77,7 +77,7 @@ impl Churn {
         Self {
             steady: all,
             transient: transient.into_iter().map(|node| (node, Place::Here)).collect(),
-            services: services::create(alone).await,
+            services: services::create(cluster).await,
             causes: Arc::default(),
             random: SEED,
             done: Done::default(),

@@ -4,12 +4,7 @@
 //!
 //! `OUTRIGGER_LEADER_CHANGES=200` makes it longer; each change takes one to seven seconds.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod churn;
 mod nodes;
@@ -20,11 +15,12 @@ mod verdict;
 use std::time::Duration;
 
 use outrigger_aws_sim::Call;
-use outrigger_e2e::alone::{Alone, Options};
+use outrigger_e2e::single_cluster::{Options, SingleCluster};
+use outrigger_timeline::Limits;
 use tokio::time::{Instant, sleep};
 
 use churn::Churn;
-use pair::{How, Pair};
+use pair::{Gap, How, Pair};
 use verdict::Verdict;
 
 /// How many changes, if not [`USUAL`].
@@ -50,21 +46,22 @@ async fn no_change_of_the_leader_costs_a_target() {
         instances: STEADY + TRANSIENT,
         global: &["NLBSecurityGroupMode = Managed"],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
-    let untouched = alone.account(&[]).await.expect("an account");
-    let mut pair = Pair::start(&alone).await;
-    let churn = Churn::prepare(&alone, STEADY).await;
-    services::wait_served(&alone, &pair, SETTLED).await;
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
+    let untouched = cluster.read_account(&[]).await.expect("an account");
+    let mut pair = Pair::start(&cluster).await;
+    let churn = Churn::prepare(&cluster, STEADY).await;
+    services::wait_served(&cluster, &pair, SETTLED).await;
 
     let start = Instant::now();
     let running = churn.start();
-    let tenures = change_leaders(&alone, &mut pair, changes).await;
+    let tenures = change_leaders(&cluster, &mut pair, changes).await;
     let (done, causes) = running.stop().await;
     let took = start.elapsed();
-    services::wait_complete(&alone, &pair, SETTLED).await;
-    let calls = alone.proxy.calls();
+    services::wait_complete(&cluster, &pair, SETTLED).await;
+    let calls = cluster.proxy.calls();
     let verdict = Verdict::of(&calls, &causes);
     println!("{changes} changes in {took:.1?}: {tenures}; churn: {done}; {verdict}");
+    tenures.assert_gaps();
     assert!(verdict.without_cause.is_empty(), "{:#?}", verdict.without_cause);
     assert!(verdict.out_of_turn.is_empty(), "{:#?}", verdict.out_of_turn);
     assert!(verdict.made_twice.is_empty(), "{:#?}", verdict.made_twice);
@@ -74,66 +71,90 @@ async fn no_change_of_the_leader_costs_a_target() {
     );
     assert!(tenures.looked * 2 > changes, "few leaders looked at AWS: {tenures}");
 
-    services::delete_all(&alone).await;
-    services::wait_nothing_left(&alone, &pair, &untouched, SETTLED).await;
+    services::delete_all(&cluster).await;
+    services::wait_nothing_left(&cluster, &pair, &untouched, SETTLED).await;
 }
 
-/// How the leaders came and what they did.
+/// The ends of the leaders.
 #[derive(Debug, Default)]
 struct Tenures {
     terminated: usize,
     killed: usize,
-    /// Leaders that asked AWS for a load balancer before they went.
+    /// Of the terminated ones: a pass reads AWS at the rate of its budget for longer than the manager waits for it.
+    unreleased: usize,
+    /// Leaders that described a load balancer before their end.
     looked: usize,
     slowest_release: Duration,
     slowest_expiry: Duration,
+}
+
+impl Tenures {
+    fn add(&mut self, how: How, gap: Gap) {
+        let count = match how {
+            How::Kill => &mut self.killed,
+            How::Terminate => &mut self.terminated,
+        };
+        *count += 1;
+        self.unreleased += usize::from(how == How::Terminate && !gap.released);
+
+        let slowest = if gap.released {
+            &mut self.slowest_release
+        } else {
+            &mut self.slowest_expiry
+        };
+        *slowest = gap.lasted.max(*slowest);
+    }
+
+    fn assert_gaps(&self) {
+        let limits = Limits::of_lease(pair::LEASE);
+        let (release, expiry) = (limits.new_to_new_released, limits.new_to_new_killed);
+        assert!(self.slowest_release <= release, "{self}; the limit is {release:?}");
+        assert!(self.slowest_expiry <= expiry, "{self}; the limit is {expiry:?}");
+        assert!(self.unreleased * 2 < self.terminated, "{self}");
+    }
 }
 
 impl std::fmt::Display for Tenures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} by SIGTERM (slowest {:.1?}), {} by SIGKILL (slowest {:.1?}), {} leaders looked at AWS",
-            self.terminated, self.slowest_release, self.killed, self.slowest_expiry, self.looked
+            "{} by SIGTERM ({} without a release), {} by SIGKILL; slowest after a release {:.1?}, \
+             after an expiry {:.1?}; {} leaders looked at AWS",
+            self.terminated, self.unreleased, self.killed, self.slowest_release, self.slowest_expiry, self.looked
         )
     }
 }
 
 /// Every fifth leader is killed. Of three, one has no time to do more than begin, one goes as soon as it pauses, and one
 /// some time later; every tenth stays long enough to look twice at a loss of many targets.
-async fn change_leaders(alone: &Alone, pair: &mut Pair, changes: usize) -> Tenures {
+async fn change_leaders(cluster: &SingleCluster, pair: &mut Pair, changes: usize) -> Tenures {
     let mut tenures = Tenures::default();
     for number in 1..=changes {
-        let mark = alone.proxy.mark();
-        if number % 5 == 0 {
-            tenures.killed += 1;
-            tenures.slowest_expiry = tenures.slowest_expiry.max(pair.change(alone, How::Kill).await);
-        } else {
-            tenures.terminated += 1;
-            tenures.slowest_release = tenures.slowest_release.max(pair.change(alone, How::Terminate).await);
-        }
+        let mark = cluster.proxy.mark();
+        let how = if number % 5 == 0 { How::Kill } else { How::Terminate };
+        tenures.add(how, pair.change(cluster, how).await);
         let (leader, spread) = (pair.leader().to_owned(), number as u64);
         match number {
             _ if number % 10 == 0 => sleep(CONFIRMATION).await,
             _ if number % 3 == 0 => sleep(Duration::from_millis((spread * 53) % 300)).await,
-            _ if number % 3 == 1 => pause_of(alone, &leader, mark).await,
+            _ if number % 3 == 1 => pause_of(cluster, &leader, mark).await,
             _ => {
-                pause_of(alone, &leader, mark).await;
+                pause_of(cluster, &leader, mark).await;
                 sleep(Duration::from_millis((spread * 37) % 500)).await;
             }
         }
         let looks = |call: &Call| call.caller == leader && call.action == "DescribeLoadBalancers";
-        tenures.looked += usize::from(alone.proxy.calls_since(mark).iter().any(looks));
+        tenures.looked += usize::from(cluster.proxy.calls_since(mark).iter().any(looks));
     }
     tenures
 }
 
 /// Waits until the leader has called AWS, and then has not for a moment.
-async fn pause_of(alone: &Alone, leader: &str, mark: u64) {
+async fn pause_of(cluster: &SingleCluster, leader: &str, mark: u64) {
     let deadline = Instant::now() + PAUSES;
     let (mut seen, mut since) = (0, Instant::now());
     while Instant::now() < deadline && (seen == 0 || since.elapsed() < Duration::from_millis(200)) {
-        let calls = alone.proxy.calls_since(mark);
+        let calls = cluster.proxy.calls_since(mark);
         let own: Vec<_> = calls.iter().filter(|call| call.caller == leader).collect();
         if own.len() != seen || own.iter().any(|call| call.outcome.is_none()) {
             (seen, since) = (own.len(), Instant::now());

@@ -6,9 +6,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use outrigger_e2e::alone::{Alone, differences};
+use outrigger_e2e::single_cluster::{SingleCluster, differences};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
 use crate::pair::Pair;
 
@@ -21,9 +20,6 @@ const ALL: [(&str, &str, u16); 4] = [
 ];
 const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 
-/// Between two looks at everything that AWS has, which costs the simulated AWS two dozen requests.
-const PAUSE: Duration = Duration::from_millis(400);
-
 /// The Services of the test.
 pub struct Services {
     api: Api<Service>,
@@ -31,8 +27,8 @@ pub struct Services {
 }
 
 /// Makes all of them.
-pub async fn create(alone: &Alone) -> Services {
-    let api = Api::default_namespaced(alone.client.clone());
+pub async fn create(cluster: &SingleCluster) -> Services {
+    let api = Api::default_namespaced(cluster.client.clone());
     for (name, kind, node_port) in ALL {
         let service = json!({
             "metadata": {"name": name, "annotations": {TYPE: kind}},
@@ -72,16 +68,16 @@ impl Services {
 }
 
 /// Deletes all of them.
-pub async fn delete_all(alone: &Alone) {
-    let api = Api::<Service>::default_namespaced(alone.client.clone());
+pub async fn delete_all(cluster: &SingleCluster) {
+    let api = Api::<Service>::default_namespaced(cluster.client.clone());
     for (name, ..) in ALL {
         api.delete(name, &DeleteParams::default()).await.expect("deleted");
     }
 }
 
 /// Waits until every Service has an address, and every instance is a target of each load balancer.
-pub async fn wait_served(alone: &Alone, pair: &Pair, within: Duration) {
-    let api = Api::<Service>::default_namespaced(alone.client.clone());
+pub async fn wait_served(cluster: &SingleCluster, pair: &Pair, within: Duration) {
+    let api = Api::<Service>::default_namespaced(cluster.client.clone());
     let look = async || {
         let mut open = Vec::new();
         for (name, ..) in ALL {
@@ -94,22 +90,22 @@ pub async fn wait_served(alone: &Alone, pair: &Pair, within: Duration) {
         open
     };
     eventually(pair, within, look).await;
-    wait_complete(alone, pair, within).await;
+    wait_complete(cluster, pair, within).await;
 }
 
 /// Waits until AWS has one load balancer for each Service, and every instance is a target wherever there are targets.
-pub async fn wait_complete(alone: &Alone, pair: &Pair, within: Duration) {
-    eventually(pair, within, async || incomplete(alone).await).await;
+pub async fn wait_complete(cluster: &SingleCluster, pair: &Pair, within: Duration) {
+    eventually(pair, within, async || incomplete(cluster).await).await;
 }
 
-async fn incomplete(alone: &Alone) -> Vec<String> {
-    let api = Api::<Service>::default_namespaced(alone.client.clone());
+async fn incomplete(cluster: &SingleCluster) -> Vec<String> {
+    let api = Api::<Service>::default_namespaced(cluster.client.clone());
     let services = api.list(&ListParams::default()).await.expect("listed").items;
-    let account = match alone.account(&services).await {
+    let account = match cluster.read_account(&services).await {
         Ok(account) => account,
         Err(error) => return vec![error.to_string()], // something went between two calls
     };
-    let instances = alone.world.instances.iter();
+    let instances = cluster.account.instances.iter();
     let all: BTreeSet<String> = instances.map(|i| format!("<{}>", i.private_dns_name)).collect();
     let objects = account["aws"].as_object().cloned().unwrap_or_default();
     let of_kind = |kind: &'static str| objects.iter().filter(move |(name, _)| name.starts_with(kind));
@@ -140,8 +136,8 @@ fn instance_of(target: &str) -> String {
 }
 
 /// Waits until AWS has what it had before there was a Service.
-pub async fn wait_nothing_left(alone: &Alone, pair: &Pair, untouched: &Value, within: Duration) {
-    let look = async || match alone.account(&[]).await {
+pub async fn wait_nothing_left(cluster: &SingleCluster, pair: &Pair, untouched: &Value, within: Duration) {
+    let look = async || match cluster.read_account(&[]).await {
         Ok(account) => differences(untouched, &account),
         Err(error) => vec![error.to_string()], // it went between two calls
     };
@@ -149,19 +145,9 @@ pub async fn wait_nothing_left(alone: &Alone, pair: &Pair, untouched: &Value, wi
 }
 
 async fn eventually(pair: &Pair, within: Duration, mut look: impl AsyncFnMut() -> Vec<String>) {
-    let deadline = Instant::now() + within;
-    loop {
-        let open = look().await;
-        if open.is_empty() {
-            return;
-        }
-        pair.alive();
-        let log = || pair.log_tail();
-        assert!(
-            Instant::now() < deadline,
-            "after {within:?}: {open:#?}\nthe leader says:\n{}",
-            log()
-        );
-        sleep(PAUSE).await;
-    }
+    let probe = async || match look().await {
+        open if open.is_empty() => Ok(()),
+        open => Err(format!("{open:#?}")),
+    };
+    pair.until("complete state at AWS", within, probe).await;
 }

@@ -1,4 +1,4 @@
-//! What the record of AWS calls says. Pure.
+//! The verdict on the record of AWS calls. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,7 +7,7 @@ use outrigger_aws_sim::Call;
 
 use crate::nodes::Causes;
 
-/// What leaders did at AWS.
+/// The leaders' calls to AWS.
 #[derive(Debug, Default)]
 pub struct Verdict {
     calls: usize,
@@ -102,7 +102,7 @@ fn number(caller: &str) -> usize {
     number.unwrap_or_default()
 }
 
-/// What a creation makes, by kind and name. Target groups and listeners may come, go and come again.
+/// The created resource, by kind and name. Target groups and listeners may be created again.
 fn name_of_new(call: &Call) -> Option<String> {
     let field = match call.action.as_str() {
         "CreateLoadBalancer" => call
@@ -115,7 +115,7 @@ fn name_of_new(call: &Call) -> Option<String> {
     field.map(|name| format!("{} {name}", call.action))
 }
 
-/// What a write is about.
+/// The resource of a write.
 fn subject(call: &Call) -> Option<String> {
     const FIELDS: [&str; 5] = [
         "TargetGroupArn",

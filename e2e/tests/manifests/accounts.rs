@@ -1,7 +1,7 @@
 //! The component that gives each controller its own service account.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 const FLAG: &str = "--use-service-account-credentials=";
@@ -13,7 +13,7 @@ async fn with_component(path: &str) -> Vec<Value> {
     objects.expect("kustomize accepts it")
 }
 
-/// Who may ask for the accounts' tokens.
+/// The subjects that may request the accounts' tokens.
 fn subjects(objects: &[Value]) -> &Value {
     let is_it = |object: &&Value| {
         object["kind"] == "RoleBinding" && object["metadata"]["name"] == "outrigger-manager:controller-accounts"

@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;
@@ -14,7 +14,7 @@ use super::rendered;
 const INCUMBENT: &str = "system:serviceaccount:kube-system:cloud-controller-manager";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What the incumbent's published manifests grant, by the same names:
+/// The rights in the incumbent's published manifests, by the same names:
 /// <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/examples/existing-cluster/base>
 fn incumbent() -> Vec<Value> {
     let version = format!("{RBAC}/v1");

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use kube::Client;
-use outrigger_stage::review::{self, Answer};
+use outrigger_environment::review::{self, Answer};
 use serde_json::{Value, json};
 
 const COLLECTION: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
@@ -174,7 +174,7 @@ async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Resu
     Ok(())
 }
 
-/// What the documents show must pass: null where nothing is said, and a migration that begins at its end.
+/// Objects of the documents must pass: null for unset fields, and a migration that begins at its end.
 async fn what_must_be_possible_is(admin: &Client) -> Result<()> {
     let nothing =
         json!({"clusterID": "prod", "attestedPhase": null, "kubernetesVersion": null, "leaderMigration": null});

@@ -1,7 +1,7 @@
 //! Hosted control planes: the manager of a tenant runs in the management cluster and works for another one.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;

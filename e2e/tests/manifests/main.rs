@@ -13,12 +13,7 @@
 //! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
 //! | where a tenant's manager takes its AWS identity from, and who reaches the webhook | `hosted.rs` |
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod accounts;
 mod beside_the_incumbent;
@@ -36,10 +31,10 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
-/// What an operator may apply, by its path below `manifests/`.
+/// The kustomizations for operators, below `manifests/`.
 const KUSTOMIZATIONS: [&str; 3] = ["base", "overlays/hosted/management", "overlays/hosted/tenant"];
 
 async fn rendered(tools: &Tools, path: &str) -> Vec<Value> {
@@ -82,8 +77,8 @@ async fn on(tools: &Tools, run: &Path, etcd: &Etcd, name: &str, version: Version
     Ok(())
 }
 
-/// Server-side apply with strict validation of every object of every kustomization. What others need to be there first
-/// is really stored; the rest is a dry run.
+/// Server-side apply with strict validation of every object of every kustomization. Objects that others
+/// need are really stored; the rest is a dry run.
 async fn all_are_accepted(tools: &Tools, admin: &Client) -> Result<usize> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-prod"}});
     review::apply_strictly(admin, &namespace, false).await?.granted()?;

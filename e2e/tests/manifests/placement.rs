@@ -11,7 +11,8 @@ use outrigger_cluster_harness::cluster::{
 };
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_cluster_harness::wait;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;
@@ -152,8 +153,7 @@ async fn apply_daemon_set(tools: &Tools, admin: &Client) {
 async fn placed(admin: &Client) -> Vec<String> {
     let sets: Api<DaemonSet> = Api::namespaced(admin.clone(), "kube-system");
     let pods: Api<Pod> = Api::namespaced(admin.clone(), "kube-system");
-    let deadline = tokio::time::Instant::now() + LIMIT;
-    loop {
+    let made = async || {
         let status = sets.get("outrigger-manager").await.expect("the DaemonSet").status;
         let wanted = status.as_ref().map_or(0, |status| status.desired_number_scheduled);
         let label = ListParams::default().labels("app.kubernetes.io/name=outrigger-manager");
@@ -168,15 +168,11 @@ async fn placed(admin: &Client) -> Vec<String> {
         nodes.sort();
         let is_observed = status.is_some_and(|status| status.observed_generation.is_some());
         if is_observed && wanted > 0 && usize::try_from(wanted) == Ok(nodes.len()) {
-            return nodes;
+            return Ok(Some(nodes));
         }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "{wanted} Pods wanted, {} made: {nodes:?}",
-            nodes.len()
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        Err(format!("{wanted} Pods wanted, {} made: {nodes:?}", nodes.len()))
+    };
+    wait::until("all Pods", LIMIT, made).await.expect("in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]

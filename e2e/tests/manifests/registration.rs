@@ -1,8 +1,8 @@
-//! What the webhook is registered for: an outage of it must not keep anything from starting but a
-//! kube-controller-manager, and no call may hold up a write for long.
+//! The registration of the webhook: an outage of it must not keep anything from starting but a
+//! kube-controller-manager, and no call may delay a write for long.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::{KUSTOMIZATIONS, rendered};
@@ -89,7 +89,8 @@ async fn no_call_takes_long_and_none_is_made_for_what_a_cluster_needs_to_come_ba
                 assert!(excludes(&entry, namespace), "{name} asks about {namespace}");
             }
         } else {
-            // Besides new Nodes only objects of provisioners, AWS resources and classes of volumes have no namespace; nothing that a cluster needs is among them.
+            // Besides new Nodes only objects of provisioners, AWS resources and classes of volumes have no namespace;
+            // nothing that a cluster needs is among them.
             let is_node = rules[0]["resources"] == json!(["nodes"]) && rules[0]["operations"] == json!(["CREATE"]);
             let is_cluster = rules[0]["resources"] == json!(["clusters"]);
             let about_aws = |rule: &Value| rule["apiGroups"].to_string().contains("aws");

@@ -1,4 +1,4 @@
-//! Who may do what, asked of the API server's own authorizer (`SubjectAccessReview`).
+//! The rights of each user, by the API server's own authorizer (`SubjectAccessReview`).
 //!
 //! **K** is the old kube-controller-manager's main lease, **C** our manager's, **M** the migration lease.
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::Version;
 use outrigger_cluster_harness::tools::Tools;
-use outrigger_stage::{manifests, review};
+use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 use super::rendered;
@@ -55,7 +55,8 @@ struct Authorizer<'a> {
 }
 
 impl Authorizer<'_> {
-    /// Asks about each verb. `resource` is `group/plural` with its subresource after another slash; `name` empty is any.
+    /// Asks about each verb. `resource` is `group/plural` with its subresource after another slash; `name` empty is
+    /// any.
     async fn expect(
         &mut self,
         allowed: bool,
@@ -121,8 +122,8 @@ async fn install(tools: &Tools, admin: &Client, path: &str) -> Result<()> {
     manifests::apply(admin, &rights).await
 }
 
-/// What Kubernetes itself grants, so that what is asked later is our doing. In 1.26 the old manager may make the
-/// migration lease and never renew it, without our Role; newer API servers let it write every lease here.
+/// The rights that Kubernetes itself grants, so that all others come from our manifests. In 1.26 the old manager may
+/// make the migration lease and never renew it, without our Role; newer API servers let it write every lease here.
 async fn before_anything_is_installed(ask: &mut Authorizer<'_>) -> Result<()> {
     ask.lease(true, OLD_MANAGER, &["create"], M).await?;
     ask.lease(true, OLD_MANAGER, &["get", "update"], K).await?;

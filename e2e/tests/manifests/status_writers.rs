@@ -8,7 +8,8 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, discovery};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::manifests;
+use outrigger_cluster_harness::wait;
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -62,17 +63,9 @@ async fn only_manager_and_webhook_write_the_status_of_a_migration() {
     manifests::apply(&admin, &policy).await.expect("applied");
 
     // The API server takes a moment to put a new policy into force.
-    let deadline = tokio::time::Instant::now() + LIMIT;
-    let refusal = loop {
-        if let Err(error) = write_status(&admin, &admin, "Forged").await {
-            break error.to_string();
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "an administrator still writes the status"
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+    let refused = async || write_status(&admin, &admin, "Forged").await.err();
+    let refusal = wait::until("no write by an administrator", LIMIT, refused).await;
+    let refusal = refusal.expect("in time").to_string();
     assert!(
         refusal.contains("only outrigger-manager and outrigger-webhook"),
         "{refusal}"

@@ -1,5 +1,5 @@
-//! What is written to the API server, and whether it is expected to change on the way: a case that can only stay as it is
-//! would pass without any policy.
+//! Objects for the API server, and whether a policy changes them: a case without a change would pass without any
+//! policy.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 pub struct Case {
     pub name: &'static str,
     pub object: Value,
-    /// What is stored before; then the case is an update.
+    /// The object before; with it the case is an update.
     pub stored: Option<Value>,
     pub changes: bool,
 }

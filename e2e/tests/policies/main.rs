@@ -1,25 +1,21 @@
-//! The policies that `outrigger webhook render-policies` prints, on a real API server: for every case what is stored equals
-//! what `outrigger mutate`, and so the webhook's own decision, makes of the same object.
+//! The policies that `outrigger webhook render-policies` prints, on a real API server: for every case what is stored
+//! equals what `outrigger mutate`, and so the webhook's own decision, makes of the same object.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says on stdout what it has seen"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod cases;
 
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::review::{self, Answer};
-use outrigger_stage::{Binaries, manifests};
+use outrigger_cluster_harness::wait;
+use outrigger_environment::review::{self, Answer};
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -76,7 +72,7 @@ async fn policies(version: &str) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?)
 }
 
-/// What the decision makes of an object.
+/// The webhook's decision on an object.
 async fn decided(case: &Case, object: &Value) -> Result<Value> {
     let folder = tempfile::tempdir()?;
     let migrations = format!("--migration={MIGRATIONS}");
@@ -155,17 +151,14 @@ async fn start(tools: &Tools, run: &Path, etcd: &Etcd) -> Result<(ApiServer, Cli
 
 /// Asks by dry runs until the answer holds the text, or does not.
 async fn until(client: &Client, collection: &str, object: &Value, text: &str, wanted: bool) -> Result<()> {
-    let start = Instant::now();
-    loop {
+    let probe = async || {
         let answer = review::create(client, collection, "?dryRun=All", object)
             .await?
             .granted()?;
-        if answer.body.to_string().contains(text) == wanted {
-            return Ok(());
-        }
-        ensure!(start.elapsed() < SOON, "never {wanted}: {text} in {}", answer.body);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        ensure!(answer.body.to_string().contains(text) == wanted, "{}", answer.body);
+        Ok(())
+    };
+    Ok(wait::until(&format!("{text}: {wanted}"), SOON, probe).await?)
 }
 
 /// New Nodes of the migration get the taint, or not.

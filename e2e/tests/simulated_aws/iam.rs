@@ -32,7 +32,7 @@ fn refusal(response: &Response<Bytes>) -> (u16, String, String) {
 async fn a_denied_call_is_answered_as_by_aws_and_does_not_reach_moto() {
     let run = tempfile::tempdir().expect("folder");
     let aws = Simulation::start(run.path()).await;
-    let group = aws.world.security_group_id.clone();
+    let group = aws.account.security_group_id.clone();
     set(&aws, Some(TAGGED));
     let delete = [("GroupId", group.as_str())];
     let denied = aws.call(Service::Ec2, "DeleteSecurityGroup", &delete).await;
@@ -64,11 +64,11 @@ async fn a_denied_call_is_answered_as_by_aws_and_does_not_reach_moto() {
 async fn tags_count_as_they_are_at_the_moment_of_the_call() {
     let run = tempfile::tempdir().expect("folder");
     let aws = Simulation::start(run.path()).await;
-    let table = aws.world.route_table_id.clone();
+    let table = aws.account.route_table_id.clone();
     let route = [
         ("RouteTableId", table.as_str()),
         ("DestinationCidrBlock", "10.9.0.0/24"),
-        ("InstanceId", aws.world.instances[0].id.as_str()),
+        ("InstanceId", aws.account.instances[0].id.as_str()),
     ];
     set(&aws, Some(TAGGED));
     let denied = aws.call(Service::Ec2, "CreateRoute", &route).await.expect("answered");
@@ -83,7 +83,7 @@ async fn tags_count_as_they_are_at_the_moment_of_the_call() {
     set(&aws, Some(TAGGED));
     aws.good(Service::Ec2, "CreateRoute", &route).await;
 
-    let subnet = aws.world.subnets[0].id.as_str();
+    let subnet = aws.account.subnets[0].id.as_str();
     let balancer = |owner| {
         [
             ("LoadBalancerName", "a1"),

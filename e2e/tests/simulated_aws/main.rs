@@ -1,11 +1,6 @@
 //! The proxy in front of a real moto: what it records, limits, injects and corrects.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod iam;
 mod network;
@@ -22,11 +17,11 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A moto with a world in it, a proxy, and one caller.
+/// A moto with a seeded account, a proxy, and one caller.
 struct Simulation {
     moto: Moto,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     caller: Caller,
     client: LoopbackClient,
 }
@@ -35,7 +30,7 @@ impl Simulation {
     async fn start(run: &Path) -> Self {
         let tools = Tools::load(&[Tool::MotoPython]).await.expect("moto");
         let moto = Moto::start(&tools, run).await.expect("moto starts");
-        let world = SeededAccount::seed(&moto, "prod", 3).await.expect("seeded");
+        let account = SeededAccount::seed(&moto, "prod", 3).await.expect("seeded");
         let caller = Caller::new("tester");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&run.join("aws.jsonl")))
             .await
@@ -43,7 +38,7 @@ impl Simulation {
         Self {
             moto,
             proxy,
-            world,
+            account,
             caller,
             client: LoopbackClient::default(),
         }
@@ -84,8 +79,8 @@ impl Simulation {
     async fn create_balancer(&self) {
         let listeners = [
             ("LoadBalancerName", "a1"),
-            ("Subnets.member.1", self.world.subnets[0].id.as_str()),
-            ("SecurityGroups.member.1", &self.world.security_group_id),
+            ("Subnets.member.1", self.account.subnets[0].id.as_str()),
+            ("SecurityGroups.member.1", &self.account.security_group_id),
             ("Listeners.member.1.Protocol", "SSL"),
             ("Listeners.member.1.LoadBalancerPort", "443"),
             ("Listeners.member.1.InstanceProtocol", "tcp"),
@@ -119,12 +114,12 @@ fn ports(balancer: &Element) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seeded_world_is_what_the_in_tree_provider_needs_and_calls_are_recorded() {
+async fn a_seeded_account_is_what_the_in_tree_provider_needs_and_calls_are_recorded() {
     let run = tempfile::tempdir().expect("folder");
     let aws = Simulation::start(run.path()).await;
-    assert_eq!(aws.world.instances.len(), 3);
-    assert_ne!(aws.world.subnets[0].zone, aws.world.subnets[1].zone);
-    let first = &aws.world.instances[0];
+    assert_eq!(aws.account.instances.len(), 3);
+    assert_ne!(aws.account.subnets[0].zone, aws.account.subnets[1].zone);
+    let first = &aws.account.instances[0];
     assert!(
         first.private_dns_name.ends_with(".ec2.internal") && first.private_ip.starts_with("172."),
         "{first:?}"
@@ -301,7 +296,7 @@ async fn a_call_that_is_held_before_forwarding_and_discarded_never_happened() {
     let parameters = [
         ("GroupName", "g"),
         ("GroupDescription", "d"),
-        ("VpcId", aws.world.vpc_id.as_str()),
+        ("VpcId", aws.account.vpc_id.as_str()),
     ];
     let (answer, ()) = tokio::join!(aws.call(Service::Ec2, "CreateSecurityGroup", &parameters), async {
         assert!(fault.reached(1, SOON).await);
@@ -352,7 +347,7 @@ async fn errors_latency_and_dropped_answers_are_injected_and_end_with_their_hand
         ("Listeners.member.1.Protocol", "TCP"),
         ("Listeners.member.1.LoadBalancerPort", "80"),
         ("Listeners.member.1.InstancePort", "80"),
-        ("Subnets.member.1", aws.world.subnets[0].id.as_str()),
+        ("Subnets.member.1", aws.account.subnets[0].id.as_str()),
     ];
     assert!(
         aws.call(Service::Elb, "CreateLoadBalancer", &parameters)
@@ -371,13 +366,13 @@ async fn errors_latency_and_dropped_answers_are_injected_and_end_with_their_hand
 async fn instances_can_be_added_stopped_and_terminated() {
     let run = tempfile::tempdir().expect("folder");
     let mut aws = Simulation::start(run.path()).await;
-    let added = aws.world.add_instances(&aws.moto, 3).await.expect("added");
-    assert_eq!((added.len(), aws.world.instances.len()), (3, 6));
-    aws.world
+    let added = aws.account.add_instances(&aws.moto, 3).await.expect("added");
+    assert_eq!((added.len(), aws.account.instances.len()), (3, 6));
+    aws.account
         .terminate(&aws.moto, &[&added[0].id])
         .await
         .expect("terminated");
-    aws.world.stop(&aws.moto, &[&added[1].id]).await.expect("stopped");
+    aws.account.stop(&aws.moto, &[&added[1].id]).await.expect("stopped");
     for (instance, state) in [
         (&added[0], "terminated"),
         (&added[1], "stopped"),

@@ -31,7 +31,7 @@ impl Simulation {
         let parameters = [
             ("Name", "n1"),
             ("Type", "network"),
-            ("SubnetMappings.member.1.SubnetId", self.world.subnets[0].id.as_str()),
+            ("SubnetMappings.member.1.SubnetId", self.account.subnets[0].id.as_str()),
             ("SecurityGroups", ""),
         ];
         let made = self.v2("CreateLoadBalancer", &parameters).await;
@@ -43,7 +43,7 @@ impl Simulation {
             ("Name", name),
             ("Protocol", protocol),
             ("Port", port),
-            ("VpcId", self.world.vpc_id.as_str()),
+            ("VpcId", self.account.vpc_id.as_str()),
             ("TargetType", "instance"),
         ];
         let made = self.v2("CreateTargetGroup", &parameters).await;
@@ -120,7 +120,7 @@ async fn a_network_load_balancer_is_named_and_described_as_aws_does() {
         ("Name", "n1"),
         ("Type", "network"),
         ("Scheme", "internal"),
-        ("SubnetMappings.member.1.SubnetId", aws.world.subnets[0].id.as_str()),
+        ("SubnetMappings.member.1.SubnetId", aws.account.subnets[0].id.as_str()),
     ];
     let code = aws.refused(Service::ElbV2, "CreateLoadBalancer", &other).await;
     assert_eq!(code, "DuplicateLoadBalancerName");
@@ -148,7 +148,7 @@ async fn listeners_are_one_for_each_port_and_fit_their_target_groups() {
     let mut settings = vec![
         ("Name", "tcp"),
         ("Protocol", "TCP"),
-        ("VpcId", aws.world.vpc_id.as_str()),
+        ("VpcId", aws.account.vpc_id.as_str()),
     ];
     settings.push(("Port", "30081"));
     let code = aws.refused(Service::ElbV2, "CreateTargetGroup", &settings).await;
@@ -252,7 +252,7 @@ async fn a_security_group_in_use_is_not_deleted() {
     let run = tempfile::tempdir().expect("folder");
     let aws = Simulation::start(run.path()).await;
     aws.create_balancer().await;
-    let group = [("GroupId", aws.world.security_group_id.as_str())];
+    let group = [("GroupId", aws.account.security_group_id.as_str())];
     let code = aws.refused(Service::Ec2, "DeleteSecurityGroup", &group).await;
     assert_eq!(code, "DependencyViolation");
     aws.good(Service::Elb, "DeleteLoadBalancer", &[("LoadBalancerName", "a1")])

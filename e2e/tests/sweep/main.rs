@@ -1,15 +1,10 @@
-//! Leftovers of two Services whose finalizer somebody took away while no manager ran: a manager names all of them, in its
-//! log and its metric, and deletes nothing; one that is asked to delete does so when two searches have found them.
-//! Whatever has a Service, is another cluster's, or may be, stays; also where that cluster has the same ID.
+//! Orphaned resources of two Services that lost their finalizer while no manager ran. A manager names all of them in
+//! its log and its metric, and deletes nothing. One with deletion enabled deletes them after two searches found them. A
+//! resource stays if it has a Service or may belong to another cluster, also to one with the same ID.
 //!
 //! A minute is the shortest time between two searches, so that this takes two.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod others;
 
@@ -23,9 +18,9 @@ use kube::api::DeleteParams;
 use outrigger_aws_sim::{Call, Service as AwsService};
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::process::free_port;
-use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, differences, node_of};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// Much longer than anything takes here but waiting for a search.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -45,48 +40,52 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
         instances: 3,
         global: &["NLBSecurityGroupMode = Managed"],
     };
-    let alone = Alone::start(&options).await.expect("a tenant");
+    let cluster = SingleCluster::start(&options).await.expect("a tenant");
     let mut kubelets = Vec::new();
-    for instance in &alone.world.instances {
-        kubelets.push(Kubelet::start(&alone.cluster, node_of(instance)).await.expect("joins"));
+    for instance in &cluster.account.instances {
+        kubelets.push(
+            Kubelet::start(&cluster.kube_config, node_of(instance))
+                .await
+                .expect("joins"),
+        );
     }
-    let maker = alone.manager("maker", &ONLY_SERVICES).expect("the manager starts");
-    make(&alone, &maker, ["here-classic", "here-network"], 31080).await;
-    others::make(&alone, "default/here-classic").await;
-    let used = others::make_of_same_id(&alone).await;
-    let kept = alone.account(&[]).await.expect("an account");
-    make(&alone, &maker, ["gone-classic", "gone-network"], 31090).await;
+    let maker = cluster.manager("maker", &ONLY_SERVICES).expect("the manager starts");
+    make(&cluster, &maker, ["here-classic", "here-network"], 31080).await;
+    others::make(&cluster, "default/here-classic").await;
+    let used = others::make_of_same_id(&cluster).await;
+    let kept = cluster.read_account(&[]).await.expect("an account");
+    make(&cluster, &maker, ["gone-classic", "gone-network"], 31090).await;
     maker.kill().await.expect("killed");
-    created_with_uid(&alone).await;
-    let mut expected = expected(&alone).await;
+    created_with_uid(&cluster).await;
+    let mut expected = expected(&cluster).await;
     expected.insert(("classic-load-balancer".into(), used.name.clone(), others::GONE.into()));
     for name in ["gone-classic", "gone-network"] {
-        remove_by_force(&alone, name).await;
+        remove_by_force(&cluster, name).await;
     }
-    let full = alone.account(&[]).await.expect("an account");
+    let full = cluster.read_account(&[]).await.expect("an account");
     assert_ne!(full, kept, "nothing is left over");
 
     let port = free_port().expect("a port");
-    let reporter = sweeper(&alone, "reporter", "report", port);
+    let reporter = sweeper(&cluster, "reporter", "report", port);
     sleep(Duration::from_secs(3)).await;
-    let deleter = sweeper(&alone, "deleter", "delete", 0);
-    let begin = alone.proxy.mark();
-    searched(&alone, &reporter, 1).await;
+    let deleter = sweeper(&cluster, "deleter", "delete", 0);
+    let begin = cluster.proxy.mark();
+    searched(&cluster, &reporter, 1).await;
     told(&reporter, port, &expected).await;
-    searched(&alone, &deleter, 1).await;
+    searched(&cluster, &deleter, 1).await;
     logs_why_it_keeps(&deleter, &used).await;
     sleep(QUIET).await;
-    unwritten(&alone, begin);
-    searched(&alone, &reporter, 2).await;
+    unwritten(&cluster, begin);
+    searched(&cluster, &reporter, 2).await;
     told(&reporter, port, &expected).await;
-    unwritten(&alone, begin);
+    unwritten(&cluster, begin);
     assert_eq!(
-        differences(&full, &alone.account(&[]).await.expect("an account")),
+        differences(&full, &cluster.read_account(&[]).await.expect("an account")),
         [""; 0]
     );
-    searched(&alone, &deleter, 2).await;
-    deleted(&alone, &deleter, &kept).await;
-    let writes = writes_since(&alone, begin);
+    searched(&cluster, &deleter, 2).await;
+    deleted(&cluster, &deleter, &kept).await;
+    let writes = writes_since(&cluster, begin);
     let lines: Vec<String> = writes.iter().map(ToString::to_string).collect();
     println!("{lines:#?}");
     assert!(writes.iter().all(|call| call.caller == deleter.name()), "{lines:#?}");
@@ -94,10 +93,10 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
 }
 
 /// New load balancers have the UID of the cluster in a tag.
-async fn created_with_uid(alone: &Alone) {
-    let namespaces = Api::<Namespace>::all(alone.client.clone());
+async fn created_with_uid(cluster: &SingleCluster) {
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let uid = namespaces.get("kube-system").await.expect("readable").metadata.uid;
-    let services = alone.list_services().await.expect("listed");
+    let services = cluster.list_services().await.expect("listed");
     let of_service = services
         .iter()
         .find(|service| service.metadata.name.as_deref() == Some("here-classic"));
@@ -106,22 +105,18 @@ async fn created_with_uid(alone: &Alone) {
         .expect("a UID");
     let name = format!("a{}", &of_service.replace('-', "")[..31]);
     assert!(uid.is_some());
-    assert_eq!(others::uid_of(alone, &name).await, uid);
+    assert_eq!(others::uid_of(cluster, &name).await, uid);
 }
 
 /// Waits until a manager has logged why it keeps the load balancer of the other cluster.
 async fn logs_why_it_keeps(manager: &Manager, used: &others::Used) {
-    let deadline = Instant::now() + LIMIT;
-    let reason = || {
+    let reason = async || {
         let log = manager.log().expect("a log");
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut about = lines.filter(|line| line["id"] == *used.name);
         about.find_map(|line| Some(line["verdict"].as_str()?.to_owned()))
     };
-    while reason().is_none() && Instant::now() < deadline {
-        sleep(Duration::from_millis(100)).await;
-    }
-    let reason = reason().expect("a reason");
+    let reason = manager.until("reason", LIMIT, reason).await.expect("a reason");
     assert!(
         reason.starts_with("kept: ") && reason.contains(&used.instance),
         "{reason}"
@@ -129,33 +124,33 @@ async fn logs_why_it_keeps(manager: &Manager, used: &others::Used) {
 }
 
 /// A classic and a network load balancer.
-async fn make(alone: &Alone, manager: &Manager, [classic, network]: [&str; 2], node_port: u16) {
-    let mark = alone.proxy.mark();
+async fn make(cluster: &SingleCluster, manager: &Manager, [classic, network]: [&str; 2], node_port: u16) {
+    let mark = cluster.proxy.mark();
     let ports = |node_port: u16| json!({"ports": [{"port": 80, "nodePort": node_port, "protocol": "TCP"}]});
-    let before = alone.list_services().await.expect("listed").len();
-    let created = alone.create_service(classic, &[], &ports(node_port)).await;
+    let before = cluster.list_services().await.expect("listed").len();
+    let created = cluster.create_service(classic, &[], &ports(node_port)).await;
     created.expect("created");
-    let created = alone
+    let created = cluster
         .create_service(network, &[("type", "nlb")], &ports(node_port + 1))
         .await;
     created.expect("created");
-    alone.served(before + 2, manager, LIMIT).await.expect("served");
-    let quiet = alone.silence(manager, mark, (QUIET, LIMIT), Call::is_write).await;
+    cluster.served(before + 2, manager, LIMIT).await.expect("served");
+    let quiet = cluster.silence(manager, mark, (QUIET, LIMIT), Call::is_write).await;
     quiet.expect("it rests");
 }
 
 /// Deletes a Service, and takes away the finalizer that would hold it until its load balancer is gone.
-async fn remove_by_force(alone: &Alone, name: &str) {
-    let services = Api::<Service>::default_namespaced(alone.client.clone());
+async fn remove_by_force(cluster: &SingleCluster, name: &str) {
+    let services = Api::<Service>::default_namespaced(cluster.client.clone());
     let deleted = services.delete(name, &DeleteParams::default()).await;
     let held = deleted.expect("deleted").left().expect("it is held");
     assert!(held.metadata.finalizers.is_some_and(|all| all.len() == 1));
     let patch = json!({"metadata": {"finalizers": null}});
-    alone.patch_service(name, &patch).await.expect("forced");
+    cluster.patch_service(name, &patch).await.expect("forced");
     assert!(services.get_opt(name).await.expect("readable").is_none());
 }
 
-fn sweeper(alone: &Alone, name: &str, mode: &str, port: u16) -> Manager {
+fn sweeper(cluster: &SingleCluster, name: &str, mode: &str, port: u16) -> Manager {
     let (mode, port) = (format!("--load-balancer-sweep={mode}"), format!("--secure-port={port}"));
     let mut flags = ONLY_SERVICES.to_vec();
     flags.extend([
@@ -166,14 +161,14 @@ fn sweeper(alone: &Alone, name: &str, mode: &str, port: u16) -> Manager {
         "--authorization-always-allow-paths=/metrics",
         port.as_str(),
     ]);
-    alone.manager(name, &flags).expect("the manager starts")
+    cluster.manager(name, &flags).expect("the manager starts")
 }
 
-/// What a search has to find.
-async fn expected(alone: &Alone) -> Leftovers {
+/// The resources that a search has to find.
+async fn expected(cluster: &SingleCluster) -> Leftovers {
     let mut all = Leftovers::new();
     let mut add = |kind: &str, id: &str, of: &str| all.insert((kind.to_owned(), id.to_owned(), of.to_owned()));
-    let services = alone.list_services().await.expect("listed");
+    let services = cluster.list_services().await.expect("listed");
     let uid = |name: &str| {
         let service = services
             .iter()
@@ -184,13 +179,13 @@ async fn expected(alone: &Alone) -> Leftovers {
     let name = |uid: String| format!("a{}", &uid.replace('-', "")[..31]);
     let (classic, network) = (name(uid("gone-classic")), name(uid("gone-network")));
     add("classic-load-balancer", &classic, of_classic);
-    let balancers = others::ask(alone, AwsService::ElbV2, "DescribeLoadBalancers", Vec::new()).await;
+    let balancers = others::ask(cluster, AwsService::ElbV2, "DescribeLoadBalancers", Vec::new()).await;
     for item in balancers.items("LoadBalancers") {
         if item.value("LoadBalancerName") == network {
             add("network-load-balancer", item.value("LoadBalancerArn"), of_network);
         }
     }
-    let groups = others::ask(alone, AwsService::ElbV2, "DescribeTargetGroups", Vec::new()).await;
+    let groups = others::ask(cluster, AwsService::ElbV2, "DescribeTargetGroups", Vec::new()).await;
     for item in groups.items("TargetGroups") {
         if item.value("TargetGroupName").starts_with("k8s-default-gonenetw-") {
             add("target-group", item.value("TargetGroupArn"), of_network);
@@ -198,10 +193,10 @@ async fn expected(alone: &Alone) -> Leftovers {
     }
     let rule = format!(
         "{} kubernetes.io/rule/nlb/client={network}",
-        alone.world.security_group_id
+        cluster.account.security_group_id
     );
     add("security-group-rule", &rule, &network);
-    let groups = others::ask(alone, AwsService::Ec2, "DescribeSecurityGroups", Vec::new()).await;
+    let groups = others::ask(cluster, AwsService::Ec2, "DescribeSecurityGroups", Vec::new()).await;
     for item in groups.items("securityGroupInfo") {
         match item.value("groupName") {
             name if name == format!("k8s-elb-{classic}") => add("security-group", item.value("groupId"), of_classic),
@@ -214,13 +209,13 @@ async fn expected(alone: &Alone) -> Leftovers {
 }
 
 /// Waits until a manager has ended its `nth` search.
-async fn searched(alone: &Alone, manager: &Manager, nth: usize) {
+async fn searched(cluster: &SingleCluster, manager: &Manager, nth: usize) {
     let look = |calls: &[Call]| {
         let own = calls.iter().filter(|call| call.caller == manager.name());
         (ended_searches(own) >= nth).then_some(())
     };
     let what = format!("search {nth} of {}", manager.name());
-    let seen = alone.proxy.wait_for(&what, PERIOD + LIMIT, look).await;
+    let seen = cluster.proxy.wait_for(&what, PERIOD + LIMIT, look).await;
     seen.unwrap_or_else(|error| panic!("{error}\n{}", manager.log_tail()));
     manager.alive().expect("it runs");
 }
@@ -246,10 +241,8 @@ fn ended_searches<'a>(own: impl Iterator<Item = &'a Call>) -> usize {
 
 /// Waits until log and metric name all that is expected, and checks that they name nothing else, and each once.
 async fn told(manager: &Manager, port: u16, expected: &Leftovers) {
-    let deadline = Instant::now() + LIMIT;
-    while told_in_log(manager).len() < expected.len() && Instant::now() < deadline {
-        sleep(Duration::from_millis(100)).await;
-    }
+    let all = async || told_in_log(manager).len() >= expected.len();
+    manager.until("log lines for all", LIMIT, all).await.expect("in time");
     let lines = told_in_log(manager);
     let distinct: Leftovers = lines.iter().cloned().collect();
     assert_eq!((&distinct, lines.len()), (expected, expected.len()));
@@ -289,28 +282,28 @@ async fn metric(port: u16) -> BTreeMap<String, u32> {
 }
 
 /// Waits until everything that was left over is gone, and nothing else.
-async fn deleted(alone: &Alone, deleter: &Manager, kept: &Value) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let account = alone.account(&[]).await.expect("an account");
-        let open = differences(kept, &account);
-        if open.is_empty() {
-            return;
+async fn deleted(cluster: &SingleCluster, deleter: &Manager, kept: &Value) {
+    let deleted = async || {
+        let account = cluster.read_account(&[]).await.expect("an account");
+        match differences(kept, &account) {
+            open if open.is_empty() => Ok(()),
+            open => Err(format!("{open:#?}")),
         }
-        deleter.alive().expect("it runs");
-        assert!(Instant::now() < deadline, "{open:#?}\n{}", deleter.log_tail());
-        sleep(Duration::from_millis(100)).await;
-    }
+    };
+    deleter
+        .until("end of the deletions", LIMIT, deleted)
+        .await
+        .expect("in time");
 }
 
-fn unwritten(alone: &Alone, mark: u64) {
-    let writes = writes_since(alone, mark);
+fn unwritten(cluster: &SingleCluster, mark: u64) {
+    let writes = writes_since(cluster, mark);
     let lines: Vec<String> = writes.iter().map(ToString::to_string).collect();
     assert_eq!(lines, [""; 0]);
 }
 
-fn writes_since(alone: &Alone, mark: u64) -> Vec<Call> {
-    let calls = alone.proxy.calls_since(mark).into_iter();
+fn writes_since(cluster: &SingleCluster, mark: u64) -> Vec<Call> {
+    let calls = cluster.proxy.calls_since(mark).into_iter();
     calls.filter(Call::is_write).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What the switch did to AWS: writes that nobody asked for, load balancers recreated, targets lost.
+//! Effects of the handover on AWS: unneeded writes, load balancers recreated, targets lost.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! From the proxy's ledger to the timeline's record.
+//! From the proxy's record to the timeline's record.
 
 use super::input::AwsCall;
 use outrigger_aws_sim::Call;

@@ -14,7 +14,7 @@ use outrigger_cluster_harness::leases::Lease;
 /// One change of hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver {
-    /// Who had the controllers before.
+    /// The holder before.
     pub from: Actor,
     pub to: Actor,
     /// When the old process ended, or released M, whichever came first; `None` when it did neither.

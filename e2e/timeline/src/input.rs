@@ -1,4 +1,4 @@
-//! What the timeline is made of: everything that was recorded on one clock.
+//! The inputs of the timeline: everything that was recorded on one clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +22,10 @@ pub struct Inputs {
     pub lease_changes: Vec<LeaseChange>,
     /// Every process that ran.
     pub processes: Vec<ProcessSpan>,
-    /// Process name by lease holder identity, where the harness knows it; the others are told from the times.
+    /// Process name by lease holder identity, where the harness knows it; for others the times decide.
     pub holders: BTreeMap<String, String>,
     /// Steps of the run.
     pub markers: Vec<Marker>,
-    /// What AWS had, several times.
     pub snapshots: Vec<Snapshot>,
     /// The end of the run; what comes later (the tear-down) is left out.
     pub until: Timestamp,

@@ -4,7 +4,7 @@
 //! AWS calls ─┐                        ┌─ attribute: whose call, for which controller
 //! audit log ─┼─▶ Inputs ─▶ analyse ──┤─ tenure:    who held K, C, M
 //! leases ────┤      +                 ├─ interval:  from when until when a process owned a controller
-//! processes ─┤    Rules               ├─ overlap, handover, world: the five figures
+//! processes ─┤    Rules               ├─ overlap, handover, aws_effects: the five figures
 //! snapshots ─┘                        └▶ Report ─▶ table, proof line, verdict
 //! ```
 //!

@@ -46,7 +46,7 @@ pub(super) fn overlaps(
                     .iter()
                     .any(|tenure| tenure.lease == lease && tenure.contains(from) && tenure.actor.may_be(&second.actor))
             };
-            // Whoever comes later is the intruder, unless it holds the very lease that should have stopped the first.
+            // The later one causes the overlap, unless it holds the very lease that should have stopped the first.
             let rightful =
                 lease_of(&second.actor).is_some_and(|lease| holds(lease) && lease_of(&first.actor) == Some(lease));
             let (caused_by, against) = if rightful { (first, second) } else { (second, first) };

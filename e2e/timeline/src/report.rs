@@ -1,4 +1,4 @@
-//! What the timeline says.
+//! The result of the timeline.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Report {
     pub until: Timestamp,
     /// Service, node lifecycle and route, in this order.
     pub controllers: [ControllerTimeline; 3],
-    /// Who held K, C and M.
+    /// The holders of K, C and M.
     pub tenures: Vec<Tenure>,
     /// Every change of hands of M.
     pub hand_overs: Vec<HandOver>,
@@ -39,7 +39,7 @@ pub struct Report {
     pub(super) rules: Rules,
 }
 
-/// Who owned one controller when.
+/// The owners of one controller over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerTimeline {
     /// The controller.
@@ -53,7 +53,7 @@ impl ControllerTimeline {
     /// How long the controller had two owners through the fault of a process that is not on the old side.
     ///
     /// A Go manager that was stopped and continued keeps running for up to its renew deadline after it lost its lease:
-    /// that is told apart, in [`ControllerTimeline::overlap_by_old_side`].
+    /// that is counted separately, in [`ControllerTimeline::overlap_by_old_side`].
     pub fn overlap(&self) -> Duration {
         overlap::length(
             self.overlaps

@@ -1,4 +1,4 @@
-//! Who is who, and what is allowed.
+//! The programs of both sides, and the limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -135,30 +135,42 @@ fn is_true(value: &str) -> bool {
     matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// What the figures are measured against.
+/// The limits of the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Old process's end → our `acquireTime` of M. Its lease is not released: a lease duration and our reaction.
+    /// From the end of the old process to the `acquireTime` of M by ours. The old process does not release its lease.
     pub old_to_new: Duration,
-    /// Ours → ours after a release.
+    /// Ours to ours after a release.
     pub new_to_new_released: Duration,
-    /// Ours → ours after a kill.
+    /// Ours to ours after a kill.
     pub new_to_new_killed: Duration,
-    /// Ours → a Go manager after a release: it polls.
+    /// Ours to a Go manager after a release: it polls.
     pub new_to_old_released: Duration,
-    /// How long an owner may make no call before its silence hides whether it is still there.
+    /// An owner without a call for longer may have ended unseen.
     pub silence: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
+impl Limits {
+    /// From the expiry of a lease to its acquisition.
+    const REACTION: Duration = Duration::from_millis(500);
+
+    /// The limits of managers with leases of this duration.
+    pub fn of_lease(duration: Duration) -> Self {
         Self {
-            old_to_new: Duration::from_millis(15_500),
+            old_to_new: duration + Self::REACTION,
             new_to_new_released: Duration::from_secs(2),
-            new_to_new_killed: Duration::from_millis(15_500),
+            new_to_new_killed: duration + Self::REACTION,
             new_to_old_released: Duration::from_secs(5),
             silence: Duration::from_secs(15),
         }
+    }
+}
+
+impl Default for Limits {
+    /// The limits with Kubernetes' default lease duration:
+    /// <https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/>.
+    fn default() -> Self {
+        Self::of_lease(Duration::from_secs(15))
     }
 }
 

@@ -10,7 +10,7 @@ use super::report::{ControllerTimeline, Report};
 use super::rules::{Controller, Side};
 
 impl Report {
-    /// Who held what when, in seconds since the start, then the figures.
+    /// The holders over time, in seconds since the start, then the figures.
     pub fn table(&self) -> String {
         let mut text = String::new();
         text.push_str(&aligned(&self.steps()));

@@ -1,4 +1,4 @@
-//! Who held which lease, from when until when.
+//! The holders of each lease over time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -28,7 +28,7 @@ impl Report {
         let mut reasons = Vec::new();
         self.judge_overlaps(&mut reasons);
         self.judge_gaps(&mut reasons);
-        self.judge_world(&mut reasons);
+        self.judge_aws_effects(&mut reasons);
         self.judge_evidence(&mut reasons);
         Verdict { reasons }
     }
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    fn judge_world(&self, reasons: &mut Vec<String>) {
+    fn judge_aws_effects(&self, reasons: &mut Vec<String>) {
         for call in &self.writes_by_switch {
             reasons.push(format!("{} wrote to AWS without need: {}", call.caller, call.action));
         }

@@ -268,7 +268,7 @@ fn routes(facts: &Facts) -> Option<String> {
     })
 }
 
-/// What the API does not show. `spec.attestedPhase: Prepare` stands in for it.
+/// The facts that the API does not show. `spec.attestedPhase: Prepare` stands in for it.
 fn unproven(facts: &Facts) -> Vec<String> {
     let in_tree = || {
         let all = facts.controller_managers.seen.iter();

@@ -11,7 +11,6 @@ use crate::xml::{Element, XmlError};
 
 const ATTACHMENT_STATUS: &str = "attachment.status";
 
-/// What must be remembered.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Instances that are terminated.
@@ -152,7 +151,7 @@ fn keep_attachments(answer: &mut Element, wanted: &[&str]) {
     }
 }
 
-/// What is left of a route to an instance that is terminated.
+/// AWS keeps the route to a terminated instance as a blackhole.
 fn blackholes(tables: &mut Element, terminated: &BTreeSet<String>) {
     let routes = tables
         .children

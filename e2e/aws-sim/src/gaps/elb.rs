@@ -14,7 +14,7 @@ const DESYNC: (&str, &str) = ("elb.http.desyncmitigationmode", "defensive");
 /// AWS's draining timeout in seconds where none was set.
 const DRAINING_TIMEOUT: &str = "300";
 
-/// What must be remembered, by load balancer and port.
+/// State by load balancer and port.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Known>);
 

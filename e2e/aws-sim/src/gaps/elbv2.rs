@@ -10,14 +10,14 @@ use crate::service::Service;
 use crate::xml::{Element, XmlError};
 
 const V2: &Service = &Service::ElbV2;
-/// What AWS lists of every network load balancer and moto does not.
+/// Attributes of network load balancers that AWS lists and moto does not.
 const BALANCER_ATTRIBUTES: [(&str, &str); 1] = [("access_logs.s3.enabled", "false")];
-/// What AWS lists of every target group of instances and moto does not.
+/// Attributes of target groups of instances that AWS lists and moto does not.
 const GROUP_ATTRIBUTES: [(&str, &str); 2] = [
     ("preserve_client_ip.enabled", "true"),
     ("proxy_protocol_v2.enabled", "false"),
 ];
-/// What a target group is compared by when it is made again: the same names in question and answer.
+/// A target group that is created again must have the same of these. Request and answer use the same names.
 const GROUP_SETTINGS: [&str; 10] = [
     "Protocol",
     "Port",
@@ -40,7 +40,7 @@ struct Listener {
     balancer: String,
     /// Target groups of the default actions.
     groups: Vec<String>,
-    /// What ModifyListener said.
+    /// From ModifyListener.
     protocol: Option<String>,
     certificates: Option<Vec<String>>,
 }

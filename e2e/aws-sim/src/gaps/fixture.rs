@@ -1,4 +1,4 @@
-//! A moto that says what it is told to say.
+//! A moto with prepared answers.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -34,7 +34,6 @@ impl Script {
         self
     }
 
-    /// What it was asked so far.
     pub(crate) fn asked(&self) -> Vec<Query> {
         self.asked.lock().expect("not poisoned").clone()
     }

@@ -10,7 +10,7 @@ const PAGE: &str = "400";
 
 /// Rules that a security group takes, as AWS counts by default and moto always.
 const MOST_RULES: usize = 60;
-/// What a rule lets in, in a call and in an answer: networks of both kinds, groups, lists of networks.
+/// The sources of a rule, in calls and answers: networks of both kinds, groups, lists of networks.
 const SOURCES: [&str; 4] = ["CidrIp", "CidrIpv6", "GroupId", "PrefixListId"];
 const SOURCE_LISTS: [&str; 4] = ["ipRanges", "ipv6Ranges", "groups", "prefixListIds"];
 

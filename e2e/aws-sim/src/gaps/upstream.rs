@@ -15,7 +15,7 @@ pub(crate) trait Upstream: Sync {
     fn ask(&self, service: &Service, query: &Query) -> impl Future<Output = Response<Bytes>> + Send;
 }
 
-/// What the caller is answered.
+/// The answer for the caller.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// As moto answered.

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::cloud::{CLUSTER, Cloud};
 use outrigger_cluster_harness::process::{Launch, Process};
-use outrigger_stage::manager_flags;
+use outrigger_environment::manager_flags;
 
 /// A manager with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -27,7 +27,7 @@ pub struct AuditEvent {
     /// The caller's program.
     #[serde(default)]
     pub user_agent: String,
-    /// What was asked for; missing for paths that are no object.
+    /// The requested object; missing for other paths.
     #[serde(default)]
     pub object_ref: ObjectRef,
     /// The answer; missing before it exists.
@@ -37,7 +37,7 @@ pub struct AuditEvent {
     pub request_received_timestamp: Timestamp,
     /// When this stage was reached.
     pub stage_timestamp: Timestamp,
-    /// What authorization and admission noted, such as which webhook changed the object.
+    /// Notes of authorization and admission, such as the webhook that changed the object.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
 }

@@ -18,18 +18,13 @@ pub use self::event::{AuditEvent, ObjectRef, ResponseStatus, User, writes_by};
 pub enum AuditError {
     /// The file is there but cannot be read.
     #[error("audit log {path}: {source}; check --audit-log-path and the file's permissions")]
-    Read {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A complete line is no audit event.
     #[error("audit log {path}, line {line}: no audit event ({source}); is --audit-log-format=json set?")]
     Parse {
         path: PathBuf,
         /// Counted from 1.
         line: u64,
-        /// What the parser said.
         source: serde_json::Error,
     },
     /// The file became shorter: it was rotated or replaced, and events may be lost.

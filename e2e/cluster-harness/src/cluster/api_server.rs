@@ -49,7 +49,7 @@ impl Version {
     }
 }
 
-/// What distinguishes one API server of a run from another.
+/// The differences between the API servers of a run.
 #[derive(Debug, Clone)]
 pub struct ApiServerOptions {
     /// Names its folder in the run, its etcd prefix and its cluster in kubeconfigs: letters, digits and dashes.

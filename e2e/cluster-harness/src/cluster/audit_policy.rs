@@ -1,4 +1,4 @@
-//! What the API server's audit log records.
+//! The API server's audit policy.
 
 /// Every change of anything, and all requests for the kinds that a migration is about: metadata only, so that the log
 /// says who did what when and stays small. One line for each request, when its response is complete; watches also

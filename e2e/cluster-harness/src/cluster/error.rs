@@ -19,17 +19,12 @@ pub enum ClusterError {
     Tools(#[from] ToolsError),
     /// A file of the run cannot be written or read.
     #[error("{path}: {source}")]
-    File {
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// A key or certificate cannot be made.
     #[error("certificate for {subject}: {source}")]
     Certificate {
         /// The subject's common name.
         subject: String,
-        /// What rcgen said.
         source: rcgen::Error,
     },
     /// The service range is not one this harness can use.
@@ -37,7 +32,6 @@ pub enum ClusterError {
     ServiceRange {
         /// The range as given.
         range: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// A client cannot be made from a kubeconfig that the harness wrote.
@@ -45,7 +39,6 @@ pub enum ClusterError {
     Client {
         /// The user's name.
         user: String,
-        /// What kube said.
         reason: String,
     },
 }

@@ -32,14 +32,12 @@ pub enum KubeletError {
     Client {
         /// The API server.
         server: String,
-        /// What is wrong.
         source: Box<kube::Error>,
     },
     /// The kubeconfig is not usable.
     #[error("kubeconfig {path}: {source}")]
     Kubeconfig {
         path: PathBuf,
-        /// What is wrong.
         source: kube::config::KubeconfigError,
     },
     /// A name that cannot stand in a header.
@@ -47,17 +45,10 @@ pub enum KubeletError {
     Header { value: String },
     /// The kubelets' rights were not granted.
     #[error("ClusterRoleBinding harness:nodes: {source}; the cluster's configuration must be an administrator's")]
-    Access {
-        /// What the API server said.
-        source: Box<kube::Error>,
-    },
+    Access { source: Box<kube::Error> },
     /// The Node was refused.
     #[error("Node {node} could not be registered: {source}")]
-    Register {
-        node: String,
-        /// What the API server said.
-        source: Box<kube::Error>,
-    },
+    Register { node: String, source: Box<kube::Error> },
 }
 
 /// A kubelet that plays. Dropping it stops it.

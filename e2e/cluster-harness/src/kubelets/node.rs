@@ -30,7 +30,7 @@ pub struct Instance {
     pub public: Option<(String, String)>,
 }
 
-/// Who asks the API server.
+/// The user of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// `system:node:NAME` of `system:nodes`, by impersonation: the cluster's configuration must be an administrator's.
@@ -65,7 +65,8 @@ impl NodeSpec {
     }
 
     /// As a kubelet with the in-tree provider registers: with provider ID, zone, region and instance type under their
-    /// old and new labels, and the addresses, which it writes again with every status. The Node has the private DNS name.
+    /// old and new labels, and the addresses, which it writes again with every status. The Node has the private DNS
+    /// name.
     pub fn in_tree(instance: &Instance) -> Self {
         let name = &instance.private_dns_name;
         let mut addresses = vec![("InternalIP", instance.private_ip.clone())];

@@ -1,4 +1,4 @@
-//! What is recorded of a lease: plain data, no IO.
+//! The record of a lease: plain data, no IO.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,7 +8,7 @@
 //!
 //! A process gets exactly the command that the API server stores, so what a webhook put there is what runs. There are
 //! no images and no mounts: a table maps an image to a binary, and only hostPath volumes at their own path are taken.
-//! What cannot be run makes the Pod wait with a message that says so. Liveness and startup probes, resources and
+//! A Pod that cannot run waits, with a message that says so. Liveness and startup probes, resources and
 //! security contexts have no effect.
 
 mod api;

@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 pub struct ContainerPlan {
     /// The container's name.
     pub container: String,
-    /// What runs, by the image table.
+    /// The program, by the image table.
     pub component: String,
     pub program: PathBuf,
     /// Command and arguments as stored, references resolved; the first word is what the container calls the program.
@@ -28,7 +28,7 @@ pub struct ContainerPlan {
     pub readiness: Readiness,
 }
 
-/// What the runner cannot do for a Pod as a whole: everything but hostPath, since its processes have no mounts of
+/// Refuses a Pod with features that the runner lacks: all volumes but hostPath, since its processes have no mounts of
 /// their own, and init containers.
 pub fn check_pod(pod: &Pod) -> Result<(), Refusal> {
     let Some(spec) = &pod.spec else {

@@ -42,7 +42,7 @@ impl Processes {
         exit
     }
 
-    /// Every span so far. A process that ended is told as ended even before its Pod's task has noticed.
+    /// Every span so far. A process that ended is shown as ended even before its Pod's task has noticed.
     pub(super) fn spans(&self) -> Vec<ProcessSpan> {
         let table = self.lock();
         let mut spans = table.spans.clone();

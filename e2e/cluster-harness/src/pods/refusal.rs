@@ -6,7 +6,6 @@
 pub struct Refusal {
     /// A kubelet's own reason: `ErrImagePull`, `CreateContainerConfigError`, `CreateContainerError`.
     pub reason: &'static str,
-    /// What is wrong and what to do.
     pub message: String,
 }
 

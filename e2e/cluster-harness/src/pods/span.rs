@@ -12,7 +12,7 @@ pub struct ProcessSpan {
     /// N-th Pod of that name), then `:CONTAINER` where a Pod has several, then `#N`
     /// for its N-th restart.
     pub process: String,
-    /// What it is, by the image table: `kube-controller-manager`.
+    /// The program, by the image table: `kube-controller-manager`.
     pub component: String,
     /// The Pod's namespace; empty for a process that is no Pod's.
     pub namespace: String,

@@ -12,7 +12,7 @@ use super::span::Exit;
 /// Every process of the harness is reached here.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
-/// What a container is doing.
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Doing {
     /// Not started, with a kubelet's reason and a message.

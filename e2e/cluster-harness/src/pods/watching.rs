@@ -62,7 +62,7 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, mut shutdown: watch:
         worker.send_replace(Update::Shutdown(grace));
     }
 
-    // What else is under way are bindings; nobody needs them any more.
+    // Bindings that are still under way are no longer needed.
     while !pods.workers.is_empty() && pods.tasks.join_next().await.is_some() {
         pods.sweep();
     }

@@ -24,14 +24,14 @@ use super::status::{ContainerState, StatusWriter};
 const DEFAULT_GRACE: u64 = 30;
 const RETRY: Duration = Duration::from_millis(300);
 
-/// What is known of a Pod.
+/// A change of a Pod.
 #[derive(Debug, Clone)]
 pub(super) enum Update {
     /// As the API server has it.
     Present(Arc<Pod>),
     /// The API server has forgotten it.
     Gone,
-    /// The runner shuts down: processes end within this time, and the API server is told nothing.
+    /// The runner shuts down: processes end within this time, and nothing is written to the API server.
     Shutdown(Duration),
 }
 

@@ -1,8 +1,8 @@
 //! One shell per run that kills the run's children should the run itself be killed.
 //!
-//! It lives in a process group of its own, so that Ctrl-C at a terminal does not end it before its work. It is told
-//! of every child through a pipe; when the pipe closes, the run has ended, and every process group still on its list
-//! is killed. Rust opens pipes close-on-exec, so no child can hold this one open.
+//! It lives in a process group of its own, so that Ctrl-C at a terminal does not end it before its work. It reads the
+//! children from a pipe. When the pipe closes, the run has ended, and every process group that is still in its list is
+//! killed. Rust opens pipes close-on-exec, so no child can hold this one open.
 
 use std::io::{Error, Write};
 use std::os::unix::process::CommandExt;

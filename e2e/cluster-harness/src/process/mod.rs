@@ -40,7 +40,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How many of the log's last lines an error shows.
 const TAIL_LINES: usize = 25;
 
-/// What went wrong with a child process.
+/// A failure of a child process.
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// The program could not be started: missing, not executable, or no log file could be made.
@@ -50,7 +50,6 @@ pub enum ProcessError {
         name: String,
         /// The program's path.
         program: String,
-        /// What the operating system said.
         source: std::io::Error,
     },
     /// The child ended before it was ready.
@@ -58,7 +57,6 @@ pub enum ProcessError {
     EndedEarly {
         /// The child's name in this run.
         name: String,
-        /// What was waited for.
         what: String,
         /// Its exit status.
         status: String,
@@ -80,11 +78,10 @@ pub enum ProcessError {
     NotReady {
         /// The child's name in this run.
         name: String,
-        /// What was waited for.
         what: String,
         /// How long was waited.
         seconds: f64,
-        /// What the last probe said.
+        /// Of the last probe.
         reason: String,
         /// The end of its log.
         log: Box<LogEnd>,
@@ -97,7 +94,6 @@ pub enum ProcessError {
         /// Its process id, which is also its group's.
         pid: i32,
         signal: &'static str,
-        /// What the operating system said.
         source: Errno,
     },
     /// No guard could be started, so a child might be left behind; nothing is started then.
@@ -130,7 +126,7 @@ impl fmt::Display for LogEnd {
     }
 }
 
-/// What to start. The environment starts empty.
+/// A process to start. Its environment is empty at first.
 #[derive(Debug, Clone)]
 pub struct Launch {
     name: String,

@@ -15,7 +15,7 @@ use crate::record::Record;
 /// How often one renewal reads the Lease and writes again after a conflict.
 const ROUNDS: u32 = 3;
 
-/// What the watch or a read shows to the holder.
+/// A change of the Lease, as the watch or a read shows it to the holder.
 #[derive(Debug)]
 pub(super) enum News {
     /// Nothing newer than the last write, or only a change of another field.

@@ -61,7 +61,7 @@ enum Record {
     Deleted(Process),
 }
 
-/// What the latch says.
+/// The content of the latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Latched {
     phase: Phase,
@@ -416,7 +416,7 @@ impl State {
         self.decide(rules).1
     }
 
-    /// What the leader does at once: store the latch, and release M.
+    /// The leader's immediate actions: store the latch, and release M.
     fn react(mut self, rules: &Rules) -> Self {
         for _ in 0..4 {
             let before = self;
@@ -596,7 +596,7 @@ impl State {
                 next.fault(rules.events)?;
             }
             Event::HideCommandLines(hide) => {
-                // What is not the form of the phase is not hidden: nobody would attest it.
+                // A manager without the form of the phase is not hidden: nobody would attest it.
                 (next.visible == hide && (!hide || next.all_have_the_form())).then_some(())?;
                 next.visible = !hide;
                 next.fault(rules.events)?;

@@ -7,23 +7,23 @@ use anyhow::{Result, ensure};
 
 use crate::load::{Load, LoadTarget};
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::{CLUSTER, Progress, Stage};
+use crate::{CLUSTER, Environment, Progress};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_timeline::{Component, NEW_WORK_BEGINS, Report, Rules};
 
-/// What is left when the migration is over: the stage still stands.
+/// The environment after the migration, still running.
 pub struct Outcome {
     /// Everything, still running.
-    pub stage: Stage,
+    pub environment: Environment,
     /// The timeline.
     pub report: Report,
     _load: Load,
 }
 
 const ROLL: Duration = Duration::from_secs(90);
-/// How long both sides are left alone under load after each change of hands, so that an idle owner would show.
+/// How long both sides run under load after each handover, so that an idle owner would show.
 const QUIET: Duration = Duration::from_secs(8);
 
 /// Performs the migration in `run`.
@@ -31,28 +31,28 @@ const QUIET: Duration = Duration::from_secs(8);
 /// # Errors
 /// When a step does not come about; what is missing is in the message.
 pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
-    progress.step("The stage: two real control planes on this machine");
+    progress.step("The environment: two real control planes on this machine");
 
-    let mut stage = Stage::build(run, 3, &[], progress).await?;
-    old_world(&mut stage, progress).await?;
+    let mut environment = Environment::build(run, 3, &[], progress).await?;
+    in_tree(&mut environment, progress).await?;
 
-    let load = start_load(&stage).await?;
-    let nodes_before = stage.node_identities().await?;
-    stage.snapshot().await?;
+    let load = start_load(&environment).await?;
+    let nodes_before = environment.node_identities().await?;
+    environment.snapshot().await?;
 
-    install(&mut stage, progress).await?;
-    prepare(&stage, progress).await?;
-    take_over(&stage, progress).await?;
+    install(&mut environment, progress).await?;
+    prepare(&environment, progress).await?;
+    take_over(&environment, progress).await?;
     tokio::time::sleep(QUIET).await;
-    stage.snapshot().await?;
+    environment.snapshot().await?;
 
-    let nodes_after = stage.node_identities().await?;
+    let nodes_after = environment.node_identities().await?;
     ensure!(
         nodes_before == nodes_after,
         "labels, addresses or provider IDs of old Nodes changed:\n{nodes_before:#?}\n{nodes_after:#?}"
     );
 
-    let writes = stage.node_writes_by("outrigger-manager").await?;
+    let writes = environment.node_writes_by("outrigger-manager").await?;
     ensure!(
         writes.is_empty(),
         "our manager wrote to Nodes that needed nothing: {writes:?}"
@@ -60,29 +60,29 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     progress
         .say("labels, addresses and provider IDs of the old Nodes are what they were, and ours wrote to none of them");
 
-    let unchanged = unchanged(&stage).await?;
-    new_work(&mut stage, progress).await?;
-    complete(&stage, progress).await?;
-    stage.snapshot().await?;
+    let unchanged = unchanged(&environment).await?;
+    new_work(&mut environment, progress).await?;
+    complete(&environment, progress).await?;
+    environment.snapshot().await?;
     load.stop();
 
-    let report = outrigger_timeline::analyse(&stage.record().await?, &rules(&stage, unchanged));
+    let report = outrigger_timeline::analyse(&environment.record().await?, &rules(&environment, unchanged));
     Ok(Outcome {
-        stage,
+        environment,
         report,
         _load: load,
     })
 }
 
 /// Nodes with in-tree kubelets and two Services, held by the real in-tree controllers.
-async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
-    progress.step("The old world: kube-controller-manager 1.26 with --cloud-provider=aws");
+async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<()> {
+    progress.step("Before the migration: kube-controller-manager 1.26 with --cloud-provider=aws");
     for index in 0..2 {
-        stage.join_in_tree(index).await?;
+        environment.join_in_tree(index).await?;
     }
 
-    stage.deploy_old_manager(&[]).await?;
-    stage
+    environment.deploy_old_manager(&[]).await?;
+    environment
         .wait_rolled(
             OLD_MANAGER,
             "the old kube-controller-manager runs",
@@ -92,22 +92,22 @@ async fn old_world(stage: &mut Stage, progress: &Progress) -> Result<()> {
         )
         .await?;
 
-    stage
+    environment
         .wait_holder(Lease::K, None, Duration::from_secs(60), progress)
         .await?;
-    stage.create_load_balancer_service("web", 80).await?;
-    stage.create_load_balancer_service("api", 443).await?;
+    environment.create_load_balancer_service("web", 80).await?;
+    environment.create_load_balancer_service("api", 443).await?;
 
-    stage.wait_load_balancers(&["web", "api"], 2, progress).await
+    environment.wait_load_balancers(&["web", "api"], 2, progress).await
 }
 
 /// Changes a Service and a Node every 2 s, so that an idle owner shows.
 ///
 /// # Errors
 /// When no client can be made.
-pub async fn start_load(stage: &Stage) -> Result<Load> {
-    let cluster = kubelets::config(&stage.tenant.kubeconfig(&User::admin())?).await?;
-    let node = stage.world.instances[0].private_dns_name.clone();
+pub async fn start_load(environment: &Environment) -> Result<Load> {
+    let cluster = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
+    let node = environment.account.instances[0].private_dns_name.clone();
     let target = LoadTarget {
         namespace: "default".into(),
         service: "web".into(),
@@ -118,23 +118,23 @@ pub async fn start_load(stage: &Stage) -> Result<Load> {
 }
 
 /// Webhook, resource, rights, and our manager beside the old one.
-async fn install(stage: &mut Stage, progress: &Progress) -> Result<()> {
+async fn install(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("Install: webhook, CloudProviderMigration in phase InTree, our manager");
-    stage.install_management(progress).await?;
-    stage.install_tenant(progress).await?;
-    stage.start_webhook().await?;
-    stage.create_migration().await?;
-    stage.mark("phase InTree");
-    stage.install_manager(1).await?;
-    stage
+    environment.install_management(progress).await?;
+    environment.install_tenant(progress).await?;
+    environment.start_webhook().await?;
+    environment.create_migration().await?;
+    environment.mark("phase InTree");
+    environment.install_manager(1).await?;
+    environment
         .wait_rolled(NEW_MANAGER, "our manager runs", ROLL, progress, |_| true)
         .await?;
-    stage
+    environment
         .wait_holder(Lease::C, None, Duration::from_secs(30), progress)
         .await?;
     tokio::time::sleep(QUIET).await;
     ensure!(
-        stage.holder(Lease::M).is_none(),
+        environment.holder(Lease::M).is_none(),
         "somebody took the migration lease in phase InTree"
     );
     progress.say("it initializes Nodes under its own lease, and leaves the migration lease alone, although it is free");
@@ -143,18 +143,18 @@ async fn install(stage: &mut Stage, progress: &Progress) -> Result<()> {
 }
 
 /// The old manager gets leader migration, through the webhook.
-async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
+async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Prepare: the old manager is rolled with --enable-leader-migration");
-    stage.set_phase("Prepare").await?;
+    environment.set_phase("Prepare").await?;
 
-    let stored = stage.apply_phase("Prepare").await?;
+    let stored = environment.apply_phase("Prepare").await?;
     progress.say(&format!(
         "the API server stored: ... {}",
         stored.iter().skip(8).cloned().collect::<Vec<_>>().join(" ")
     ));
 
     let guarded = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--enable-leader-migration"));
-    stage
+    environment
         .wait_rolled(
             OLD_MANAGER,
             "the old manager runs with leader migration",
@@ -164,11 +164,11 @@ async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
         )
         .await?;
 
-    let holder = stage
+    let holder = environment
         .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
         .await?;
     progress.say(&format!("the old manager holds K and M as {holder}"));
-    stage
+    environment
         .wait_condition("Prepared", Duration::from_secs(60), progress)
         .await?;
     tokio::time::sleep(QUIET).await;
@@ -177,33 +177,33 @@ async fn prepare(stage: &Stage, progress: &Progress) -> Result<()> {
 }
 
 /// The old manager becomes external; ours takes the migration lease once it has run out.
-async fn take_over(stage: &Stage, progress: &Progress) -> Result<()> {
+async fn take_over(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Migrate: the old manager is rolled with --cloud-provider=external, ours takes over");
 
-    let before = stage.holder(Lease::M);
-    stage.set_phase("Migrate").await?;
-    stage.apply_phase("Migrate").await?;
-    stage.wait_handed_over(before.as_deref(), ROLL, progress).await?;
+    let before = environment.holder(Lease::M);
+    environment.set_phase("Migrate").await?;
+    environment.apply_phase("Migrate").await?;
+    environment.wait_handed_over(before.as_deref(), ROLL, progress).await?;
 
-    stage
+    environment
         .wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress)
         .await
 }
 
 /// Names of what our manager has no reason to write to.
-async fn unchanged(stage: &Stage) -> Result<Vec<String>> {
-    Ok(stage.load_balancers().await?.into_keys().collect())
+async fn unchanged(environment: &Environment) -> Result<Vec<String>> {
+    Ok(environment.load_balancers().await?.into_keys().collect())
 }
 
 /// Work that only begins now: a Node that joins, and a Service.
-async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
+async fn new_work(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("New work: a Node joins, a Service is created");
-    stage.mark(NEW_WORK_BEGINS);
-    stage.join_external(2).await?;
+    environment.mark(NEW_WORK_BEGINS);
+    environment.join_external(2).await?;
 
-    let name = stage.world.instances[2].private_dns_name.clone();
-    let provider_id = stage.world.instances[2].provider_id();
-    let seen = &*stage;
+    let name = environment.account.instances[2].private_dns_name.clone();
+    let provider_id = environment.account.instances[2].provider_id();
+    let seen = &*environment;
 
     progress
         .wait(
@@ -229,16 +229,18 @@ async fn new_work(stage: &mut Stage, progress: &Progress) -> Result<()> {
         "Node {name} did not join with the uninitialized taint: the webhook did not act"
     );
     progress.say("it joined with the taint from the webhook");
-    stage.create_load_balancer_service("new", 8080).await?;
+    environment.create_load_balancer_service("new", 8080).await?;
 
-    stage.wait_load_balancers(&["web", "api", "new"], 3, progress).await
+    environment
+        .wait_load_balancers(&["web", "api", "new"], 3, progress)
+        .await
 }
 
-async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
+async fn complete(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Complete");
-    stage.set_phase("Complete").await?;
+    environment.set_phase("Complete").await?;
 
-    let api = stage.migrations();
+    let api = environment.migrations();
     let status = progress
         .wait(
             "the status counts three Nodes, one of them external",
@@ -272,9 +274,9 @@ async fn complete(stage: &Stage, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-fn rules(stage: &Stage, unchanged: Vec<String>) -> Rules {
+fn rules(environment: &Environment, unchanged: Vec<String>) -> Rules {
     let mut rules = Rules::new(Component::outrigger_manager());
     rules.unchanged = unchanged.into_iter().collect();
-    rules.changed = [stage.world.instances[2].id.clone()].into();
+    rules.changed = [environment.account.instances[2].id.clone()].into();
     rules
 }

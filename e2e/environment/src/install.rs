@@ -7,12 +7,12 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::operator::NEW_MANAGER;
-use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
+use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::process::free_port;
 
-impl Stage {
+impl Environment {
     /// The management cluster's part, but for the manager itself: definition, rights, webhook registration.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Stage {
     /// The tenant's part.
     ///
     /// # Errors
-    /// As [`Stage::install_management`].
+    /// As [`Environment::install_management`].
     pub async fn install_tenant(&self, progress: &Progress) -> Result<()> {
         let mut objects = manifests::render(&self.tools, &self.run, "tenant", "overlays/hosted/tenant", "").await?;
         manifests::register_webhook(
@@ -53,7 +53,7 @@ impl Stage {
     /// The manager's Deployment, with this many replicas.
     ///
     /// # Errors
-    /// As [`Stage::install_management`].
+    /// As [`Environment::install_management`].
     pub async fn install_manager(&self, replicas: u32) -> Result<()> {
         let objects = self.management_objects(replicas).await?;
         let manager: Vec<Value> = objects.into_iter().filter(is_manager).collect();
@@ -125,7 +125,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The manager's arguments: those of the manifests, with this stage's files.
+    /// The manager's arguments: those of the manifests, with this environment's files.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -166,7 +166,7 @@ impl Stage {
         let webhook = json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]);
         let patches = json!([
             {"target": {"kind": "Deployment", "name": NEW_MANAGER}, "patch": patch.to_string()},
-            // The stage runs the webhook itself, so that tests can take it away.
+            // The environment runs the webhook itself, so that tests can take it away.
             {"target": {"kind": "Deployment", "name": "outrigger-webhook"}, "patch": webhook.to_string()},
         ]);
         let overlay = format!("patches: {patches}\n");

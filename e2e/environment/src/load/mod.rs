@@ -20,7 +20,6 @@ pub const USER_AGENT: &str = "e2e-load";
 /// The annotation that changes; its value counts.
 pub const ANNOTATION: &str = "e2e.outrigger.dev/load";
 
-/// What is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadTarget {
     /// The Service's namespace.

@@ -1,12 +1,7 @@
-//! The world before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
+//! A cluster before a migration, with the real components: a kube-controller-manager 1.26 whose in-tree AWS provider
 //! owns a cluster's load balancers.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,26 +14,27 @@ use outrigger_aws_sim::{Call, Caller, Instance, Moto, Proxy, SeededAccount, Serv
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, TenantControllerManager, User, Version};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::wait;
 use serde_json::json;
 
-const CLUSTER: &str = "old-world";
+const CLUSTER: &str = "in-tree";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Everything that the old world consists of. Fields drop in order: callers before those they call.
-struct OldWorld {
+/// Everything of the test. Fields drop in order: callers before those they call.
+struct InTree {
     manager: Process,
     caller: Caller,
     tools: Tools,
     run: PathBuf,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
     _run: Option<tempfile::TempDir>,
 }
 
-impl OldWorld {
+impl InTree {
     async fn start() -> Self {
         let tools = Tools::load(&[
             Tool::Etcd,
@@ -49,7 +45,7 @@ impl OldWorld {
         let tools = tools.await.expect("tools");
         let (folder, path) = run_folder();
         let moto = Moto::start(&tools, &path).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
+        let account = SeededAccount::seed(&moto, CLUSTER, 2).await.expect("seeded");
         let caller = Caller::new("kube-controller-manager");
         let proxy = Proxy::start(&moto, std::slice::from_ref(&caller), Some(&path.join("aws.jsonl")))
             .await
@@ -59,18 +55,18 @@ impl OldWorld {
         let api = ApiServer::start(&tools, &path, &etcd, &options)
             .await
             .expect("API server");
-        let admin = api.client(&User::admin(), "old-world-test").await.expect("client");
-        for instance in &world.instances {
+        let admin = api.client(&User::admin(), "in-tree-test").await.expect("client");
+        for instance in &account.instances {
             create_node(&admin, instance).await;
         }
-        let manager = start_manager(&tools, &path, &api, &world, &proxy, &caller).await;
+        let manager = start_manager(&tools, &path, &api, &account, &proxy, &caller).await;
         Self {
             manager,
             caller,
             tools,
             run: path,
             proxy,
-            world,
+            account,
             moto,
             api,
             _etcd: etcd,
@@ -79,12 +75,12 @@ impl OldWorld {
     }
 
     async fn services(&self) -> Api<KubernetesService> {
-        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        let client = self.api.client(&User::admin(), "in-tree-test").await.expect("client");
         Api::namespaced(client, "default")
     }
 
     async fn leases(&self) -> Api<Lease> {
-        let client = self.api.client(&User::admin(), "old-world-test").await.expect("client");
+        let client = self.api.client(&User::admin(), "in-tree-test").await.expect("client");
         Api::namespaced(client, "kube-system")
     }
 }
@@ -106,12 +102,12 @@ async fn start_manager(
     tools: &Tools,
     run: &Path,
     api: &ApiServer,
-    world: &SeededAccount,
+    account: &SeededAccount,
     proxy: &Proxy,
     caller: &Caller,
 ) -> Process {
     let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).expect("written");
+    std::fs::write(&cloud_config, account.cloud_config(proxy.url())).expect("written");
     let port = free_port().expect("port");
     let arguments = TenantControllerManager {
         kubeconfig: api.kubeconfig(&User::kube_controller_manager()).expect("kubeconfig"),
@@ -174,21 +170,13 @@ fn load_balancer_service(name: &str) -> KubernetesService {
     .expect("a Service")
 }
 
-/// Asks again until `look` finds something, within a minute or two.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + 2 * MINUTE;
-    while tokio::time::Instant::now() < deadline {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    panic!("no {what} within two minutes");
+async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    wait::until(what, 2 * MINUTE, look).await.expect("in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_takes_it_away() {
-    let mut old = OldWorld::start().await;
+    let mut old = InTree::start().await;
     let leases = old.leases().await;
     let holder = eventually("leader", async || {
         assert!(
@@ -272,14 +260,14 @@ fn check_calls(proxy: &Proxy) {
 
 /// A restarted manager finds everything as it wants it, so the simulation is faithful; one write it repeats at every
 /// sync whatever it finds.
-async fn check_restart(old: &mut OldWorld) {
+async fn check_restart(old: &mut InTree) {
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
     let mark = old.proxy.mark();
-    let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "old-world-test").await.expect("client"));
-    for instance in &old.world.instances {
+    let nodes: Api<Node> = Api::all(old.api.client(&User::admin(), "in-tree-test").await.expect("client"));
+    for instance in &old.account.instances {
         beat(&nodes, &instance.private_dns_name).await;
     }
-    old.manager = start_manager(&old.tools, &old.run, &old.api, &old.world, &old.proxy, &old.caller).await;
+    old.manager = start_manager(&old.tools, &old.run, &old.api, &old.account, &old.proxy, &old.caller).await;
     // The old holder's lease is not released; only then does the new one work. Membership is looked at last.
     let looked = |calls: &[Call]| {
         let balancer = calls
@@ -308,7 +296,7 @@ async fn check_restart(old: &mut OldWorld) {
 }
 
 /// The audit log has the same story from the Kubernetes side, told by user agents.
-fn check_audit_log(old: &OldWorld) {
+fn check_audit_log(old: &InTree) {
     let log = std::fs::read_to_string(old.api.audit_log()).expect("audit log");
     let events: Vec<serde_json::Value> = log
         .lines()
@@ -327,17 +315,17 @@ fn check_audit_log(old: &OldWorld) {
         "the Service's status"
     );
     assert!(wrote("leases", "", "leader-election"), "the Lease");
-    assert!(wrote("services", "", "old-world-test"), "this test");
+    assert!(wrote("services", "", "in-tree-test"), "this test");
 }
 
-async fn balancers(old: &OldWorld) -> outrigger_aws_sim::xml::Element {
+async fn balancers(old: &InTree) -> outrigger_aws_sim::xml::Element {
     old.moto
         .call(&Service::Elb, "DescribeLoadBalancers", Default::default())
         .await
         .expect("described")
 }
 
-async fn check_load_balancer(old: &OldWorld, hostname: &str) {
+async fn check_load_balancer(old: &InTree, hostname: &str) {
     let all = balancers(old).await;
     let [balancer] = all.items("LoadBalancerDescriptions") else {
         panic!("not one load balancer: {all:?}")
@@ -350,7 +338,7 @@ async fn check_load_balancer(old: &OldWorld, hostname: &str) {
         .collect();
     registered.sort_unstable();
     let mut expected: Vec<&str> = old
-        .world
+        .account
         .instances
         .iter()
         .map(|instance| instance.id.as_str())
@@ -363,7 +351,7 @@ async fn check_load_balancer(old: &OldWorld, hostname: &str) {
         .map(|item| item.text.as_str())
         .collect();
     subnets.sort_unstable();
-    let mut own: Vec<&str> = old.world.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    let mut own: Vec<&str> = old.account.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
     own.sort_unstable();
     assert_eq!(subnets, own);
     assert!(

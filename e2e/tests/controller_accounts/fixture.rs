@@ -12,8 +12,8 @@ use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_e2e::alone::kubelet_instance;
-use outrigger_stage::{Binaries, manifests};
+use outrigger_e2e::single_cluster::kubelet_instance;
+use outrigger_environment::{Binaries, manifests};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -30,7 +30,7 @@ const ROLE: &str = "outrigger-manager:controller-accounts";
 const SERVICE: &str = "web";
 
 /// Everything that stands. Fields drop in order: callers before those they call.
-pub struct Ground {
+pub struct Fixture {
     manager: Option<Process>,
     kubelets: Vec<Kubelet>,
     admin: Client,
@@ -39,23 +39,23 @@ pub struct Ground {
     /// The Role as the manifests have it.
     role: Value,
     proxy: Proxy,
-    world: SeededAccount,
+    account: SeededAccount,
     _moto: Moto,
     api: ApiServer,
     _etcd: Etcd,
     run: RunFolder,
 }
 
-impl Ground {
+impl Fixture {
     /// With two new Nodes, one whose instance is stopped, and a Service.
     pub async fn build(version: Version, range: &str) -> Self {
         let wanted = [Tool::Etcd, version.api_server(), Tool::MotoPython, Tool::Kustomize];
         let tools = Tools::load(&wanted).await.expect("tools");
         let run = RunFolder::new("outrigger-accounts-").expect("folder");
         let moto = Moto::start(&tools, run.path()).await.expect("moto");
-        let world = SeededAccount::seed(&moto, CLUSTER, 3).await.expect("an account");
-        let stopped = world.instances.last().expect("three").clone();
-        world.stop(&moto, &[&stopped.id]).await.expect("stopped");
+        let account = SeededAccount::seed(&moto, CLUSTER, 3).await.expect("an account");
+        let stopped = account.instances.last().expect("three").clone();
+        account.stop(&moto, &[&stopped.id]).await.expect("stopped");
         let record = run.path().join("aws-calls.jsonl");
         let proxy = Proxy::start(&moto, &[], Some(&record)).await.expect("proxy");
         let etcd = Etcd::start(&tools, run.path()).await.expect("etcd");
@@ -69,7 +69,7 @@ impl Ground {
         let role = rights
             .iter()
             .find(|object| object["metadata"]["name"] == ROLE && object["kind"] == "Role");
-        let mut ground = Self {
+        let mut fixture = Self {
             manager: None,
             kubelets: Vec::new(),
             audit: AuditLog::new(api.audit_log()),
@@ -77,20 +77,20 @@ impl Ground {
             admin,
             stopped,
             proxy,
-            world,
+            account,
             _moto: moto,
             api,
             _etcd: etcd,
             run,
         };
-        ground.populate().await;
-        ground
+        fixture.populate().await;
+        fixture
     }
 
     async fn populate(&mut self) {
         let kubeconfig = self.api.kubeconfig(&User::admin()).expect("kubeconfig");
         let cluster = kubelets::config(&kubeconfig).await.expect("a configuration");
-        for instance in self.world.instances.iter().filter(|other| **other != self.stopped) {
+        for instance in self.account.instances.iter().filter(|other| **other != self.stopped) {
             let spec = new_node(instance);
             self.kubelets
                 .push(Kubelet::start(&cluster, spec).await.expect("it joins"));
@@ -117,7 +117,7 @@ impl Ground {
     /// All controllers, as the user whom the manifests name.
     pub fn start_manager(&mut self) {
         let config = self.run.path().join("cloud.conf");
-        std::fs::write(&config, self.world.cloud_config(self.proxy.url())).expect("written");
+        std::fs::write(&config, self.account.cloud_config(self.proxy.url())).expect("written");
         let caller = Caller::new(MANAGER);
         self.proxy.add_caller(&caller);
         let kubeconfig = self.api.kubeconfig(&User::new(MANAGER)).expect("kubeconfig");
@@ -219,7 +219,7 @@ impl Ground {
         manifests::apply(&self.admin, &role).await.expect("applied");
     }
 
-    /// What the audit log has of the manager.
+    /// The manager's part of the audit log.
     pub async fn record(&self) -> Record {
         Record::of(self.audit.events().await.expect("an audit log"))
     }

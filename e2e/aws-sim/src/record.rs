@@ -13,14 +13,14 @@ const SUBSCRIBER_BACKLOG: usize = 65_536;
 
 /// All calls of a run in order of arrival, those under way included.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct CallRecord {
     calls: Mutex<Vec<Call>>,
     file: Option<Mutex<File>>,
     changed: watch::Sender<()>,
     finished: broadcast::Sender<Call>,
 }
 
-impl Ledger {
+impl CallRecord {
     pub(super) fn new(file: Option<File>) -> Self {
         Self {
             calls: Mutex::default(),

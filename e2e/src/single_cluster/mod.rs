@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Client;
 
-use outrigger_aws_sim::{Instance, Moto, Proxy, REGION, SeededAccount};
+use outrigger_aws_sim::{Instance, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::kubelets::{self, NodeSpec};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_stage::Binaries;
+use outrigger_environment::Binaries;
 
 pub use account::differences;
 pub use manager::{Manager, start_manager};
-pub use services::{Told, has_address};
+pub use services::{ServiceEvent, has_address};
 
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";
@@ -38,14 +38,14 @@ pub struct Options {
 }
 
 /// Everything that stands. Fields drop in order: callers before those they call.
-pub struct Alone {
+pub struct SingleCluster {
     /// A client of the API server, as an administrator.
     pub client: Client,
     /// For kubelets that play.
-    pub cluster: kube::Config,
+    pub kube_config: kube::Config,
     pub proxy: Proxy,
     /// The account's resources.
-    pub world: SeededAccount,
+    pub account: SeededAccount,
     pub moto: Moto,
     kubeconfig: PathBuf,
     _api: ApiServer,
@@ -53,30 +53,38 @@ pub struct Alone {
     run: RunFolder,
 }
 
-impl Alone {
-    /// Starts everything but managers and Nodes.
+impl SingleCluster {
+    /// Starts everything but managers and Nodes, with Kubernetes 1.26.
     ///
     /// # Errors
     /// When something does not start.
     pub async fn start(options: &Options) -> Result<Self> {
-        let tools = Tools::load(&[Tool::Etcd, Tool::ApiServer126, Tool::MotoPython]).await?;
+        Self::start_version(Version::V1_26, options).await
+    }
+
+    /// Starts everything but managers and Nodes.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start_version(version: Version, options: &Options) -> Result<Self> {
+        let tools = Tools::load(&[Tool::Etcd, version.api_server(), Tool::MotoPython]).await?;
         let run = RunFolder::new(options.name)?;
         let path = run.path().to_owned();
         let moto = Moto::start(&tools, &path).await?;
-        let world = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
         let etcd = Etcd::start(&tools, &path).await?;
-        let server = ApiServerOptions::new("tenant", Version::V1_26, options.service_range);
+        let server = ApiServerOptions::new("tenant", version, options.service_range);
         let api = ApiServer::start(&tools, &path, &etcd, &server).await?;
         let kubeconfig = api.kubeconfig(&User::admin())?;
-        let config = with_global(&world.cloud_config(proxy.url()), options.global);
+        let config = with_global(&account.cloud_config(proxy.url()), options.global);
         std::fs::write(cloud_config(&path), config).context("writing the cloud config")?;
 
         Ok(Self {
             client: api.client(&User::admin(), options.name).await?,
-            cluster: kubelets::config(&kubeconfig).await?,
+            kube_config: kubelets::config(&kubeconfig).await?,
             proxy,
-            world,
+            account,
             moto,
             kubeconfig,
             _api: api,
@@ -95,7 +103,7 @@ impl Alone {
         Manager::start(name, flags, &files, &self.proxy)
     }
 
-    /// Starts the incumbent, v1.37.0, in its place; else as [`Alone::manager`].
+    /// Starts the incumbent, v1.37.0, in its place; else as [`SingleCluster::manager`].
     ///
     /// # Errors
     /// When its binary cannot be had.
@@ -150,13 +158,8 @@ pub fn node_of(instance: &Instance) -> NodeSpec {
 /// The instance as its kubelet knows it.
 pub fn kubelet_instance(instance: &Instance) -> kubelets::Instance {
     kubelets::Instance {
-        id: instance.id.clone(),
-        zone: instance.zone.clone(),
-        region: REGION.to_owned(),
-        instance_type: instance.instance_type.clone(),
-        private_ip: instance.private_ip.clone(),
-        private_dns_name: instance.private_dns_name.clone(),
         public: None,
+        ..instance.into()
     }
 }
 

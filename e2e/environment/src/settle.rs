@@ -1,4 +1,4 @@
-//! Waiting for a state of the world, and saying meanwhile what is waited for.
+//! Waits for a state of a cluster, and prints meanwhile which.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

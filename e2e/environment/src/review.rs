@@ -17,7 +17,7 @@ pub const APPLY: &str = "application/apply-patch+yaml";
 pub const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
 
-/// What the API server answered, granted or not.
+/// An answer of the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The HTTP status.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::{CLUSTER, Progress, Stage};
+use crate::{CLUSTER, Environment, Progress};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::tools::Tool;
@@ -37,32 +37,32 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
         "The incumbent v1.37.0, with --enable-leader-migration and its default configuration"
     });
 
-    let mut stage = Stage::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
-    let before = guarded_old_world(&mut stage, progress).await?;
-    let load = super::migrate::start_load(&stage).await?;
-    stage.snapshot().await?;
-    beside(&stage, own_names, progress).await?;
-    take_over(&stage, &before, progress).await?;
-    stage.snapshot().await?;
+    let mut environment = Environment::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
+    let before = guarded_in_tree(&mut environment, progress).await?;
+    let load = super::migrate::start_load(&environment).await?;
+    environment.snapshot().await?;
+    beside(&environment, own_names, progress).await?;
+    take_over(&environment, &before, progress).await?;
+    environment.snapshot().await?;
     load.stop();
 
     let mut rules = Rules::new(incumbents_rules(own_names));
-    rules.unchanged = stage.load_balancers().await?.into_keys().collect();
+    rules.unchanged = environment.load_balancers().await?.into_keys().collect();
     rules.route_note = "by leases; it does not run with --configure-cloud-routes=false".into();
 
-    Ok(outrigger_timeline::analyse(&stage.record().await?, &rules))
+    Ok(outrigger_timeline::analyse(&environment.record().await?, &rules))
 }
 
 /// Nodes, two Services, and an old manager that has leader migration already; returns the holder of M.
-async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<String> {
+async fn guarded_in_tree(environment: &mut Environment, progress: &Progress) -> Result<String> {
     for index in 0..2 {
-        stage.join_in_tree(index).await?;
+        environment.join_in_tree(index).await?;
     }
 
     // The rights that the published guide has the operator grant, for both sides.
-    stage.install_tenant(progress).await?;
-    stage.deploy_old_manager(&["--enable-leader-migration"]).await?;
-    stage
+    environment.install_tenant(progress).await?;
+    environment.deploy_old_manager(&["--enable-leader-migration"]).await?;
+    environment
         .wait_rolled(
             OLD_MANAGER,
             "the old manager runs with leader migration",
@@ -72,25 +72,25 @@ async fn guarded_old_world(stage: &mut Stage, progress: &Progress) -> Result<Str
         )
         .await?;
 
-    let holder = stage
+    let holder = environment
         .wait_holder(Lease::M, None, Duration::from_secs(60), progress)
         .await?;
-    stage.create_load_balancer_service("web", 80).await?;
-    stage.create_load_balancer_service("api", 443).await?;
-    stage.wait_load_balancers(&["web", "api"], 2, progress).await?;
+    environment.create_load_balancer_service("web", 80).await?;
+    environment.create_load_balancer_service("api", 443).await?;
+    environment.wait_load_balancers(&["web", "api"], 2, progress).await?;
 
     Ok(holder)
 }
 
 /// The incumbent joins.
-async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<()> {
-    let arguments = arguments(stage, own_names)?;
-    stage.create_manager_account().await?;
-    stage.replace_manager(IMAGE, arguments).await?;
-    stage
+async fn beside(environment: &Environment, own_names: bool, progress: &Progress) -> Result<()> {
+    let arguments = arguments(environment, own_names)?;
+    environment.create_manager_account().await?;
+    environment.replace_manager(IMAGE, arguments).await?;
+    environment
         .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
         .await?;
-    stage
+    environment
         .wait_holder(Lease::C, None, Duration::from_secs(60), progress)
         .await?;
     progress.say("both managers run, as in the documented migration");
@@ -100,10 +100,10 @@ async fn beside(stage: &Stage, own_names: bool, progress: &Progress) -> Result<(
 }
 
 /// The old manager becomes external.
-async fn take_over(stage: &Stage, before: &str, progress: &Progress) -> Result<()> {
-    stage.mark("phase Migrate");
-    stage.deploy_external().await?;
-    stage.wait_handed_over(Some(before), ROLL, progress).await?;
+async fn take_over(environment: &Environment, before: &str, progress: &Progress) -> Result<()> {
+    environment.mark("phase Migrate");
+    environment.deploy_external().await?;
+    environment.wait_handed_over(Some(before), ROLL, progress).await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
 }
@@ -118,15 +118,15 @@ fn incumbents_rules(own_names: bool) -> Component {
     incumbent.runs_under(Controller::Service, Lease::C)
 }
 
-fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
+fn arguments(environment: &Environment, own_names: bool) -> Result<Vec<String>> {
     // The incumbent may do what it asks for: this is about its leases, not about its rights.
-    let kubeconfig = stage.tenant.kubeconfig(&User::admin())?;
-    let cloud_config = stage.run.join("incumbent-cloud.conf");
+    let kubeconfig = environment.tenant.kubeconfig(&User::admin())?;
+    let cloud_config = environment.run.join("incumbent-cloud.conf");
     std::fs::write(
         &cloud_config,
-        stage
-            .world
-            .cloud_config(stage.proxy.url())
+        environment
+            .account
+            .cloud_config(environment.proxy.url())
             .replace("elasticloadbalancing", "Elastic Load Balancing")
             .replace("= ec2", "= EC2"),
     )?;
@@ -146,7 +146,7 @@ fn arguments(stage: &Stage, own_names: bool) -> Result<Vec<String>> {
     ];
 
     if own_names {
-        let path = stage.run.join("leader-migration.yaml");
+        let path = environment.run.join("leader-migration.yaml");
         std::fs::write(&path, OWN_NAMES)?;
         arguments.push(format!("--leader-migration-config={}", path.display()));
     }

@@ -1,4 +1,4 @@
-//! What the stage sees: load balancers, leases, and the whole record for the timeline.
+//! Observations of the environment: load balancers, leases, and the whole record for the timeline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -6,14 +6,14 @@ use std::sync::PoisonError;
 use anyhow::Result;
 use jiff::Timestamp;
 
-use super::Stage;
+use super::Environment;
 use outrigger_aws_sim::Service;
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_timeline::{Inputs, LoadBalancer, Snapshot};
 
-impl Stage {
+impl Environment {
     /// The load balancers that AWS has now, by name.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the operator does, and waits for: objects of the old world, phases, roll-outs.
+//! The actions of the operator: objects of the in-tree cluster, phases, roll-outs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
 
-use super::{CLUSTER, CONTROL_PLANE, Progress, Stage, manifests};
+use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
 use outrigger_cluster_harness::leases::Lease;
 
 /// The Deployment of the tenant's old manager.
@@ -19,7 +19,7 @@ pub const OLD_MANAGER: &str = "kube-controller-manager";
 /// The Deployment of ours, as the manifests name it.
 pub const NEW_MANAGER: &str = "outrigger-manager";
 
-impl Stage {
+impl Environment {
     /// The tenant's old kube-controller-manager as a Deployment of the management cluster, in its original form or with
     /// more flags.
     ///
@@ -333,7 +333,7 @@ impl Stage {
             .map(|node| serde_json::to_value(node).unwrap_or_default()))
     }
 
-    /// What may not change on old Nodes: labels, addresses, provider ID, by name.
+    /// Fields of old Nodes that may not change, by name: labels, addresses, provider ID.
     ///
     /// # Errors
     /// When the API server does not answer.

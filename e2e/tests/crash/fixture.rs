@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::{Call, Fault, FaultHandle, Instance, When};
 use outrigger_cluster_harness::kubelets::Kubelet;
-use outrigger_e2e::alone::{Alone, Manager, Options, differences, node_of};
+use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, differences, node_of};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -28,21 +28,21 @@ const INSTANCES: usize = 7;
 pub const GIVEN_GROUP: &str = "given";
 
 /// Everything that stands. Fields drop in order.
-pub struct Stage {
+pub struct Fixture {
     manager: Manager,
     managers: usize,
     kubelets: Vec<Kubelet>,
     spare: Instance,
     services: Api<Service>,
     nodes: Api<Node>,
-    alone: Alone,
+    cluster: SingleCluster,
     /// ID of [`GIVEN_GROUP`].
     pub given_group: String,
     /// The one Service.
     pub service: &'static str,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts everything, with a Node for each instance but one, and the first manager.
     pub async fn start(service: &'static str, service_range: &'static str) -> Self {
         let options = Options {
@@ -51,23 +51,23 @@ impl Stage {
             instances: INSTANCES,
             global: &["NLBSecurityGroupMode = Managed"],
         };
-        let alone = Alone::start(&options).await.expect("a tenant");
-        let (spare, machines) = alone.world.instances.split_last().expect("instances");
+        let cluster = SingleCluster::start(&options).await.expect("a tenant");
+        let (spare, machines) = cluster.account.instances.split_last().expect("instances");
         let mut kubelets = Vec::new();
         for machine in machines {
-            let kubelet = Kubelet::start(&alone.cluster, node_of(machine)).await;
+            let kubelet = Kubelet::start(&cluster.kube_config, node_of(machine)).await;
             kubelets.push(kubelet.expect("joins"));
         }
-        let manager = start_manager(&alone, 1);
+        let manager = start_manager(&cluster, 1);
         Self {
             manager,
             managers: 1,
             kubelets,
             spare: spare.clone(),
-            services: Api::default_namespaced(alone.client.clone()),
-            nodes: Api::all(alone.client.clone()),
-            given_group: make_group(&alone).await,
-            alone,
+            services: Api::default_namespaced(cluster.client.clone()),
+            nodes: Api::all(cluster.client.clone()),
+            given_group: make_group(&cluster).await,
+            cluster,
             service,
         }
     }
@@ -81,34 +81,34 @@ impl Stage {
     /// Starts the next manager, in the place of one that was killed.
     pub fn restart_manager(&mut self) {
         self.managers += 1;
-        self.manager = start_manager(&self.alone, self.managers);
+        self.manager = start_manager(&self.cluster, self.managers);
     }
 
     /// Holds the `nth` write of the manager that runs, counted from now.
     pub fn hold_write(&self, nth: usize, when: When) -> FaultHandle {
         let writes = Fault::on_writes().hold(when).by(self.manager.name());
-        self.alone.proxy.add_fault(writes.from(nth).times(1))
+        self.cluster.proxy.add_fault(writes.from(nth).times(1))
     }
 
     /// Holds the next call of an action by the manager that runs.
     pub fn hold_next(&self, action: &str) -> FaultHandle {
         let calls = Fault::on(action).hold(When::BeforeForwarding).by(self.manager.name());
-        self.alone.proxy.add_fault(calls.times(1))
+        self.cluster.proxy.add_fault(calls.times(1))
     }
 
     /// A place in the record of AWS calls to count from.
     pub fn mark(&self) -> u64 {
-        self.alone.proxy.mark()
+        self.cluster.proxy.mark()
     }
 
     /// The AWS calls from there on.
     pub fn calls_since(&self, mark: u64) -> Vec<Call> {
-        self.alone.proxy.calls_since(mark)
+        self.cluster.proxy.calls_since(mark)
     }
 
     /// Waits for a recorded AWS call.
     pub async fn wait_for<T>(&self, what: &str, look: impl FnMut(&[Call]) -> Option<T>) -> T {
-        let found = self.alone.proxy.wait_for(what, LIMIT, look).await;
+        let found = self.cluster.proxy.wait_for(what, LIMIT, look).await;
         found.expect("seen")
     }
 
@@ -130,7 +130,7 @@ impl Stage {
                 patched.expect("patched");
             }
             Edit::Join => {
-                let kubelet = Kubelet::start(&self.alone.cluster, node_of(&self.spare)).await;
+                let kubelet = Kubelet::start(&self.cluster.kube_config, node_of(&self.spare)).await;
                 self.kubelets.push(kubelet.expect("joins"));
             }
             Edit::Leave => {
@@ -145,7 +145,7 @@ impl Stage {
     /// What there is: the whole account, and of the Service what the manager writes.
     pub async fn state(&self) -> Value {
         let service = self.services.get_opt(self.service).await.expect("readable");
-        self.alone.account(service.as_slice()).await.expect("an account")
+        self.cluster.read_account(service.as_slice()).await.expect("an account")
     }
 
     /// Waits until an undisturbed change that began at `mark` is over.
@@ -194,47 +194,47 @@ impl Stage {
 
     /// Takes away what names the group that is not the manager's: rules that name a group of others are theirs.
     pub async fn forget_given_group(&self) {
-        let group = &self.alone.world.security_group_id;
+        let group = &self.cluster.account.security_group_id;
         let rule = [
             ("GroupId", group.as_str()),
             ("IpPermissions.1.IpProtocol", "-1"),
             ("IpPermissions.1.Groups.1.GroupId", &self.given_group),
         ];
-        let revoked = call(&self.alone, "RevokeSecurityGroupIngress", &rule).await;
+        let revoked = call(&self.cluster, "RevokeSecurityGroupIngress", &rule).await;
         if let Err(error) = revoked {
             assert!(error.to_string().contains("InvalidPermission.NotFound"), "{error}");
         }
     }
 }
 
-fn start_manager(alone: &Alone, number: usize) -> Manager {
+fn start_manager(cluster: &SingleCluster, number: usize) -> Manager {
     // Of AWS's budget it may take everything: with less its reads are paced so far apart that it seems to be at rest.
     let flags = [
         "--leader-elect=false",
         "--controllers=service-lb-controller",
         "--aws-api-budget-share=1",
     ];
-    let manager = alone.manager(&format!("outrigger-manager-{number}"), &flags);
+    let manager = cluster.manager(&format!("outrigger-manager-{number}"), &flags);
     manager.expect("the manager starts")
 }
 
-async fn make_group(alone: &Alone) -> String {
+async fn make_group(cluster: &SingleCluster) -> String {
     let group = [
         ("GroupName", GIVEN_GROUP),
         ("GroupDescription", "made by hand"),
-        ("VpcId", &alone.world.vpc_id),
+        ("VpcId", &cluster.account.vpc_id),
     ];
-    let made = call(alone, "CreateSecurityGroup", &group).await.expect("made");
+    let made = call(cluster, "CreateSecurityGroup", &group).await.expect("made");
     made.find("groupId").expect("an ID").text.clone()
 }
 
 async fn call(
-    alone: &Alone,
+    cluster: &SingleCluster,
     action: &str,
     parameters: &[(&str, &str)],
 ) -> Result<outrigger_aws_sim::xml::Element, outrigger_aws_sim::AwsError> {
     let parameters: Parameters = parameters.iter().copied().collect();
-    alone
+    cluster
         .proxy
         .ask(&outrigger_aws_sim::Service::Ec2, action, parameters)
         .await

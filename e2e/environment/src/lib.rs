@@ -1,4 +1,4 @@
-//! The stage of a migration: two real control planes, simulated AWS, the webhook, and everything that records.
+//! The environment of a migration: two real control planes, simulated AWS, the webhook, and everything that records.
 //!
 //! ```text
 //! etcd ─┬─ kube-apiserver "management" ── kube-controller-manager (no cloud) ── pod runner ─▶ processes
@@ -8,6 +8,7 @@
 //! moto ◀── proxy ◀── every process, each with an access key of its own
 //! ```
 
+mod binaries;
 pub mod demo;
 mod install;
 pub mod load;
@@ -37,6 +38,7 @@ use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_timeline::{Marker, Snapshot};
 
+pub use binaries::Binaries;
 pub use manager_flags::manager_flags;
 pub use settle::Progress;
 
@@ -49,42 +51,8 @@ const WEBHOOK_ADDRESS: &str = "127.96.0.10";
 /// The node of the pod runner.
 const RUNNER_NODE: &str = "runner";
 
-/// Binaries of this workspace, beside the program that runs.
-#[derive(Debug, Clone)]
-pub struct Binaries {
-    /// The manager.
-    pub manager: PathBuf,
-    /// The webhook.
-    pub webhook: PathBuf,
-}
-
-impl Binaries {
-    /// Finds them in the folder of the running program, or its parent (a test runs in `deps`).
-    ///
-    /// # Errors
-    /// When one is not built.
-    pub fn find() -> Result<Self> {
-        Ok(Self {
-            manager: Self::one("outrigger-manager")?,
-            webhook: Self::one("outrigger-webhook")?,
-        })
-    }
-
-    /// Finds one of any name there.
-    ///
-    /// # Errors
-    /// When it is not built.
-    pub fn one(name: &str) -> Result<PathBuf> {
-        let program = std::env::current_exe().context("where this program is")?;
-        let mut folders = program.ancestors().skip(1).take(2);
-        folders
-            .find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
-            .with_context(|| format!("{name} is not built: run `cargo build --workspace` (or `make binaries`)"))
-    }
-}
-
 /// Everything that stands. Dropping it ends every process.
-pub struct Stage {
+pub struct Environment {
     /// The folder of this run: kubeconfigs, logs, records.
     pub run: PathBuf,
     /// Real components.
@@ -92,9 +60,9 @@ pub struct Stage {
     /// This workspace's binaries.
     pub binaries: Binaries,
     /// The simulated account.
-    pub world: SeededAccount,
+    pub account: SeededAccount,
     pub moto: Moto,
-    /// What stands before it and records.
+    /// Records every call to `moto`.
     pub proxy: Arc<Proxy>,
     /// The management API server.
     pub management: ApiServer,
@@ -120,7 +88,7 @@ pub struct Stage {
     _etcd: Etcd,
 }
 
-/// What a stage needs of `e2e/tools`.
+/// The tools of `e2e/tools` that an environment needs.
 pub const TOOLS: [Tool; 5] = [
     Tool::ApiServer126,
     Tool::ControllerManager126,
@@ -129,8 +97,8 @@ pub const TOOLS: [Tool; 5] = [
     Tool::MotoPython,
 ];
 
-impl Stage {
-    /// Builds the stage in `run`: empty control planes, an account with `instances` machines, no webhook yet.
+impl Environment {
+    /// Builds the environment in `run`: empty control planes, an account with `instances` machines, no webhook yet.
     ///
     /// # Errors
     /// When a component does not start; the message names it and shows the end of its log.
@@ -141,7 +109,7 @@ impl Stage {
         progress.say("starting moto (the simulated AWS) and the proxy that records every call");
 
         let moto = Moto::start(&tools, run).await?;
-        let world = SeededAccount::seed(&moto, CLUSTER, instances).await?;
+        let account = SeededAccount::seed(&moto, CLUSTER, instances).await?;
         let proxy = Arc::new(Proxy::start(&moto, &[], Some(&run.join("aws-calls.jsonl"))).await?);
         proxy.set_limits(true);
         progress.say("starting etcd and two kube-apiservers 1.26: management and tenant");
@@ -168,7 +136,7 @@ impl Stage {
             _etcd: etcd,
             tools,
             binaries,
-            world,
+            account,
             moto,
             proxy,
             management,
@@ -205,16 +173,8 @@ impl Stage {
     }
 
     fn instance(&self, index: usize) -> Result<kubelets::Instance> {
-        let machine = self.world.instances.get(index).context("no such instance")?;
-        Ok(kubelets::Instance {
-            id: machine.id.clone(),
-            zone: machine.zone.clone(),
-            region: outrigger_aws_sim::REGION.to_owned(),
-            instance_type: machine.instance_type.clone(),
-            private_ip: machine.private_ip.clone(),
-            private_dns_name: machine.private_dns_name.clone(),
-            public: machine.public.clone(),
-        })
+        let machine = self.account.instances.get(index).context("no such instance")?;
+        Ok(machine.into())
     }
 
     /// The command line of the tenant's old kube-controller-manager in its original form, and its files.
@@ -244,7 +204,7 @@ impl Stage {
     /// When it cannot be written.
     pub fn cloud_config(&self) -> Result<PathBuf> {
         let path = self.run.join("cloud.conf");
-        std::fs::write(&path, self.world.cloud_config(self.proxy.url()))?;
+        std::fs::write(&path, self.account.cloud_config(self.proxy.url()))?;
         Ok(path)
     }
 

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use outrigger_aws_sim::{Caller, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
 use outrigger_cluster_harness::process::{Exit, Launch, Process};
-use outrigger_stage::Binaries;
+use outrigger_cluster_harness::wait::{self, Answer};
+use outrigger_environment::Binaries;
 
 use super::CLUSTER;
 
@@ -82,6 +83,23 @@ impl Manager {
         Ok(())
     }
 
+    /// Waits until a probe has a value.
+    ///
+    /// # Errors
+    /// When it ends, or there is none within `limit`; with the end of its log.
+    pub async fn until<A: Answer>(
+        &self,
+        what: &str,
+        limit: Duration,
+        probe: impl AsyncFnMut() -> A,
+    ) -> Result<A::Value> {
+        let held = tokio::select! {
+            held = wait::until(what, limit, probe) => held,
+            exit = self.process.ended() => bail!("{}: {exit:?} before {what}:\n{}", self.name(), self.log_tail()),
+        };
+        held.with_context(|| format!("the log of {} ends with:\n{}", self.name(), self.log_tail()))
+    }
+
     /// Its log so far.
     ///
     /// # Errors
@@ -97,19 +115,19 @@ impl Manager {
     }
 }
 
-/// Starts our manager for the cluster of a world. `flags` come after those that say where the cluster and AWS are.
+/// Starts our manager for the cluster of an account. `flags` come after those that say where the cluster and AWS are.
 ///
 /// # Errors
 /// When its binary is not built, or a file cannot be written.
 pub fn start_manager(
     run: &Path,
     api: &ApiServer,
-    world: &SeededAccount,
+    account: &SeededAccount,
     proxy: &Proxy,
     flags: &[&str],
 ) -> Result<Process> {
     let cloud_config = run.join("cloud.conf");
-    std::fs::write(&cloud_config, world.cloud_config(proxy.url())).context("writing the cloud config")?;
+    std::fs::write(&cloud_config, account.cloud_config(proxy.url())).context("writing the cloud config")?;
 
     let caller = Caller::new("outrigger-manager");
     proxy.add_caller(&caller);
@@ -120,7 +138,7 @@ pub fn start_manager(
         kubeconfig: &api.kubeconfig(&User::admin())?,
         cloud_config: &cloud_config,
     };
-    let launch = launch(&caller, &world.cluster_id, &files, proxy).arguments(flags.iter().copied());
+    let launch = launch(&caller, &account.cluster_id, &files, proxy).arguments(flags.iter().copied());
     Ok(Process::start(&launch, run)?)
 }
 

@@ -9,17 +9,17 @@ use serde_json::json;
 
 use crate::bench::{Bench, MIGRATIONS};
 
-const NAME: &str = "tide";
+const NAME: &str = "watch-barrier";
 const CLUSTERS: &str = "/apis/management.cattle.io/v3/clusters?dryRun=All";
 
 #[derive(Default)]
-pub struct Tide {
+pub struct Barrier {
     is_in_prepare: AtomicBool,
 }
 
-impl Tide {
+impl Barrier {
     pub async fn begin(bench: &Bench) -> Result<Self> {
-        let target = json!({"profile": "RancherRKE1", "objectSelector": {"matchLabels": {"tide": "yes"}}});
+        let target = json!({"profile": "RancherRKE1", "objectSelector": {"matchLabels": {"watch-barrier": "yes"}}});
         let migration = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration", "metadata": {"name": NAME},
             "spec": {"clusterID": NAME, "phase": "InTree", "targets": [target]},
@@ -36,7 +36,7 @@ impl Tide {
             .await?;
         let probe = json!({
             "apiVersion": "management.cattle.io/v3", "kind": "Cluster",
-            "metadata": {"name": NAME, "labels": {"tide": "yes"}},
+            "metadata": {"name": NAME, "labels": {"watch-barrier": "yes"}},
             "spec": {"rancherKubernetesEngineConfig": {
                 "kubernetesVersion": "v1.26.8-rancher1-1", "cloudProvider": {"name": "aws"},
                 "services": {"kubeController": {"extraArgs": {"v": "2"}}},

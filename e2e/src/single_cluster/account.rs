@@ -6,22 +6,22 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::{Alone, CLUSTER};
+use super::{CLUSTER, SingleCluster};
 use outrigger_parity::services::{Names, account};
 
-impl Alone {
+impl SingleCluster {
     /// All load balancers, target groups and security groups of the account, not only those that someone asks about,
     /// and of the Services what a controller writes.
     ///
     /// # Errors
     /// When AWS refuses a call: something went between two of them.
-    pub async fn account(&self, services: &[Service]) -> Result<Value> {
+    pub async fn read_account(&self, services: &[Service]) -> Result<Value> {
         let mut names = Names::default();
-        for instance in &self.world.instances {
+        for instance in &self.account.instances {
             names.learn(&instance.id, instance.private_dns_name.clone());
         }
 
-        for subnet in &self.world.subnets {
+        for subnet in &self.account.subnets {
             names.learn(&subnet.id, format!("subnet {}", subnet.zone));
         }
 

@@ -10,17 +10,15 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{Alone, Manager};
+use super::{Manager, SingleCluster};
 use outrigger_aws_sim::Call;
 
 /// Pause between two reads of the recorded calls.
 const LOOK: Duration = Duration::from_millis(50);
-/// Pause between two lists of all Services, each of which costs a test and its API server milliseconds of CPU time.
-const LIST: Duration = Duration::from_millis(200);
 
 /// An Event on a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ServiceEvent {
     /// The Service's name.
     pub service: String,
     /// Whether it is a Warning.
@@ -32,7 +30,7 @@ pub struct Told {
     pub count: i32,
 }
 
-impl Alone {
+impl SingleCluster {
     /// Makes a Service of type `LoadBalancer` in the namespace `default`. `annotations` are those of load balancers on
     /// AWS, without what all of them begin with; `spec` is the rest of its spec.
     ///
@@ -86,22 +84,14 @@ impl Alone {
     /// # Errors
     /// When the manager ends, or the time is over.
     pub async fn served(&self, count: usize, manager: &Manager, within: Duration) -> Result<()> {
-        let deadline = Instant::now() + within;
-        loop {
+        let what = format!("addresses of {count} Services");
+        let addressed = async || {
             let services = self.list_services().await?;
             let done = services.iter().filter(|service| has_address(service)).count();
-            if done >= count {
-                return Ok(());
-            }
-
-            manager.alive()?;
-            ensure!(
-                Instant::now() < deadline,
-                "{done} of {count} Services have an address after {within:?}:\n{}",
-                manager.log_tail()
-            );
-            sleep(LIST).await;
-        }
+            ensure!(done >= count, "{done} have one");
+            anyhow::Ok(())
+        };
+        manager.until(&what, within, addressed).await
     }
 
     /// Waits until a manager has called AWS since `mark` in a way that `counts`, and then nobody does for `long`.
@@ -143,13 +133,13 @@ impl Alone {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub async fn told(&self) -> Result<Vec<Told>> {
+    pub async fn service_events(&self) -> Result<Vec<ServiceEvent>> {
         let api = Api::<Event>::default_namespaced(self.client.clone());
         let events = api.list(&ListParams::default()).await?.items;
         let told = |event: Event| {
             let about = event.involved_object;
             let of_service = about.kind.as_deref() == Some("Service");
-            of_service.then_some(Told {
+            of_service.then_some(ServiceEvent {
                 service: about.name?,
                 warning: event.type_.as_deref() == Some("Warning"),
                 reason: event.reason?,
