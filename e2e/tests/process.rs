@@ -89,8 +89,7 @@ async fn a_paused_child_does_nothing_until_it_is_resumed() {
     let script = "while :; do echo beat; sleep 0.05; done";
     let process = Process::start(&shell("paused", script), run.path()).expect("starts");
     logged(&process, "beat").await;
-    process.pause().expect("signalled");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    process.pause().await.expect("stopped");
     let before = std::fs::metadata(process.log()).expect("log").len();
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(

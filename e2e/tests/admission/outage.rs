@@ -25,7 +25,7 @@ pub async fn an_outage_stops_only_what_must_not_start(bench: &mut Bench) -> Resu
     all_heals(bench, "killed").await.context("after a restart")?;
 
     // A webhook that answers nobody is worse than none: every call waits its three seconds.
-    bench.webhook().pause()?;
+    bench.webhook().pause().await?;
     let start = Instant::now();
     let hanging = Workload::new("unguarded", "hanging");
     let stored = bench

@@ -37,6 +37,8 @@ pub use port::free_port;
 
 /// How often a readiness probe is asked again.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest wait for the threads of a paused child.
+const PAUSE_LIMIT: Duration = Duration::from_secs(10);
 /// How many of the log's last lines an error shows.
 const TAIL_LINES: usize = 25;
 
@@ -404,12 +406,35 @@ impl Process {
         Ok(self.ended().await)
     }
 
-    /// Freezes it (SIGSTOP), as a long pause of its machine would.
+    /// Freezes it (SIGSTOP), as a long pause of its machine would, and returns when every thread has stopped. The call
+    /// alone only makes the signal pending: on a busy machine a thread may run on for tens of milliseconds.
     ///
     /// # Errors
-    /// [`ProcessError::Signal`].
-    pub fn pause(&self) -> Result<(), ProcessError> {
-        self.signal(Signal::SIGSTOP)
+    /// [`ProcessError::Signal`]; [`ProcessError::NotReady`] for a thread that still runs after 10 s.
+    pub async fn pause(&self) -> Result<(), ProcessError> {
+        self.signal(Signal::SIGSTOP)?;
+        let stopped = async || match self.running_threads() {
+            0 => Ok(()),
+            count => Err(format!("{count} still run")),
+        };
+        self.ready("a stop of all its threads", PAUSE_LIMIT, stopped).await
+    }
+
+    /// The threads of the process that are not stopped, by the state letter of proc(5).
+    fn running_threads(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let stats = tasks
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|task| task.path().join("stat"));
+        stats
+            .filter_map(|path| std::fs::read_to_string(path).ok())
+            .filter(|stat| {
+                let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+                !matches!(state, Some('T' | 't' | 'Z' | 'X'))
+            })
+            .count()
     }
 
     /// Lets a paused child go on (SIGCONT).
