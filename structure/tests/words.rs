@@ -18,7 +18,7 @@ const REMAINING: &[(&str, usize)] = &[
     ("e2e/cluster-harness", 41),
     ("e2e/parity", 85),
     ("e2e/stage", 9),
-    ("e2e/tests", 76),
+    ("e2e/tests", 66),
     ("e2e/timeline", 14),
     ("manager/aws", 36),
     ("manager/src", 178),
