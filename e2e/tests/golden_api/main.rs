@@ -25,7 +25,6 @@
 )]
 
 mod barrier;
-mod barrier;
 #[allow(dead_code, reason = "another test of the same bench uses the rest")]
 #[path = "../admission/bench.rs"]
 mod bench;
@@ -39,6 +38,7 @@ mod left_out;
 mod objects;
 #[path = "../../../shared/tests/published/mod.rs"]
 mod published;
+mod required;
 mod verdict;
 
 use std::collections::BTreeMap;
