@@ -68,8 +68,8 @@ fn published_definitions(cases: &[Case]) -> Result<BTreeMap<String, Value>> {
 
     let names: BTreeSet<String> = cases.iter().map(|case| name(case.kind)).collect();
     for name in names {
-        let files = folders.iter().map(|folder| folder.join(format!("{name}.yaml")));
-        if let Some(file) = files.filter(|file| file.is_file()).last() {
+        let mut files = folders.iter().rev().map(|folder| folder.join(format!("{name}.yaml")));
+        if let Some(file) = files.find(|file| file.is_file()) {
             let definition = serde_saphyr::from_str(&std::fs::read_to_string(&file)?);
             found.insert(name, definition.with_context(|| file.display().to_string())?);
         }
