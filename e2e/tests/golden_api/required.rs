@@ -73,7 +73,11 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
             {"service": "APIServer", "servicePublishingStrategy": {"type": "LoadBalancer"}},
             {"service": "OAuthServer", "servicePublishingStrategy": {"type": "Route"}},
             {"service": "Konnectivity", "servicePublishingStrategy": {"type": "Route"}},
-            {"service": "Ignition", "servicePublishingStrategy": {"type": "Route"}}]}"#,
+            {"service": "Ignition", "servicePublishingStrategy": {"type": "Route"}}],
+            "etcd": {"managementType": "Managed", "managed": {"storage": {"type": "PersistentVolume",
+                "persistentVolume": {"size": "8Gi"}}}},
+            "networking": {"networkType": "OVNKubernetes", "clusterNetwork": [{"cidr": "10.132.0.0/14"}],
+                "serviceNetwork": [{"cidr": "172.31.0.0/16"}]}}"#,
     ),
     (
         "hypershift.openshift.io",
