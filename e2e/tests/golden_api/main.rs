@@ -81,7 +81,7 @@ async fn every_case_on(version: Version, range: &str, address: &str) -> Result<(
         .iter_mut()
         .flat_map(|group| std::mem::take(&mut group.report.left_out))
         .collect();
-    wrong.extend(left_out::check(&left_out));
+    wrong.extend(left_out::check(version, &left_out));
     println!("{version:?} {:6.1?}: prepared, {wrong:#?}", start.elapsed());
     group::write_before(&fixture, &prepared).await?;
 
