@@ -15,7 +15,7 @@ use crate::evidence::{ControllerManagers, OwnSettings, Reading};
 use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
-use crate::readers;
+use crate::readers::{self, Own};
 use crate::service_watch;
 use crate::service_write;
 use crate::status::{self, CountNodes};
@@ -46,6 +46,8 @@ pub struct Guard {
     pub lease: String,
     /// The name of the `CloudProviderMigration`.
     pub migration: String,
+    /// The cluster's ID in AWS tags.
+    pub cluster_id: String,
     /// The API server that holds the object and the hosted control plane.
     pub management: Client,
     /// The cluster's own API server.
@@ -212,12 +214,18 @@ impl Watches {
                 let Guard {
                     lease,
                     migration,
+                    cluster_id,
                     management,
                     cluster,
                     nodes,
                     controllers,
                 } = &**guard;
-                let object = readers::follow_migration(management.clone(), migration, watches.clone());
+                let own = Own {
+                    cluster_id: cluster_id.clone(),
+                    lease: lease.clone(),
+                    main_lease: setup.main_lease.clone(),
+                };
+                let object = readers::follow_migration(management.clone(), migration, Some(own), watches.clone());
                 let evidence = Evidence {
                     controller_managers: readers::follow_controller_managers(
                         management.clone(),
