@@ -192,6 +192,12 @@ async fn a_migration_does_not_go_back_too_early(admin: &Client) -> Result<()> {
     let phase = |phase: &str| json!({"spec": {"phase": phase}});
     review::merge(admin, &path, &phase("Prepare")).await?.granted()?;
     owned_by(admin, "cloud-controller-manager").await?;
+    review::merge(admin, &path, &phase("InTree")).await?.granted()?;
+
+    // The same while the manager renews its lease.
+    review::merge(admin, &path, &phase("Prepare")).await?.granted()?;
+    renew_main_lease(admin).await?;
+    until_refused_in_tree(admin).await?;
     let refused = review::merge(admin, &path, &phase("InTree")).await?;
     ensure!(
         refused.code == 403 && refused.message().contains("service-lb-controller"),
@@ -200,6 +206,31 @@ async fn a_migration_does_not_go_back_too_early(admin: &Client) -> Result<()> {
     owned_by(admin, "kube-controller-manager").await?;
     review::merge(admin, &path, &phase("InTree")).await?.granted()?;
     Ok(())
+}
+
+/// Writes the lease twice, so that the webhook observes a renewal. It expires after the test.
+async fn renew_main_lease(admin: &Client) -> Result<()> {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager?fieldManager=test&force=true";
+    for second in 1..=2 {
+        let spec = json!({"holderIdentity": "manager", "leaseDurationSeconds": 3600,
+            "renewTime": format!("2026-01-01T00:00:0{second}.000000Z")});
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"}, "spec": spec});
+        review::send(admin, http::Method::PATCH, path, Some((review::APPLY, &lease)))
+            .await?
+            .granted()?;
+    }
+    Ok(())
+}
+
+/// Waits until the webhook has observed the lease. A dry run changes no phase.
+async fn until_refused_in_tree(admin: &Client) -> Result<()> {
+    let path = format!("{MIGRATIONS}/prod?dryRun=All");
+    let refused = async || {
+        let answer = review::merge(admin, &path, &json!({"spec": {"phase": "InTree"}})).await?;
+        anyhow::Ok(answer.code == 403)
+    };
+    Ok(wait::until("the webhook sees the lease", SOON, refused).await?)
 }
 
 async fn owned_by(admin: &Client, owner: &str) -> Result<()> {

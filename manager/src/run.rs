@@ -52,9 +52,10 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
 
     let placement = Placement::of(&options)?;
     if let Some(name) = &options.migration.name {
-        lease_name_check::check(management.client("migration")?, name, &placement.lease).await?;
+        lease_name_check::check(management.client("migration")?, name, &placement.config).await?;
     }
 
+    let cluster_id = cloud.cluster.id.clone();
     let assembly = Arc::new(Assembly::new(
         &options,
         cloud,
@@ -89,7 +90,13 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         main_lease: options.leader_election.resource_name.clone(),
         identity: assembly::identity(),
         timing: timing(&options),
-        mode: mode(&options, &placement, (&cluster, &management), assembly.node_counts())?,
+        mode: mode(
+            &options,
+            &placement,
+            cluster_id,
+            (&cluster, &management),
+            assembly.node_counts(),
+        )?,
         start_main: assembly.start(Set {
             controllers: placement.main.clone(),
         }),
@@ -158,6 +165,7 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
 /// Which controllers run under which lease.
 #[derive(Debug, Clone)]
 struct Placement {
+    config: LeaderMigrationConfiguration,
     lease: String,
     main: Vec<Controller>,
     migrated: Vec<Controller>,
@@ -169,8 +177,12 @@ impl Placement {
         use outrigger_shared::leader_migration::Placement as Where;
 
         let config = configuration(options)?;
+        if options.leader_migration_effective() {
+            lease_name_check::own_names(&config.leader_name, &options.leader_election.resource_name)?;
+        }
         let mut placement = Self {
             lease: config.leader_name.clone(),
+            config: config.clone(),
             main: Vec::new(),
             migrated: Vec::new(),
         };
@@ -240,6 +252,7 @@ fn timing(options: &Options) -> Timing {
 fn mode(
     options: &Options,
     placement: &Placement,
+    cluster_id: String,
     (cluster, management): (&Cluster, &Cluster),
     nodes: CountNodes,
 ) -> Result<Mode> {
@@ -252,6 +265,7 @@ fn mode(
         return Ok(Mode::Guarded(Box::new(Guard {
             lease: placement.lease.clone(),
             migration,
+            cluster_id,
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
             nodes,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outrigger_shared::migration::{CloudProviderMigration, Target};
 use tokio::time::Instant;
 
 use crate::decide::{self, Decision, Input, Migration, Validation, ValidationOutcome, decide, validate};
@@ -108,7 +109,14 @@ impl Reviewer {
         known: &MigrationSnapshot,
         rule: impl FnOnce(&Input<'_>) -> T,
     ) -> T {
-        let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
+        let now = Instant::now();
+        let migrations: Vec<Migration<'_>> = known
+            .iter()
+            .map(|migration| Migration {
+                prepared: migration.is_prepared() && !self.is_outdated(migration, now),
+                ..Migration::from(migration)
+            })
+            .collect();
         let (Some(object), false) = (&request.object, migrations.is_empty()) else {
             return T::default();
         };
@@ -131,8 +139,28 @@ impl Reviewer {
             migrations: &migrations,
             path_migration: path,
             own_namespace: Some(&self.own_namespace),
-            manager_fresh: self.clusters.manager_fresh(path, Instant::now()),
+            manager_fresh: match request.kind.group == "outrigger.dev" {
+                true => self.manager_of(known, &request.name, now),
+                false => self.clusters.manager_fresh(path, now),
+            },
         })
+    }
+
+    /// Whether a manager runs in the cluster of the migration `name`.
+    fn manager_of(&self, known: &MigrationSnapshot, name: &str, now: Instant) -> Option<bool> {
+        let migration = known
+            .iter()
+            .find(|migration| migration.metadata.name.as_deref() == Some(name))?;
+        self.clusters.of_migration(name, is_hosted(migration), now)
+    }
+
+    /// The status is of an earlier spec, and no manager runs that would write a new one. Its conditions may be of an
+    /// earlier migration forwards and back.
+    fn is_outdated(&self, migration: &CloudProviderMigration, now: Instant) -> bool {
+        let name = migration.metadata.name.as_deref().unwrap_or_default();
+        let observed = migration.status.as_ref().and_then(|status| status.observed_generation);
+        observed.is_some_and(|observed| Some(observed) < migration.metadata.generation)
+            && self.clusters.of_migration(name, is_hosted(migration), now) == Some(false)
     }
 
     fn report_validation(&self, request: &Request, validation: &Validation) {
@@ -176,6 +204,10 @@ impl Reviewer {
     }
 }
 
+fn is_hosted(migration: &CloudProviderMigration) -> bool {
+    migration.spec.targets.iter().any(Target::hosts_a_control_plane)
+}
+
 const fn operation(operation: review::Operation) -> decide::Operation {
     match operation {
         review::Operation::Create => decide::Operation::Create,
@@ -212,4 +244,44 @@ fn answer(reply: review::Reply, validation: Validation) -> Response {
         warnings,
         audit,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::Lease;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::view::Index;
+
+    fn reviewer() -> Reviewer {
+        let metrics = Metrics::new();
+        Reviewer {
+            migrations: Migrations::new(Arc::clone(&metrics)),
+            namespaces: Namespaces::new(None),
+            clusters: Clusters::default(),
+            own_namespace: String::new(),
+            metrics,
+        }
+    }
+
+    fn migration(observed: Value, targets: Value) -> CloudProviderMigration {
+        let object = json!({"metadata": {"name": "prod", "generation": 4},
+            "spec": {"clusterID": "prod", "phase": "Migrate", "targets": targets},
+            "status": {"observedGeneration": observed}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_status_of_an_earlier_spec_is_outdated_only_where_no_manager_runs() {
+        let (reviewer, now) = (reviewer(), Instant::now());
+        let outdated = |observed, targets| reviewer.is_outdated(&migration(observed, targets), now);
+        let hosted = json!([{"profile": "HostedControlPlane", "namespaceSelector": {"matchLabels": {"a": "b"}}}]);
+        assert!(!outdated(json!(3), json!([])), "the lease was not read yet");
+        reviewer.clusters.own.replace(Vec::<Lease>::new());
+        assert!(outdated(json!(3), json!([])));
+        assert!(!outdated(json!(4), json!([])), "of this spec");
+        assert!(!outdated(Value::Null, json!([])), "of an unknown spec");
+        assert!(!outdated(json!(3), hosted), "its manager's lease is in another cluster");
+    }
 }

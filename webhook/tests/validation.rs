@@ -24,6 +24,7 @@ struct Case {
     operation: String,
     namespace_labels: Option<BTreeMap<String, String>>,
     migrations: BTreeMap<String, CaseMigration>,
+    manager_ready: Option<bool>,
     object: Value,
     old_object: Option<Value>,
 }
@@ -55,6 +56,7 @@ impl Case {
             namespace_labels: self.namespace_labels.as_ref(),
             old_object: self.old_object.as_ref(),
             own_namespace: Some("outrigger-system"),
+            manager_fresh: self.manager_ready,
             ..Input::creation(&self.object, &migrations)
         })
     }

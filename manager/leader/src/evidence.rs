@@ -147,6 +147,8 @@ pub struct LeaseFacts {
     pub read: bool,
     /// The holder, if this process saw it renew the lease in time.
     pub live_holder: Option<String>,
+    /// The holder that the record names, alive or not.
+    pub named_holder: Option<String>,
     /// The duration in the record.
     pub duration: Option<Duration>,
     /// This process saw the lease free, or its record unchanged, for a full lease duration.
@@ -352,6 +354,7 @@ pub(crate) mod tests {
         LeaseFacts {
             read: true,
             live_holder: Some(holder.into()),
+            named_holder: Some(holder.into()),
             duration: Some(Duration::from_secs(15)),
             idle: false,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -41,6 +42,10 @@ pub struct Latch {
     /// the lease to the old manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
+    /// When it acquired the lease, by the API server's clock; absent once another process had the lease. A
+    /// kube-controller-manager that wrote later is a second owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Timestamp>,
     /// The object was created again: without a readable object this latch binds nobody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
@@ -119,6 +124,7 @@ mod tests {
             phase: Phase::Migrate,
             basis: Basis::LeaderMigration,
             held_by: Some("host_1".into()),
+            held_since: Some("2026-01-01T00:00:01Z".parse().unwrap()),
             superseded: false,
             other: BTreeMap::new(),
         }
@@ -128,7 +134,7 @@ mod tests {
     fn a_latch_survives_its_annotation() {
         assert_eq!(
             latch().to_text(),
-            r#"{"basis":"LeaderMigration","generation":3,"heldBy":"host_1","phase":"Migrate","uid":"u","version":1}"#
+            r#"{"basis":"LeaderMigration","generation":3,"heldBy":"host_1","heldSince":"2026-01-01T00:00:01Z","phase":"Migrate","uid":"u","version":1}"#
         );
         assert_eq!(Latch::parse(&latch().to_text()).unwrap(), latch());
     }

@@ -27,6 +27,8 @@ mod permit;
 pub mod readers;
 pub mod record;
 pub mod run;
+pub mod service_watch;
+pub mod service_write;
 pub mod status;
 pub mod steward;
 pub mod tenure;

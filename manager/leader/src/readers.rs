@@ -33,11 +33,51 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
+/// What the migration object must agree with.
+#[derive(Debug, Clone)]
+pub struct Own {
+    /// The cluster's ID in AWS tags.
+    pub cluster_id: String,
+    /// The migration lease's name.
+    pub lease: String,
+    /// The name of this manager's main lease.
+    pub main_lease: String,
+}
+
+impl Own {
+    /// Why the object says nothing about this manager's cluster and leases, with the fix.
+    fn disagreement(&self, object: &CloudProviderMigration) -> Option<String> {
+        let (name, spec) = (object.name_any(), &object.spec);
+        if spec.cluster_id != self.cluster_id {
+            return Some(format!(
+                "CloudProviderMigration {name} is of cluster {:?} by spec.clusterID, and this manager's cluster is {:?}: correct --migration, or --cluster-name and the cloud configuration",
+                spec.cluster_id, self.cluster_id
+            ));
+        }
+
+        let main = &spec.kube_controller_manager_lease;
+        if *main == self.lease || *main == self.main_lease {
+            return Some(format!(
+                "CloudProviderMigration {name}: spec.kubeControllerManagerLease is {main:?}, which this manager uses for itself: set it to the main lease of the kube-controller-manager"
+            ));
+        }
+        let theirs = spec.leader_migration.as_ref().map(|theirs| &theirs.leader_name);
+        theirs.filter(|theirs| **theirs != self.lease).map(|theirs| {
+            format!(
+                "CloudProviderMigration {name}: spec.leaderMigration.leaderName is {theirs:?}, and this manager's migration lease is {:?}: give both the same name",
+                self.lease
+            )
+        })
+    }
+}
+
+/// Follows the migration object `name`. Deleted, forbidden, unreachable and one that disagrees with `own` are all
+/// [`Reading::Unreadable`]. Without `own`, nothing is compared.
 #[must_use]
 pub fn follow_migration(
     client: Client,
     name: &str,
+    own: Option<Own>,
     stop: CancellationToken,
 ) -> watch::Receiver<Reading<CloudProviderMigration>> {
     let (tx, rx) = watch::channel(Reading::Pending);
@@ -48,7 +88,10 @@ pub fn follow_migration(
     tokio::spawn(async move {
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             let reading = match event {
-                Ok(Some(object)) => Reading::Known(object),
+                Ok(Some(object)) => match own.as_ref().and_then(|own| own.disagreement(&object)) {
+                    Some(why) => Reading::Unreadable(why),
+                    None => Reading::Known(object),
+                },
                 Ok(None) => Reading::Unreadable(format!("there is no CloudProviderMigration {name}")),
                 Err(error) => Reading::Unreadable(format!("CloudProviderMigration {name} cannot be read: {error}")),
             };
@@ -589,6 +632,41 @@ mod tests {
                 leader_migration: false
             }
         );
+    }
+
+    #[test]
+    fn an_object_of_another_cluster_or_with_our_lease_says_nothing_about_us() {
+        let own = Own {
+            cluster_id: "prod".into(),
+            lease: LEASE.into(),
+            main_lease: "cloud-controller-manager".into(),
+        };
+        let disagreement = |changes: Value| {
+            let mut spec = json!({"clusterID": "prod", "phase": "Prepare", "targets": []});
+            for (key, value) in changes.as_object().unwrap() {
+                spec[key] = value.clone();
+            }
+            own.disagreement(&serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).unwrap())
+        };
+        let names = |name: &str| json!({"leaderMigration": {"leaderName": name, "controllerLeaders": []}});
+
+        assert_eq!(disagreement(json!({})), None);
+        assert_eq!(disagreement(names(LEASE)), None);
+        for (changes, text) in [
+            (json!({"clusterID": "test"}), r#"cluster is "prod""#),
+            (
+                json!({"kubeControllerManagerLease": LEASE}),
+                "spec.kubeControllerManagerLease",
+            ),
+            (
+                json!({"kubeControllerManagerLease": own.main_lease}),
+                "spec.kubeControllerManagerLease",
+            ),
+            (names("other"), "spec.leaderMigration.leaderName"),
+        ] {
+            let why = disagreement(changes.clone()).unwrap_or_default();
+            assert!(why.contains(text), "{changes}: {why}");
+        }
     }
 
     #[test]

@@ -15,9 +15,11 @@ use crate::evidence::{ControllerManagers, OwnSettings, Reading};
 use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
-use crate::readers;
+use crate::readers::{self, Own};
+use crate::service_watch;
+use crate::service_write;
 use crate::status::{self, CountNodes};
-use crate::steward::{self, Config, Report, Sources};
+use crate::steward::{self, Acquired, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
@@ -44,6 +46,8 @@ pub struct Guard {
     pub lease: String,
     /// The name of the `CloudProviderMigration`.
     pub migration: String,
+    /// The cluster's ID in AWS tags.
+    pub cluster_id: String,
     /// The API server that holds the object and the hosted control plane.
     pub management: Client,
     /// The cluster's own API server.
@@ -210,12 +214,18 @@ impl Watches {
                 let Guard {
                     lease,
                     migration,
+                    cluster_id,
                     management,
                     cluster,
                     nodes,
                     controllers,
                 } = &**guard;
-                let object = readers::follow_migration(management.clone(), migration, watches.clone());
+                let own = Own {
+                    cluster_id: cluster_id.clone(),
+                    lease: lease.clone(),
+                    main_lease: setup.main_lease.clone(),
+                };
+                let object = readers::follow_migration(management.clone(), migration, Some(own), watches.clone());
                 let evidence = Evidence {
                     controller_managers: readers::follow_controller_managers(
                         management.clone(),
@@ -295,7 +305,7 @@ fn guard(
     (gate, migration, holding): (
         watch::Sender<bool>,
         watch::Receiver<View>,
-        watch::Receiver<Option<Instant>>,
+        watch::Receiver<Option<Acquired>>,
     ),
     watches: CancellationToken,
 ) -> JoinHandle<()> {
@@ -305,6 +315,7 @@ fn guard(
         main: evidence.main,
         migration,
         holding,
+        service_writes: service_writes(&evidence.controllers, &evidence.cluster, &watches),
     };
     let config = Config {
         identity: setup.identity.clone(),
@@ -339,6 +350,18 @@ fn guard(
     ))
 }
 
+/// Only the service controller shows itself by its writes. Where this manager does not run it, another one may.
+fn service_writes(
+    controllers: &[Controller],
+    cluster: &Client,
+    watches: &CancellationToken,
+) -> watch::Receiver<service_watch::Observed> {
+    match controllers.contains(&Controller::Service) {
+        true => service_watch::follow(cluster.clone(), watches.clone()),
+        false => service_watch::none(watches.clone()),
+    }
+}
+
 fn no_guard(lease: &str) -> Ended {
     Ended::Controllers {
         lease: lease.to_owned(),
@@ -352,7 +375,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     lease: &str,
     mut elector: Elector<L>,
     mut gate: watch::Receiver<bool>,
-    holding: watch::Sender<Option<Instant>>,
+    holding: watch::Sender<Option<Acquired>>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -369,9 +392,11 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
         }
 
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
+        let stored_at = service_write::stored_at(&held.lease.metadata);
         let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
-        holding.send_replace(Some(Instant::now()));
+        let at = Instant::now();
+        holding.send_replace(Some(Acquired { at, stored_at }));
 
         let ended = tokio::select! {
             biased;

@@ -109,7 +109,7 @@ impl Assembly {
             tagging_client: cluster.client("tagging-controller")?,
             tagging_counts: tagging::TaggingMetrics::registered(&metrics),
             sweep_counts: SweepMetrics::registered(&metrics),
-            kubelets_external: kubelets_external(options, management, stop)?,
+            kubelets_external: kubelets_external(options, management, &cloud.cluster.id, stop)?,
             cloud,
             nodes,
             instances,
@@ -216,20 +216,21 @@ fn short_name(controller: Controller) -> &'static str {
 fn kubelets_external(
     options: &Options,
     management: &Cluster,
+    cluster_id: &str,
     stop: &CancellationToken,
 ) -> Result<watch::Receiver<bool>> {
     let Some(name) = &options.migration.name else {
         return Ok(watch::channel(true).1);
     };
 
-    let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
+    let mut object = readers::follow_migration(management.client("migration")?, name, None, stop.clone());
     let (tx, rx) = watch::channel(false);
-    let stop = stop.clone();
+    let (cluster_id, stop) = (cluster_id.to_owned(), stop.clone());
 
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
             if let Reading::Known(object) = &*object.borrow_and_update() {
-                let complete = object.spec.phase == Phase::Complete;
+                let complete = object.spec.phase == Phase::Complete && object.spec.cluster_id == cluster_id;
                 tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
             }
         }

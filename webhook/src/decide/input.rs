@@ -61,7 +61,8 @@ pub struct Input<'a> {
     pub path_migration: Option<&'a str>,
     /// The webhook changes nothing in its own namespace.
     pub own_namespace: Option<&'a str>,
-    /// Whether a cloud-controller-manager holds its main lease in the cluster of the Node; none when it is not known.
+    /// Whether a cloud-controller-manager holds its main lease in the cluster of the Node or of the reviewed migration;
+    /// none when it is not known.
     pub manager_fresh: Option<bool>,
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use outrigger_shared::{
     controller::{Controller, Party},
-    migration::{Mode, Phase, Profile},
+    migration::{Mode, Phase, Profile, condition},
 };
 use serde_json::Value;
 
@@ -182,8 +182,9 @@ fn is_go_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// A return to InTree is denied while a cloud-controller-manager holds the migration lease: in InTree that lease is not
-/// managed, and old managers without leader migration may start.
+/// A return to InTree is denied while a cloud-controller-manager holds the migration lease, or offers it: in InTree that
+/// lease is not managed, and old managers without leader migration may start. Without a running manager the status is
+/// outdated, and nobody would change it.
 fn validate_migration(input: &Input<'_>) -> Validation {
     let in_tree = |object: &Value| {
         let phase = object.pointer("/spec/phase").and_then(Value::as_str);
@@ -194,20 +195,35 @@ fn validate_migration(input: &Input<'_>) -> Validation {
     };
 
     let owned = owned_controllers(old);
-    let violation = Violation {
-        text: format!(
-            "phase InTree is refused while status.controllers says that a cloud-controller-manager owns {}; \
-             start the old kube-controller-managers with leader migration and wait until they hold the lease",
-            owned.join(", ")
-        ),
-        refuses: true,
+    let state = match (owned.as_slice(), is_stepping_back(old)) {
+        _ if input.manager_fresh == Some(false) => None,
+        ([], false) => None,
+        ([], true) => Some("the migration lease is offered to the old manager".to_owned()),
+        (owned, _) => Some(format!("a cloud-controller-manager owns {}", owned.join(", "))),
     };
-
-    let violations = if owned.is_empty() { Vec::new() } else { vec![violation] };
+    let violations: Vec<Violation> = state
+        .map(|state| Violation {
+            text: format!(
+                "phase InTree is refused while {state}, by the status; stay in Prepare until an old manager holds the migration lease; \
+                 if our manager is gone for good, set spec.mode: Audit too"
+            ),
+            refuses: true,
+        })
+        .into_iter()
+        .collect();
     let audits = input.object.pointer("/spec/mode").and_then(Value::as_str) == Some("Audit");
     let mode = if audits { Mode::Audit } else { Mode::Enforce };
 
     Validation::of(&violations, input.name, mode)
+}
+
+/// Whether the manager offers the migration lease: then it owns nothing for a moment, and may acquire the lease again.
+fn is_stepping_back(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|row| row["type"] == condition::CONTROL_PLANE_MIGRATED && row["reason"] == "SteppingBack")
 }
 
 /// The shared controllers that the status assigns to the cloud-controller-manager. It always owns the node controller.

@@ -133,6 +133,17 @@ impl Clusters {
             Some(name) => self.named.get(name)?.at(now),
         }
     }
+
+    /// Whether a manager runs in the cluster of a migration; `None` when not known. A hosted control plane's cluster is
+    /// known only by the name of its migration.
+    #[must_use]
+    pub fn of_migration(&self, name: &str, hosted: bool, now: Instant) -> Option<bool> {
+        match self.named.get(name) {
+            Some(cluster) => cluster.at(now),
+            None if hosted => None,
+            None => self.own.at(now),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -224,5 +235,8 @@ mod tests {
         assert_eq!(clusters.manager_fresh(None, now), Some(false));
         assert_eq!(clusters.manager_fresh(Some("prod"), now), None);
         assert_eq!(clusters.manager_fresh(Some("other"), now), None);
+        assert_eq!(clusters.of_migration("prod", true, now), None, "by its own lease");
+        assert_eq!(clusters.of_migration("other", true, now), None, "elsewhere");
+        assert_eq!(clusters.of_migration("other", false, now), Some(false), "here");
     }
 }

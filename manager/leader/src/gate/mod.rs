@@ -6,13 +6,19 @@
 //! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
 //! names what ends it.
 
+mod second_owner;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use outrigger_shared::migration::Phase;
 
 use crate::evidence::{self, ControllerManager, Facts, Reading};
 use crate::latch::{self, Basis, Latch, Stored};
+use crate::service_write::ServiceWrite;
+
+pub use second_owner::QUIET;
 
 /// How long M stays free after it was offered to an old manager, so that one that polls can acquire it: client-go tries
 /// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
@@ -44,6 +50,10 @@ pub struct Inputs {
     pub identity: String,
     /// This process holds M now.
     pub holding: bool,
+    /// While this process holds M: when the API server stored its acquisition, by the API server's clock.
+    pub acquired: Option<Timestamp>,
+    /// The newest write of a Service's status by a kube-controller-manager, for [`QUIET`] after it was observed.
+    pub service_write: Option<ServiceWrite>,
     /// While this process holds M: the holder of K has changed since it acquired M.
     pub main_holder_changed: bool,
     /// While this process holds M in a step back: the backoff since the last offer is over.
@@ -78,7 +88,7 @@ pub enum LeaseAction {
     StandBy(Why),
     /// Stop and join the migrated controllers, then release M.
     Release(Why),
-    /// Like `Release`, because a kube-controller-manager without leader migration runs.
+    /// Like `Release`, because a kube-controller-manager without leader migration runs, or writes.
     Alarm(Why),
 }
 
@@ -123,6 +133,7 @@ pub mod reason {
     pub const STORING_EVIDENCE: &str = "StoringEvidence";
     pub const STEPPING_BACK: &str = "SteppingBack";
     pub const UNGUARDED: &str = "UnguardedControllerManager";
+    pub const SECOND_OWNER: &str = "SecondOwner";
     pub const MIGRATION_UNREADABLE: &str = "MigrationUnreadable";
     pub const LATCH_UNREADABLE: &str = "LatchUnreadable";
     pub const LEASE_IN_USE: &str = "LeaseInUse";
@@ -153,6 +164,9 @@ pub fn decide(inputs: &Inputs) -> Decision {
 fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if let Some(unguarded) = running_unguarded(inputs) {
         return unguarded_runs(inputs, unguarded, bound);
+    }
+    if let Some(write) = second_owner::write(inputs, bound) {
+        return second_owner::rule(inputs, write, bound);
     }
     if let Some(source) = not_read(inputs) {
         let waiting = Why::new(reason::NOT_READ_YET, format!("{source} has not been read yet"));
@@ -395,7 +409,8 @@ fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (Lat
     };
 
     let ended = held_by_other(inputs, bound);
-    let next = observed(latch, spec, Phase::Prepare, latch.held_by.clone().filter(|_| !ended));
+    let held_by = latch.held_by.clone().filter(|_| !ended);
+    let next = observed(inputs, latch, (spec, Phase::Prepare), held_by);
     if next.held_by.is_none() {
         return (changed(inputs, next), idle);
     }
@@ -419,12 +434,15 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
     let ours = || inputs.holding.then(|| inputs.identity.clone());
     if let Some(latch) = bound {
         let held_by = ours().or_else(|| latch.held_by.clone());
-        let next = observed(latch, spec, phase, held_by);
+        let next = observed(inputs, latch, (spec, phase), held_by);
         return (changed(inputs, next), compete_unless_template(inputs, latch));
     }
     if inputs.holding {
         // It was acquired by a latch that is gone, for example with the annotation.
-        let latch = new_latch(spec, phase, Basis::External, ours());
+        let latch = Latch {
+            held_since: inputs.acquired,
+            ..new_latch(spec, phase, Basis::External, ours())
+        };
         return (LatchChange::Store(latch), LeaseAction::Compete);
     }
 
@@ -463,11 +481,12 @@ fn changed(inputs: &Inputs, new: Latch) -> LatchChange {
     }
 }
 
-fn observed(latch: &Latch, spec: &MigrationSpec, phase: Phase, held_by: Option<String>) -> Latch {
+fn observed(inputs: &Inputs, latch: &Latch, (spec, phase): (&MigrationSpec, Phase), held_by: Option<String>) -> Latch {
     Latch {
         generation: spec.generation,
         phase,
         held_by,
+        held_since: second_owner::held_since(inputs, Some(latch)),
         superseded: false,
         ..latch.clone()
     }
@@ -481,6 +500,7 @@ fn new_latch(spec: &MigrationSpec, phase: Phase, basis: Basis, held_by: Option<S
         phase,
         basis,
         held_by,
+        held_since: None,
         superseded: false,
         other: BTreeMap::new(),
     }

@@ -31,6 +31,8 @@ fn inputs(phase: Phase, latch: Option<Latch>) -> Inputs {
         facts: complete(),
         identity: "us".into(),
         holding: false,
+        acquired: None,
+        service_write: None,
         main_holder_changed: false,
         offer_again: false,
         yielded: false,
@@ -479,4 +481,93 @@ fn a_holder_whose_latch_was_deleted_stores_a_new_one() {
     let decision = decide(&inputs);
     assert_eq!(decision.action, LeaseAction::Compete);
     assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+}
+
+/// A write of a kube-controller-manager so many seconds after the acquisition of M.
+fn wrote(inputs: &mut Inputs, seconds: i64) {
+    inputs.service_write = Some(ServiceWrite {
+        service: "shop/web".into(),
+        time: at(seconds),
+    });
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+#[test]
+fn a_service_that_an_old_manager_wrote_after_the_acquisition_is_an_alarm() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, false)));
+    inputs.facts.controller_managers = unreadable();
+    hold(&mut inputs);
+    inputs.acquired = Some(at(0));
+    for seconds in [-60, 0, 15] {
+        wrote(&mut inputs, seconds);
+        assert!(competes(&inputs), "{seconds}: the former owner, or the clocks");
+    }
+
+    wrote(&mut inputs, 16);
+    let decision = decide(&inputs);
+    assert!(matches!(decision.action, LeaseAction::Alarm(_)));
+    let why = &decision.action.why().unwrap().message;
+    assert!(
+        why.contains("shop/web") && why.contains("1970-01-01T00:00:16Z"),
+        "{why}"
+    );
+    assert_eq!(stored(&decision).held_since, Some(at(0)), "for the successor");
+
+    inputs.acquired = None;
+    assert!(competes(&inputs), "an API server without field managers shows nothing");
+}
+
+#[test]
+fn after_such_an_alarm_nobody_competes_until_the_writes_have_ended() {
+    let held = Latch {
+        held_since: Some(at(0)),
+        ..latch(Phase::Migrate, true)
+    };
+    for spec in [
+        Reading::Known(spec(Phase::Migrate)),
+        Reading::Unreadable("forbidden".into()),
+    ] {
+        let mut inputs = inputs(Phase::Migrate, Some(held.clone()));
+        inputs.spec = spec;
+        free(&mut inputs);
+        wrote(&mut inputs, 16);
+        let decision = decide(&inputs);
+        assert!(stands_by(&decision));
+        assert_eq!(
+            (reason(&decision), decision.latch),
+            (reason::SECOND_OWNER, LatchChange::Keep)
+        );
+        inputs.service_write = None;
+        assert!(competes(&inputs), "none is recent");
+    }
+}
+
+#[test]
+fn the_writes_of_an_old_manager_that_held_the_lease_are_its_own_work() {
+    let held = Latch {
+        held_since: Some(at(0)),
+        ..latch(Phase::Migrate, true)
+    };
+    let mut inputs = inputs(Phase::Migrate, Some(held));
+    wrote(&mut inputs, 600);
+    inputs.facts.migration = LeaseFacts {
+        read: true,
+        named_holder: Some("kcm-0_a".into()),
+        idle: true,
+        ..LeaseFacts::default()
+    };
+    let decision = decide(&inputs);
+    assert_eq!(
+        decision.action,
+        LeaseAction::Compete,
+        "it died and did not release the lease"
+    );
+    assert_eq!(stored(&decision).held_since, None, "also after its record is gone");
+
+    inputs.latch = Stored::Latch(latch(Phase::Migrate, false));
+    free(&mut inputs);
+    assert!(competes(&inputs), "we never held it");
 }

@@ -12,6 +12,7 @@ use crate::evidence::{ControllerManagers, Facts, LeaseFacts, OwnSettings, Readin
 use crate::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
 use crate::latch::{self, Latch, Stored};
 use crate::lease::View;
+use crate::service_watch::Observed;
 
 /// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
 const FIRST_BACKOFF: Duration = Duration::from_secs(120);
@@ -28,8 +29,17 @@ pub struct Sources {
     pub controller_managers: watch::Receiver<ControllerManagers>,
     pub main: watch::Receiver<View>,
     pub migration: watch::Receiver<View>,
-    /// Since when this process holds M.
-    pub holding: watch::Receiver<Option<Instant>>,
+    pub holding: watch::Receiver<Option<Acquired>>,
+    /// The newest write of a kube-controller-manager to a Service's status.
+    pub service_writes: watch::Receiver<Observed>,
+}
+
+/// The acquisition of M by this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Acquired {
+    pub at: Instant,
+    /// By the API server's clock; `None` where it records no field managers.
+    pub stored_at: Option<Timestamp>,
 }
 
 pub struct Config {
@@ -160,7 +170,10 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
     let migration = sources.migration.borrow_and_update().clone();
     let controller_managers = sources.controller_managers.borrow_and_update().clone();
     let spec = sources.spec.borrow_and_update().clone();
-    let held_since = *sources.holding.borrow_and_update();
+    let acquired = *sources.holding.borrow_and_update();
+    let held_since = acquired.map(|acquired| acquired.at);
+    let service_write = sources.service_writes.borrow_and_update().clone();
+    let is_recent = |at: Instant| now < at + gate::QUIET;
 
     let guarded_runs = controller_managers
         .seen
@@ -172,6 +185,8 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
         latch: latch.clone(),
         identity: config.identity.clone(),
         holding: held_since.is_some(),
+        acquired: acquired.and_then(|acquired| acquired.stored_at),
+        service_write: service_write.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
         main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
         offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
         yielded: yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
@@ -190,6 +205,7 @@ fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
     LeaseFacts {
         read: view.synced || view.failing,
         live_holder: view.live_holder(now).map(str::to_owned),
+        named_holder: view.named_holder().map(str::to_owned),
         duration: view
             .named_holder()
             .and(view.observation.as_ref())
@@ -266,6 +282,7 @@ async fn wait(sources: &mut Sources, config: &Config, offer: Option<Offer>, stop
         change = sources.main.changed() => change.is_ok(),
         change = sources.migration.changed() => change.is_ok(),
         change = sources.holding.changed() => change.is_ok(),
+        change = sources.service_writes.changed() => change.is_ok(),
     }
 }
 

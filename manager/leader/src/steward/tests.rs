@@ -21,7 +21,8 @@ struct Ends {
     managers: watch::Sender<ControllerManagers>,
     main: watch::Sender<View>,
     migration: watch::Sender<View>,
-    holding: watch::Sender<Option<Instant>>,
+    holding: watch::Sender<Option<Acquired>>,
+    service_writes: watch::Sender<Observed>,
     annotation_changes: mpsc::Receiver<AnnotationChange>,
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
@@ -48,6 +49,7 @@ impl Ends {
         let (managers, managers_rx) = watch::channel(seen(vec![kcm(GUARDED)]));
         let ((main, main_rx), (migration, migration_rx)) = (watch::channel(absent()), watch::channel(absent()));
         let (holding, holding_rx) = watch::channel(None);
+        let (service_writes, service_writes_rx) = watch::channel(None);
         let (notes_tx, annotation_changes) = mpsc::channel(4);
         let (gate_tx, gate) = watch::channel(false);
         let sources = Sources {
@@ -56,6 +58,7 @@ impl Ends {
             main: main_rx,
             migration: migration_rx,
             holding: holding_rx,
+            service_writes: service_writes_rx,
         };
         let config = Config {
             identity: "us".into(),
@@ -74,6 +77,7 @@ impl Ends {
             main,
             migration,
             holding,
+            service_writes,
             annotation_changes,
             gate,
             steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, reports, stop)),
@@ -129,6 +133,10 @@ impl Ends {
     }
 }
 
+fn acquired(at: Instant) -> Option<Acquired> {
+    Some(Acquired { at, stored_at: None })
+}
+
 const KCM: &str = "kcm-0_a";
 
 fn latch(phase: Phase) -> Latch {
@@ -139,6 +147,7 @@ fn latch(phase: Phase) -> Latch {
         phase,
         basis: Basis::LeaderMigration,
         held_by: Some("us".into()),
+        held_since: None,
         superseded: false,
         other: std::collections::BTreeMap::new(),
     }
@@ -184,7 +193,7 @@ async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored
     assert_eq!(ends.latched().await, Some(Some(latch(Phase::Migrate))));
     sleep(Duration::from_secs(1)).await;
     assert!(ends.is_open());
-    ends.holding.send_replace(Some(Instant::now()));
+    ends.holding.send_replace(acquired(Instant::now()));
     ends.managers.send_replace(seen(vec![kcm(UNGUARDED)]));
     sleep(Duration::from_secs(1)).await;
     assert!(!ends.is_open(), "closing waits for nothing");
@@ -194,7 +203,7 @@ async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored
 #[tokio::test(start_paused = true)]
 async fn after_an_alarm_the_lease_is_acquired_again_when_its_cause_is_gone() {
     let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
-    ends.holding.send_replace(Some(Instant::now()));
+    ends.holding.send_replace(acquired(Instant::now()));
     ends.managers.send_replace(seen(vec![kcm(EXTERNAL), kcm(UNGUARDED)]));
     assert_eq!(ends.latched().await, Some(None));
     ends.holding.send_replace(None);
@@ -212,7 +221,7 @@ async fn a_lease_that_was_not_released_is_offered_for_the_full_time_after_its_ex
     sleep(Duration::from_secs(11)).await;
     assert!(ends.is_open());
     ends.renew(|ends| &ends.migration, "us");
-    ends.holding.send_replace(Some(Instant::now()));
+    ends.holding.send_replace(acquired(Instant::now()));
     ends.spec.send_replace(spec(Phase::Prepare));
     assert!(ends.latched().await.is_some());
     ends.renew(|ends| &ends.migration, "us");
@@ -235,7 +244,7 @@ async fn the_lease_is_offered_again_with_a_growing_backoff() {
             ends.renew(|ends| &ends.main, KCM);
         }
         let since = Instant::now();
-        ends.holding.send_replace(Some(since));
+        ends.holding.send_replace(acquired(since));
         while ends.is_open() {
             sleep(Duration::from_secs(1)).await;
             ends.renew(|ends| &ends.main, KCM);
@@ -253,7 +262,7 @@ async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was
     ends.renew(|ends| &ends.main, "dead");
     sleep(YIELD + Duration::from_secs(1)).await;
     assert!(ends.is_open());
-    ends.holding.send_replace(Some(Instant::now()));
+    ends.holding.send_replace(acquired(Instant::now()));
     sleep(Duration::from_secs(1)).await;
     assert!(ends.is_open(), "acquired again, so it is kept");
     ends.renew(|ends| &ends.main, KCM);
@@ -275,4 +284,38 @@ async fn without_one_of_its_sources_the_steward_ends_instead_of_deciding_by_the_
         .await
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    ends.managers.send_replace(seen(vec![kcm(EXTERNAL)]));
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+    ends.renew(|ends| &ends.migration, "us");
+    ends.holding.send_replace(Some(Acquired {
+        at: Instant::now(),
+        stored_at: Some(Timestamp::UNIX_EPOCH),
+    }));
+    assert!(
+        ends.latched()
+            .await
+            .flatten()
+            .is_some_and(|latch| latch.held_since.is_some())
+    );
+
+    let write = crate::service_write::ServiceWrite {
+        service: "shop/web".into(),
+        time: Timestamp::from_second(60).unwrap(),
+    };
+    ends.service_writes.send_replace(Some((write, Instant::now())));
+    sleep(Duration::from_millis(1)).await;
+    assert!(!ends.is_open(), "an alarm");
+    ends.release();
+    ends.holding.send_replace(None);
+
+    sleep(gate::QUIET - Duration::from_secs(1)).await;
+    assert!(!ends.is_open());
+    sleep(Duration::from_secs(6)).await;
+    assert!(ends.is_open(), "the old manager is gone");
 }

@@ -274,6 +274,7 @@ impl State {
         let lease = |live_holder: Option<String>, idle| LeaseFacts {
             read: true,
             duration: live_holder.as_ref().map(|_| Duration::from_secs(15)),
+            named_holder: live_holder.clone(),
             live_holder,
             idle,
         };
@@ -297,12 +298,15 @@ impl State {
                     phase: latch.phase,
                     basis: latch.basis,
                     held_by: latch.held_by.map(|index| identity(Process::Manager(index))),
+                    held_since: None,
                     superseded: latch.superseded,
                     other: BTreeMap::new(),
                 })
             }),
             identity: identity(Process::Manager(self.leader.unwrap_or_default())),
             holding: self.holding,
+            acquired: None,
+            service_write: None,
             main_holder_changed: self.holding && self.main_changed,
             offer_again: self.holding && self.offer_again,
             yielded: self.is_free(rules) && free_for >= YIELD && self.main_age >= YIELD,
