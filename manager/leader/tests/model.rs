@@ -47,6 +47,12 @@ fn every_order_of_events_has_one_owner_or_names_what_is_needed() {
     never_two_owners(&explored);
     an_owner_or_a_message(&explored);
     the_old_manager_gets_the_lease_in_prepare(&explored);
+    if let Some(state) = explored.phase_without_owner() {
+        panic!(
+            "a change of the phase ends the only ownership:\n{}",
+            explored.path_to(state)
+        );
+    }
 }
 
 fn never_two_owners(explored: &Explored) {
@@ -67,6 +73,7 @@ fn an_owner_or_a_message(explored: &Explored) {
         "UnguardedControllerManager",
         "MigrationUnreadable",
         "OldManagerOwns",
+        "NoOwner",
         "LeaseInUse",
     ];
     for (state, why) in stuck(explored) {
@@ -77,6 +84,11 @@ fn an_owner_or_a_message(explored: &Explored) {
             path()
         );
         assert!(actionable.contains(&why), "{why:?}:\n{}", path());
+        assert!(
+            why != "OldManagerOwns" || !state.all_seen_external(),
+            "no old manager owns anything:\n{}",
+            path()
+        );
     }
 }
 
@@ -149,5 +161,14 @@ fn each_rule_that_is_left_out_is_found() {
             ..default
         }),
         "without a latch, external old managers are no evidence"
+    );
+    let at_once = explore(Rules {
+        in_tree_at_once: true,
+        events: 2,
+        ..default
+    });
+    assert!(
+        at_once.phase_without_owner().is_some(),
+        "InTree is followed although no old manager would own anything"
     );
 }

@@ -129,6 +129,7 @@ pub struct Decision {
 pub mod reason {
     pub const NOT_READ_YET: &str = "NotReadYet";
     pub const OLD_MANAGER_OWNS: &str = "OldManagerOwns";
+    pub const NO_OWNER: &str = "NoOwner";
     pub const EVIDENCE_MISSING: &str = "EvidenceMissing";
     pub const STORING_EVIDENCE: &str = "StoringEvidence";
     pub const STEPPING_BACK: &str = "SteppingBack";
@@ -361,13 +362,21 @@ fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> LeaseAction {
             "the CloudProviderMigration cannot be read and there is no latch: make it readable, or correct --migration",
         )),
         Some(latch) if latch.phase <= Phase::Prepare && latch.held_by.is_none() => {
-            LeaseAction::StandBy(old_manager_owns(latch.phase))
+            LeaseAction::StandBy(old_manager_owns(inputs, latch.phase))
         }
         Some(_) => after_yield(inputs),
     }
 }
 
-fn old_manager_owns(phase: Phase) -> Why {
+fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
+    if inputs.facts.controller_managers.are_all_external() {
+        return Why::new(
+            reason::NO_OWNER,
+            format!(
+                "phase {phase}: the migration lease belongs to the old manager, but every kube-controller-manager is external, so nobody owns the controllers: roll one in-tree, or set spec.phase forward to Migrate, one step at a time"
+            ),
+        );
+    }
     Why::new(
         reason::OLD_MANAGER_OWNS,
         format!("phase {phase}: the migration lease belongs to the old manager"),
@@ -389,7 +398,10 @@ fn in_tree(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction)
         Some(_) => LatchChange::Remove,
         None => LatchChange::Keep,
     };
-    (latch, release_or_stand_by(inputs, old_manager_owns(Phase::InTree)))
+    (
+        latch,
+        release_or_stand_by(inputs, old_manager_owns(inputs, Phase::InTree)),
+    )
 }
 
 fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
@@ -400,7 +412,7 @@ fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
 }
 
 fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let idle = release_or_stand_by(inputs, old_manager_owns(Phase::Prepare));
+    let idle = release_or_stand_by(inputs, old_manager_owns(inputs, Phase::Prepare));
     let Some(latch) = bound else {
         return match gathered(inputs, spec, Phase::Prepare) {
             Ok(latch) if !inputs.holding => (LatchChange::Store(latch), idle),

@@ -109,6 +109,7 @@ pub struct Rules {
     pub stale_latch: bool,
     pub no_alarm: bool,
     pub evidence_only: bool,
+    pub in_tree_at_once: bool,
 }
 
 impl Default for Rules {
@@ -121,6 +122,7 @@ impl Default for Rules {
             stale_latch: false,
             no_alarm: false,
             evidence_only: false,
+            in_tree_at_once: false,
         }
     }
 }
@@ -209,6 +211,17 @@ impl State {
     pub fn running_forms(&self) -> Vec<Form> {
         let running = self.old.iter().filter(|old| old.life == Life::Running);
         running.map(|old| old.form).collect()
+    }
+
+    /// Every command line can be read, and is external.
+    pub fn all_seen_external(&self) -> bool {
+        let forms = self.running_forms();
+        self.visible && !forms.is_empty() && forms.iter().all(|form| *form == Form::External)
+    }
+
+    /// Nobody else than our manager would own the controllers.
+    pub fn only_the_manager_owns(&self) -> bool {
+        self.readable && self.manager_acts() && self.all_seen_external()
     }
 
     fn manager_acts(&self) -> bool {
@@ -403,6 +416,10 @@ impl State {
         let key = (self.as_seen(rules), *rules);
         if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).cloned()) {
             return known;
+        }
+
+        if rules.in_tree_at_once && self.readable && self.phase == Phase::InTree {
+            return (Some("OldManagerOwns"), false, LatchChange::Remove);
         }
 
         let decision = gate::decide(&self.inputs(rules));
@@ -777,6 +794,17 @@ impl Explored {
         }
 
         reached
+    }
+
+    /// A change of the phase by which nobody owns the controllers any more, which our manager alone owned.
+    pub fn phase_without_owner(&self) -> Option<usize> {
+        let reached = self.reaching(State::has_one_owner, Event::is_progress);
+        let owned = self.states.iter().zip(&self.edges);
+        let changes = owned
+            .filter(|(state, _)| state.only_the_manager_owns())
+            .flat_map(|(_, edges)| edges);
+        let lost = |(event, to): &&(Event, usize)| matches!(event, Event::SetPhase(_)) && !reached[*to];
+        changes.copied().find(|change| lost(&change)).map(|(_, to)| to)
     }
 
     pub fn path_to(&self, mut index: usize) -> String {
