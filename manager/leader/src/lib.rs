@@ -31,6 +31,7 @@ pub mod service_watch;
 pub mod service_write;
 pub mod status;
 pub mod steward;
+mod suspend_clock;
 pub mod tenure;
 
 pub use elector::{SlowPath, Timing};

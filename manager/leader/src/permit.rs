@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::suspend_clock::SuspendClock;
+
 /// This process may not write now. A write that has not been sent must not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this process does not hold the lease that guards this write, or too little of it is left")]
@@ -19,18 +21,26 @@ pub struct NotLeader;
 ///
 /// A lease is not a fence: a process that was paused and continued still believes that it is the leader. So every write
 /// checks the permit first, which compares a monotonic clock with the renew deadline, counted from the start of the last
-/// successful renewal.
+/// successful renewal. The time in which the machine was suspended counts, too.
 #[derive(Debug, Clone)]
 pub struct Permit {
-    deadline: Option<watch::Receiver<Option<Instant>>>,
+    deadline: Option<watch::Receiver<Option<Deadline>>>,
     state: Arc<State>,
 }
 
 /// The lease holder's side of a [`Permit`]: extends it at each renewal, and revokes it.
 #[derive(Debug, Clone)]
 pub struct Grantor {
-    deadline: watch::Sender<Option<Instant>>,
+    deadline: watch::Sender<Option<Deadline>>,
     state: Arc<State>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    /// By a clock that stands still while the machine is suspended.
+    at: Instant,
+    /// The total time in suspension from which on further suspension shortens the time.
+    suspended: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +53,7 @@ struct State {
     writes: watch::Sender<usize>,
     /// When a write last ended with an unknown outcome.
     unanswered: Mutex<Option<Instant>>,
+    clock: SuspendClock,
 }
 
 impl State {
@@ -95,8 +106,15 @@ impl Permit {
     /// A permit that is void until its [`Grantor`] extends it.
     #[must_use]
     pub fn pair() -> (Grantor, Self) {
+        Self::pair_by(SuspendClock::default())
+    }
+
+    fn pair_by(clock: SuspendClock) -> (Grantor, Self) {
         let (deadline, rx) = watch::channel(None);
-        let state = Arc::<State>::default();
+        let state = Arc::new(State {
+            clock,
+            ..State::default()
+        });
         let permit = Self {
             deadline: Some(rx),
             state: Arc::clone(&state),
@@ -151,19 +169,24 @@ impl Permit {
     #[must_use]
     pub fn overdue(&self) -> Duration {
         let deadline = self.deadline.as_ref().and_then(|deadline| *deadline.borrow());
-        deadline.map_or(Duration::ZERO, |at| Instant::now().saturating_duration_since(at))
+        deadline.map_or(Duration::ZERO, |deadline| {
+            let passed = Instant::now() + self.suspended_since(deadline);
+            passed.saturating_duration_since(deadline.at)
+        })
+    }
+
+    fn suspended_since(&self, deadline: Deadline) -> Duration {
+        self.state.clock.total().saturating_sub(deadline.suspended)
     }
 
     /// The time until the renew deadline; `None` when no lease limits this permit. Time-outs of writes must be below it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let deadline = self.deadline.as_ref()?;
-        let now = Instant::now();
-        Some(
-            deadline
-                .borrow()
-                .map_or(Duration::ZERO, |at| at.saturating_duration_since(now)),
-        )
+        let deadline = *self.deadline.as_ref()?.borrow();
+        Some(deadline.map_or(Duration::ZERO, |deadline| {
+            let left = deadline.at.saturating_duration_since(Instant::now());
+            left.saturating_sub(self.suspended_since(deadline))
+        }))
     }
 
     fn is_void(&self) -> bool {
@@ -176,7 +199,7 @@ impl Permit {
             return std::future::pending().await;
         };
         while !self.is_void() {
-            let Some(at) = *deadline.borrow_and_update() else {
+            let Some(Deadline { at, .. }) = *deadline.borrow_and_update() else {
                 return;
             };
             tokio::select! {
@@ -190,7 +213,12 @@ impl Permit {
 impl Grantor {
     /// Extends the permit to `deadline`.
     pub fn extend(&self, deadline: Instant) {
-        self.deadline.send_replace(Some(deadline));
+        self.extend_since(deadline, self.state.clock.total());
+    }
+
+    /// Extends the permit to `deadline` less the time in suspension since it was `suspended` in total.
+    pub(crate) fn extend_since(&self, at: Instant, suspended: Duration) {
+        self.deadline.send_replace(Some(Deadline { at, suspended }));
     }
 
     /// Lets no further write begin, permanently. Writes in flight may end as long as the lease is renewed.
@@ -239,6 +267,31 @@ mod tests {
         grantor.revoke();
         grantor.extend(Instant::now() + Duration::from_secs(10));
         assert_eq!(permit.check(), Err(NotLeader));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_suspension_counts() {
+        let suspended = Arc::new(std::sync::atomic::AtomicU64::new(7));
+        let clock = Arc::clone(&suspended);
+        let seconds = Duration::from_secs;
+        let (grantor, permit) = Permit::pair_by(SuspendClock::of(move || seconds(clock.load(Ordering::Relaxed))));
+        grantor.extend(Instant::now() + seconds(10));
+        assert_eq!(permit.remaining(), Some(seconds(10)), "earlier suspension is over");
+
+        suspended.store(10, Ordering::Relaxed);
+        assert_eq!((permit.remaining(), permit.check()), (Some(seconds(7)), Ok(())));
+        suspended.store(67, Ordering::Relaxed);
+        assert_eq!(permit.check(), Err(NotLeader));
+        assert_eq!(permit.overdue(), seconds(50));
+
+        grantor.extend_since(Instant::now() + seconds(10), seconds(7));
+        assert_eq!(
+            permit.check(),
+            Err(NotLeader),
+            "that renewal began before the suspension"
+        );
+        grantor.extend(Instant::now() + seconds(10));
+        assert_eq!(permit.check(), Ok(()));
     }
 
     #[test]

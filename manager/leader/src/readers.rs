@@ -33,7 +33,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// What the migration object must agree with.
+/// The settings that the migration object must agree with.
 #[derive(Debug, Clone)]
 pub struct Own {
     /// The cluster's ID in AWS tags.

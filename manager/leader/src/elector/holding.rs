@@ -64,10 +64,10 @@ impl<L: Leases> Elector<L> {
         stop: &CancellationToken,
     ) -> Result<(), Lost> {
         let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
-        let mut attempt = held.renewed;
+        let mut attempt = held.renewed.at;
         self.attempts.clear();
         loop {
-            let deadline = held.renewed + self.timing.renew_deadline;
+            let deadline = held.renewed.at + self.timing.renew_deadline;
             self.grant(held, grantor);
             if self.own_annotations_are_in(&held.lease) {
                 for stored in waiting.drain(..) {
@@ -123,7 +123,7 @@ impl<L: Leases> Elector<L> {
         match (&view.lease, &view.deletion) {
             (Some(lease), _) if version(lease) > version(&held.lease) => self.meaning(lease),
             // The watch may lag behind. Then this was the state before the last write.
-            (None, Some(deletion)) if deletion.since >= held.renewed => News::Write,
+            (None, Some(deletion)) if deletion.since >= held.renewed.at => News::Write,
             _ => News::None,
         }
     }
@@ -148,7 +148,7 @@ impl<L: Leases> Elector<L> {
         for _ in 0..ROUNDS {
             let (stamped, renewed) = self.stamped(write);
             let answer = self.watched(held, deadline, self.send(stamped)).await;
-            self.note_speed(renewed);
+            self.note_speed(renewed.at);
             match answer {
                 Ok(lease) => {
                     self.attempts.clear();

@@ -16,11 +16,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+pub use attempts::Began;
+
 use attempts::Attempts;
 
 use crate::lease::{Deletion, LeaseError, Leases, View, version};
 use crate::permit::Grantor;
 use crate::record::{self, Record};
+use crate::suspend_clock;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -55,7 +58,7 @@ pub struct Held {
     /// The Lease as the API server stored it.
     pub lease: DynamicObject,
     /// When the last successful renewal began.
-    pub renewed: Instant,
+    pub renewed: Began,
 }
 
 /// Why the lease was lost.
@@ -260,7 +263,7 @@ impl<L: Leases> Elector<L> {
     fn confirmed(&self, seen: &View) -> Option<Held> {
         let lease = seen.lease.as_ref()?;
         let renewed = self.attempts.began(&Record::of(lease), &self.identity)?;
-        (renewed + self.timing.renew_deadline > Instant::now()).then(|| Held {
+        (renewed.at + self.timing.renew_deadline > Instant::now()).then(|| Held {
             lease: lease.clone(),
             renewed,
         })
@@ -337,15 +340,19 @@ impl<L: Leases> Elector<L> {
             answer = limited(self.request_limit(), self.send(write)) => answer,
             held = self.confirmation() => return Ok(held),
         };
-        self.note_speed(renewed);
+        self.note_speed(renewed.at);
         self.unanswered = matches!(answer, Err(LeaseError::TimedOut(_) | LeaseError::Request(_)));
 
         answer.map(|lease| Held { lease, renewed })
     }
 
     /// The write with the record that takes or renews the lease now, and the time of its start.
-    fn stamped(&mut self, mut write: Write) -> (Write, Instant) {
-        let (renewed, now) = (Instant::now(), record::micros(Timestamp::now()));
+    fn stamped(&mut self, mut write: Write) -> (Write, Began) {
+        let now = record::micros(Timestamp::now());
+        let renewed = Began {
+            at: Instant::now(),
+            suspended: suspend_clock::total(),
+        };
         self.attempts.begin(now, renewed);
 
         let (identity, duration) = (self.identity.as_str(), self.timing.lease_duration);
@@ -399,7 +406,8 @@ impl<L: Leases> Elector<L> {
 
     /// Extends `grantor` to the renew deadline that `held` gives.
     pub fn grant(&self, held: &Held, grantor: &Grantor) {
-        grantor.extend(held.renewed + self.timing.renew_deadline);
+        let deadline = held.renewed.at + self.timing.renew_deadline;
+        grantor.extend_since(deadline, held.renewed.suspended);
     }
 
     /// Releases the lease. Call it only after every write under it has ended.

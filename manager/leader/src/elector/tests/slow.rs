@@ -53,7 +53,7 @@ async fn a_take_without_an_answer_counts_from_its_start_once_the_watch_or_a_read
         let start = Instant::now();
         let (_open, mut gate) = open();
         let held = server.elector("us").acquire(&mut gate, &never()).await.unwrap();
-        assert_eq!((held.renewed, start.elapsed()), (start, seconds(after)));
+        assert_eq!((held.renewed.at, start.elapsed()), (start, seconds(after)));
         assert_eq!(server.state.lock().unwrap().writes, 1);
     }
 }

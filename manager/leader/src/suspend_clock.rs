@@ -1,0 +1,82 @@
+//! How long this machine was suspended. The clock of [`Instant`] stands still meanwhile, and a lease does not.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// The total time in suspension. A value that can be replaced in tests.
+#[derive(Clone)]
+pub struct SuspendClock(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl SuspendClock {
+    #[cfg(test)]
+    pub fn of(total: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(total))
+    }
+
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        (self.0)()
+    }
+}
+
+impl Default for SuspendClock {
+    fn default() -> Self {
+        Self(Arc::new(total))
+    }
+}
+
+impl fmt::Debug for SuspendClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SuspendClock").field(&self.total()).finish()
+    }
+}
+
+/// Both clocks at the first call.
+static START: LazyLock<(Instant, Option<Duration>)> = LazyLock::new(|| (Instant::now(), uptime()));
+
+/// The time in suspension since the first call; zero where it cannot be read. Both clocks are read one after the other:
+/// a delay between the reads counts as suspension, so that the result is rather too long.
+#[must_use]
+pub fn total() -> Duration {
+    let (start, start_uptime) = *START;
+    let running = start.elapsed();
+    match (start_uptime, uptime()) {
+        (Some(before), Some(now)) => now.saturating_sub(before).saturating_sub(running),
+        _ => Duration::ZERO,
+    }
+}
+
+/// The time since the start of the machine, by `CLOCK_BOOTTIME`, which also counts suspension
+/// (<https://github.com/torvalds/linux/blob/v6.6/fs/proc/uptime.c>). The file has it without unsafe code.
+fn uptime() -> Option<Duration> {
+    parse(&std::fs::read_to_string("/proc/uptime").ok()?)
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    let seconds = text.split_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_number_of_the_file_counts() {
+        assert_eq!(
+            parse("350735.47 234388.90\n"),
+            Some(Duration::from_secs_f64(350_735.47))
+        );
+        for broken in ["", "up", "-1 2"] {
+            assert_eq!(parse(broken), None, "{broken:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_running_machine_is_not_suspended() {
+        assert!(uptime().is_some());
+        assert!(total() < Duration::from_secs(5), "{:?}", total());
+    }
+}
