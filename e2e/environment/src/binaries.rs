@@ -100,7 +100,7 @@ fn sources(list: &str) -> Vec<PathBuf> {
 mod tests {
     use std::fs::{self, File};
     use std::path::{Path, PathBuf};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::check_age;
 
@@ -133,7 +133,8 @@ mod tests {
         }
 
         fn date(&self, file: &Path, seconds_ago: u64) {
-            let time = SystemTime::now() - Duration::from_secs(seconds_ago);
+            let now = self.folder.path().metadata().and_then(|folder| folder.modified());
+            let time = now.expect("a time") - Duration::from_secs(seconds_ago);
             let file = File::options().write(true).open(file).expect("opened");
             file.set_modified(time).expect("dated");
         }

@@ -8,7 +8,7 @@ const CERTIFICATE: &str = "arn:aws:iam::123456789012:server-certificate/web";
 /// incumbent, when everybody may come, and the way back would not end where it began.
 const RANGE: &str = "198.51.100.0/24";
 
-/// What someone does to the cluster.
+/// A change of the Service or its cluster.
 #[derive(Debug, Clone)]
 pub enum Edit {
     /// Creates the Service.

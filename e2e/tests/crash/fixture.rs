@@ -142,7 +142,7 @@ impl Fixture {
         }
     }
 
-    /// What there is: the whole account, and of the Service what the manager writes.
+    /// The state of the whole account, and the fields of the Service that the manager writes.
     pub async fn state(&self) -> Value {
         let service = self.services.get_opt(self.service).await.expect("readable");
         self.cluster.read_account(service.as_slice()).await.expect("an account")

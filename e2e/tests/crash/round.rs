@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, LIMIT};
 /// Of so many states [`Depth::SomeStates`] takes one.
 pub const OUT_OF: usize = 3;
 
-/// What becomes of the write at which the manager dies.
+/// The fate of the write at which the manager is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// AWS never sees it.
@@ -69,7 +69,7 @@ struct Leg<'a> {
     end: Value,
 }
 
-/// What was done.
+/// Counts of a campaign.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Writes of undisturbed changes.
@@ -177,7 +177,7 @@ async fn go(fixture: &mut Fixture, leg: &Leg<'_>, kill: Option<&Kill>) {
     }
 }
 
-/// What was made is not made again: AWS carried out as many creations as in the undisturbed change.
+/// Nothing is created twice: AWS carried out as many creations as in the undisturbed change.
 fn made_once(fixture: &Fixture, leg: &Leg<'_>, mark: u64, what: &str) {
     let calls = fixture.calls_since(mark);
     let done = |call: &&Call| {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::objects::UNDO;
+use crate::required;
 
 /// A case of `webhook/tests/golden`.
 #[derive(Clone)]
@@ -66,7 +67,7 @@ impl Case {
         has_null(&self.input.object)
     }
 
-    /// What makes a case different for everybody in the cluster, so that those who share it can run together.
+    /// The part of a case that is about the whole cluster. Cases with the same part run together.
     fn surroundings(&self) -> String {
         let migrations: Value = self
             .input
@@ -84,7 +85,7 @@ impl Case {
         Some((name, self.input.namespace_labels.clone().unwrap_or_default()))
     }
 
-    /// What the API cannot show, or this test not.
+    /// Why neither the API nor this test can show the case.
     pub fn why_not(&self) -> Option<&'static str> {
         let brings_its_archive = self.kind.kind == "HelmChart" && self.input.object["spec"]["chart"].is_null();
         if brings_its_archive || matches!(self.kind.kind, "ConfigMap" | "HelmChartConfig") {
@@ -117,7 +118,7 @@ impl Case {
         Some(complete(old, self.kind, name))
     }
 
-    /// What must be stored, but for the API server's defaults.
+    /// The object that must be stored, without the API server's defaults.
     pub fn wanted(&self, name: &str) -> Value {
         complete(
             self.expected.object.as_ref().unwrap_or(&self.input.object),
@@ -174,10 +175,11 @@ pub fn grouped(cases: &[Case]) -> Vec<Vec<Case>> {
     groups.into_values().collect()
 }
 
-/// What an API server demands of built-in kinds, where the case does without.
+/// Adds fields that an API server requires and the case does not have.
 fn complete(object: &Value, kind: &Kind, name: &str) -> Value {
     let mut object = object.clone();
     object["metadata"]["name"] = json!(name);
+    required::complete(&mut object);
     match (kind.group, kind.kind) {
         ("apps", _) => complete_workload(&mut object, kind.kind),
         ("", "Pod") => complete_pod(&mut object),

@@ -70,11 +70,14 @@ impl Fixture {
     }
 }
 
-/// What came of a group.
+/// The results of a group.
 #[derive(Default)]
 pub struct Report {
     pub run: BTreeMap<Way, usize>,
-    pub left_out: Vec<String>,
+    /// Cases in no way, and why.
+    pub left_out: BTreeMap<String, String>,
+    /// Cases that kubectl's client-side apply cannot write.
+    pub with_null: usize,
     pub wrong: Vec<String>,
 }
 
@@ -104,14 +107,30 @@ fn collection(case: &Case) -> String {
     format!("{root}/{version}/{namespace}{}", case.kind.plural)
 }
 
-/// Writes the cases in some ways, of which the first is server-side apply.
-pub async fn run(fixture: &Fixture, group: usize, cases: &[Case], ways: &[Way]) -> Result<Report> {
-    let mut report = Report::default();
-    let ready = prepare(fixture, group, cases, ways, &mut report)
-        .await
-        .context("before the migrations")?;
+/// A group whose cases can be written.
+pub struct Prepared<'a> {
+    number: usize,
+    ready: Vec<Ready<'a>>,
+    /// The first is server-side apply.
+    ways: &'static [Way],
+    pub report: Report,
+}
+
+/// Writes the cases in their ways.
+pub async fn run(fixture: &Fixture, prepared: Prepared<'_>) -> Result<Report> {
+    let Prepared {
+        number: group,
+        ready,
+        ways,
+        mut report,
+    } = prepared;
     if ready.is_empty() {
         return Ok(report);
+    }
+
+    // Another group may have other labels in it.
+    for one in &ready {
+        namespace(&fixture.bench, one.case).await?;
     }
     begin(fixture, &ready).await.context("the migrations")?;
     by_server_side_apply(fixture, group, &ready, &mut report).await?;
@@ -122,55 +141,64 @@ pub async fn run(fixture: &Fixture, group: usize, cases: &[Case], ways: &[Way]) 
     Ok(report)
 }
 
-async fn prepare<'a>(
+/// Asks by dry runs what must be stored, before there are migrations.
+pub async fn prepare<'a>(
     fixture: &Fixture,
-    group: usize,
+    number: usize,
     cases: &'a [Case],
-    ways: &[Way],
-    report: &mut Report,
-) -> Result<Vec<Ready<'a>>> {
-    let bench = &fixture.bench;
-    let mut ready = Vec::new();
-    for (number, case) in cases.iter().enumerate() {
+    ways: &'static [Way],
+) -> Result<Prepared<'a>> {
+    let (bench, mut report, mut ready) = (&fixture.bench, Report::default(), Vec::new());
+    for (position, case) in cases.iter().enumerate() {
         if let Some(why) = case.why_not() {
-            report.left_out.push(format!("{}: {why}", case.name));
+            report.left_out.insert(case.name.clone(), why.to_owned());
             continue;
         }
         namespace(bench, case).await?;
         let dry_run = format!("{}?dryRun=All&fieldValidation=Strict", collection(case));
-        let answer = bench
-            .create(&dry_run, &case.wanted(&format!("g{group}-c{number}")))
-            .await?;
+        let wanted = case.wanted(&format!("g{number}-c{position}"));
+        let answer = bench.create(&dry_run, &wanted).await?;
         if answer.is_granted() {
-            let wanted = answer.body;
-            ready.push(Ready { case, number, wanted });
+            ready.push(Ready {
+                case,
+                number: position,
+                wanted: answer.body,
+            });
         } else {
-            let why: String = answer.message().chars().take(200).collect();
-            report
-                .left_out
-                .push(format!("{}: the API server does not take it: {why}", case.name));
+            report.left_out.insert(case.name.clone(), answer.message().to_owned());
         }
     }
     for one in &ready {
-        if let Some(before) = one.case.before(&one.name(group, Way::ServerSide)) {
-            let path = one.path(group, Way::ServerSide);
+        if let Some(before) = one.case.before(&one.name(number, Way::ServerSide)) {
+            let path = one.path(number, Way::ServerSide);
             server_side(bench, &path, &before)
                 .await?
                 .granted()
                 .with_context(|| format!("{}: the earlier form", one.case.name))?;
         }
     }
-    for (way, more) in ways.iter().filter_map(|way| Some((*way, way.options()?))) {
-        let before: Vec<Value> = ready
-            .iter()
-            .filter_map(|one| one.case.before(&one.name(group, way)))
+    Ok(Prepared {
+        number,
+        ready,
+        ways,
+        report,
+    })
+}
+
+/// Writes the earlier forms of all groups: kubectl reads schemas at each start.
+pub async fn write_before(fixture: &Fixture, all: &[Prepared<'_>]) -> Result<()> {
+    for (way, more) in Way::ALL.into_iter().filter_map(|way| Some((way, way.options()?))) {
+        let of_way = all.iter().filter(|group| group.ways.contains(&way));
+        let before: Vec<Value> = of_way
+            .flat_map(|group| {
+                let ready = group.ready.iter();
+                ready.filter_map(|one| one.case.before(&one.name(group.number, way)))
+            })
             .collect();
-        if !before.is_empty() {
-            let done = fixture.kubectl.apply("before", &before, more).await?;
-            ensure!(done.success, "{way:?}: the earlier forms: {}", done.said);
-        }
+        let done = fixture.kubectl.apply("before", &before, more).await?;
+        ensure!(done.success, "{way:?}: the earlier forms: {}", done.said);
     }
-    Ok(ready)
+    Ok(())
 }
 
 async fn namespace(bench: &Bench, case: &Case) -> Result<()> {
@@ -271,7 +299,7 @@ async fn by_server_side_apply(fixture: &Fixture, group: usize, ready: &[Ready<'_
     Ok(())
 }
 
-/// All in one call, as from one folder: so its warnings are those of all.
+/// All in one call, as from one folder, so its warnings are those of all. An object that is written twice is listed twice.
 async fn by_kubectl(
     fixture: &Fixture,
     group: usize,
@@ -281,38 +309,35 @@ async fn by_kubectl(
 ) -> Result<()> {
     let able = |one: &&Ready<'_>| way != Way::Kubectl || !one.case.has_null();
     let all: Vec<&Ready<'_>> = ready.iter().filter(able).collect();
-    for one in ready.iter().filter(|one| !able(one)) {
-        let why = "kubectl's client-side apply cannot write a null";
-        report.left_out.push(format!("{} by {way:?}: {why}", one.case.name));
-    }
+    report.with_null += ready.len() - all.len();
     if all.is_empty() {
         return Ok(());
     }
-    let written = |one: &&Ready<'_>| one.case.written(&one.name(group, way));
-    let objects: Vec<Value> = all.iter().map(written).collect();
-    let done = fixture.kubectl.apply("first", &objects, more).await?;
-    ensure!(done.success, "{way:?}: {}", done.said);
+
+    let twice: Vec<&Ready<'_>> = all.iter().copied().filter(|one| one.case.is_written_twice()).collect();
+    let writes: Vec<&Ready<'_>> = all.iter().chain(&twice).copied().collect();
+    let objects: Vec<Value> = writes
+        .iter()
+        .map(|one| one.case.written(&one.name(group, way)))
+        .collect();
+    let done = fixture.kubectl.apply("group", &objects, more).await?;
+    ensure!(
+        done.success && done.objects.len() == objects.len(),
+        "{way:?}: {} of {} objects: {}",
+        done.objects.len(),
+        objects.len(),
+        done.said
+    );
+
     let seen = verdict::of_warnings(all.iter().map(|one| &one.case.expected), &done.warnings);
     report
         .wrong
         .extend(seen.map(|text| format!("the group of {} by {way:?}: {text}", all[0].case.name)));
-    let mut stored = Vec::new();
-    for one in &all {
-        stored.push(fixture.bench.read(&one.path(group, way)).await?);
-    }
-    let twice: Vec<Value> = all
-        .iter()
-        .filter(|one| one.case.is_written_twice())
-        .map(written)
-        .collect();
-    if !twice.is_empty() {
-        let again = fixture.kubectl.apply("again", &twice, more).await?;
-        ensure!(again.success, "{way:?} again: {}", again.said);
-    }
-    for (one, stored) in all.iter().zip(&stored) {
-        let after = fixture.bench.read(&one.path(group, way)).await?;
+    let (first, again) = done.objects.split_at(all.len());
+    for (one, stored) in all.iter().zip(first) {
         let mut wrong: Vec<String> = verdict::of_stored(&one.wanted, stored).into_iter().collect();
-        wrong.extend(verdict::of_second(stored, &after));
+        let position = twice.iter().position(|other| other.number == one.number);
+        wrong.extend(position.and_then(|position| verdict::of_second(stored, &again[position])));
         note(report, one.case, way, wrong);
     }
     Ok(())
@@ -336,7 +361,7 @@ async fn end(fixture: &Fixture, group: usize, ready: &[Ready<'_>]) -> Result<()>
     };
     for one in ready {
         for way in Way::ALL {
-            // What a way left out is not there.
+            // An object that was not written is absent.
             let path = format!("{}?gracePeriodSeconds=0", one.path(group, way));
             review::send(&bench.admin, Method::DELETE, &path, None).await?;
         }

@@ -1,6 +1,6 @@
 //! kubectl, as a user runs it: with nothing but a kubeconfig and a home.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
@@ -13,12 +13,14 @@ pub struct Kubectl {
     home: PathBuf,
 }
 
-/// What it did.
+/// The result of a call.
 pub struct Done {
     pub success: bool,
+    /// The objects, each as it was after its own write.
+    pub objects: Vec<Value>,
     /// The warnings that it showed, without its own word before them.
     pub warnings: Vec<String>,
-    /// Everything it said, for messages.
+    /// Its stderr.
     pub said: String,
 }
 
@@ -33,20 +35,17 @@ impl Kubectl {
         })
     }
 
-    /// `kubectl apply` of some objects, from one file.
+    /// `kubectl apply` of some objects in their order, from one file. One may stand there twice.
     pub async fn apply(&self, file: &str, objects: &[Value], more: &[&str]) -> Result<Done> {
         let path = self.home.join(format!("{file}.json"));
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         std::fs::write(&path, list.to_string())?;
-        self.run(&path, more).await
-    }
 
-    async fn run(&self, file: &Path, more: &[&str]) -> Result<Done> {
         let output = tokio::process::Command::new(&self.program)
-            .arg("apply")
+            .args(["apply", "--output=json", "--show-managed-fields"])
             .args(more)
             .arg("-f")
-            .arg(file)
+            .arg(&path)
             .env_clear()
             .env("HOME", &self.home)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -55,12 +54,18 @@ impl Kubectl {
             .output()
             .await
             .context("running kubectl")?;
+
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         let warnings = errors.lines().filter_map(|line| line.strip_prefix("Warning: "));
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         Ok(Done {
             success: output.status.success(),
+            objects: match printed["items"].as_array() {
+                Some(items) => items.clone(),
+                None => vec![printed],
+            },
             warnings: warnings.map(str::to_owned).collect(),
-            said: format!("{}{errors}", String::from_utf8_lossy(&output.stdout)),
+            said: errors,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What must have come of a case.
+//! The checks of a case.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const GENERATION: &str = "deprecated.daemonset.template.generation";
 /// Where an API server cuts a warning.
 const LONGEST: usize = 256;
 
-/// What is stored is what the API server makes of the expected object.
+/// The stored object is the expected object with the API server's defaults.
 pub fn of_stored(wanted: &Value, stored: &Value) -> Option<String> {
     let (stored, wanted) = (essence(stored), essence(wanted));
     (stored != wanted).then(|| format!("stored\n  {stored}\nwanted\n  {wanted}"))

@@ -49,6 +49,8 @@ struct State {
     closed: AtomicBool,
     /// No write may continue.
     revoked: AtomicBool,
+    /// Writes in flight.
+    writes: watch::Sender<usize>,
     /// When a write last ended with an unknown outcome.
     unanswered: Mutex<Option<Instant>>,
     clock: SuspendClock,
@@ -60,10 +62,26 @@ impl State {
     }
 }
 
-/// Records a write whose future was dropped before it was answered.
+/// Counts a write in flight, and records one whose future was dropped before it was answered.
 struct InFlight<'a> {
     state: &'a State,
     answered: bool,
+}
+
+impl<'a> InFlight<'a> {
+    /// Counts the write before it checks the permit: a permit that is closed and has no write in flight then never has one
+    /// again.
+    fn begin(permit: &'a Permit) -> Result<Self, NotLeader> {
+        permit.state.writes.send_modify(|count| *count += 1);
+        let mut this = Self {
+            state: &permit.state,
+            answered: true,
+        };
+
+        permit.check()?;
+        this.answered = false;
+        Ok(this)
+    }
 }
 
 impl Drop for InFlight<'_> {
@@ -71,6 +89,7 @@ impl Drop for InFlight<'_> {
         if !self.answered {
             self.state.unanswered();
         }
+        self.state.writes.send_modify(|count| *count -= 1);
     }
 }
 
@@ -108,7 +127,7 @@ impl Permit {
     /// # Errors
     /// [`NotLeader`] when the lease was lost, released or is about to be, or its renew deadline has passed.
     pub fn check(&self) -> Result<(), NotLeader> {
-        if self.state.closed.load(Ordering::Acquire) || self.is_void() {
+        if self.state.closed.load(Ordering::SeqCst) || self.is_void() {
             return Err(NotLeader);
         }
         Ok(())
@@ -122,12 +141,7 @@ impl Permit {
     /// # Errors
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
-        self.check()?;
-
-        let mut in_flight = InFlight {
-            state: &self.state,
-            answered: false,
-        };
+        let mut in_flight = InFlight::begin(self)?;
         let (mut call, mut end) = (pin!(call), pin!(self.end()));
         let answer = poll_fn(|context| {
             if self.is_void() {
@@ -209,7 +223,14 @@ impl Grantor {
 
     /// Lets no further write begin, permanently. Writes in flight may end as long as the lease is renewed.
     pub fn close(&self) {
-        self.state.closed.store(true, Ordering::Release);
+        self.state.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until no write is in flight. After [`Self::close`] none can begin any more.
+    pub async fn without_writes(&self) {
+        let mut writes = self.state.writes.subscribe();
+        // It cannot fail: this grantor keeps the sender.
+        let _ = writes.wait_for(|count| *count == 0).await;
     }
 
     /// Revokes the permit at once and permanently.

@@ -5,6 +5,8 @@
 //! One tick is 5 s: a lease lasts three ticks, a permit two, [`gate::YIELD`] two. A running holder renews within each
 //! tick. A manager sees the leases and the command lines at once; how old they may be is for unit tests.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "test helpers")]
+
 mod model_support;
 
 use model_support::{Event, Explored, Form, Phase, Rules, State, explore, explore_until};

@@ -157,6 +157,15 @@ fn without_effect((index, entry): (usize, &Value)) -> Option<String> {
     is_missing.then(|| format!("config of {place} is null, so the entry does nothing; fill it or remove the entry"))
 }
 
+/// Whether `kept` is also `item`. Each list that names a provider gets the one of the phase.
+fn keeps(kept: &Value, item: &Value) -> bool {
+    let is_provider = |value: &Value| {
+        let text = value.as_str().unwrap_or_default();
+        text.trim_start_matches('-').starts_with("cloud-provider=")
+    };
+    kept == item || (is_provider(kept) && is_provider(item))
+}
+
 /// Lists that replace another list on some machine, and lose some of its items.
 fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
     let places: Vec<(Section, &Map<String, Value>)> = config.places().collect();
@@ -166,7 +175,7 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
             let earlier = places.iter().take(number).find(|(earlier, others)| {
                 let lost = others
                     .get(key)
-                    .is_some_and(|other| items(other).any(|item| !items(list).any(|kept| kept == item)));
+                    .is_some_and(|other| items(other).any(|item| !items(list).any(|kept| keeps(kept, item))));
                 lost && roles.iter().any(|roles| config.overlap(*earlier, *later, *roles))
             });
             if let Some((earlier, _)) = earlier {

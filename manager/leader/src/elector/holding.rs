@@ -144,7 +144,7 @@ impl<L: Leases> Elector<L> {
 
     /// Writes the Lease. After a conflict, reads it and decides again.
     async fn renew(&mut self, held: &Held, deadline: Instant) -> Result<Held, Interruption> {
-        let mut write = Write::Replace(held.lease.clone());
+        let mut write = Write::replace(held.lease.clone());
         for _ in 0..ROUNDS {
             let (stamped, renewed) = self.stamped(write);
             let answer = self.watched(held, deadline, self.send(stamped)).await;
@@ -160,11 +160,11 @@ impl<L: Leases> Elector<L> {
 
             (self.slow_path)(&self.name);
             write = match self.watched(held, deadline, self.leases.get()).await? {
-                None => Write::Create(self.new_like(&held.lease)),
+                None => Write::create(self.new_like(&held.lease)),
                 Some(lease) => match self.meaning(&lease) {
                     News::Renewed(renewed) => return Err(Interruption::Renewed(renewed)),
                     News::Taken(holder) => return Err(Interruption::Lost(Lost::Taken(holder))),
-                    News::None | News::Write => Write::Replace(lease),
+                    News::None | News::Write => Write::replace(lease),
                 },
             };
         }

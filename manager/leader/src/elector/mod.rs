@@ -108,16 +108,27 @@ enum Wake {
 
 #[derive(Debug)]
 enum Next {
-    Write(Write),
+    Write(Box<Write>),
     WaitUntil(Instant),
     Get,
 }
 
 /// A write that takes or renews the lease.
 #[derive(Debug)]
-enum Write {
-    Create(DynamicObject),
-    Replace(DynamicObject),
+struct Write {
+    lease: DynamicObject,
+    /// The Lease does not exist, so the write creates it.
+    create: bool,
+}
+
+impl Write {
+    fn create(lease: DynamicObject) -> Self {
+        Self { lease, create: true }
+    }
+
+    fn replace(lease: DynamicObject) -> Self {
+        Self { lease, create: false }
+    }
 }
 
 impl<L: Leases> Elector<L> {
@@ -221,7 +232,7 @@ impl<L: Leases> Elector<L> {
                 };
             }
             Next::Get => return self.fetch(fetched).await.map(|()| None),
-            Next::Write(write) => write,
+            Next::Write(write) => *write,
         };
 
         match self.take(write).await {
@@ -286,11 +297,11 @@ impl<L: Leases> Elector<L> {
             _ => {}
         }
 
-        Next::Write(match (&seen.lease, &seen.deletion) {
-            (Some(lease), _) => Write::Replace(lease.clone()),
-            (None, Some(Deletion { last: Some(last), .. })) => Write::Create(self.new_like(last)),
-            (None, _) => Write::Create(self.leases.new_object()),
-        })
+        Next::Write(Box::new(match (&seen.lease, &seen.deletion) {
+            (Some(lease), _) => Write::replace(lease.clone()),
+            (None, Some(Deletion { last: Some(last), .. })) => Write::create(self.new_like(last)),
+            (None, _) => Write::create(self.leases.new_object()),
+        }))
     }
 
     /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
@@ -336,7 +347,7 @@ impl<L: Leases> Elector<L> {
     }
 
     /// The write with the record that takes or renews the lease now, and the time of its start.
-    fn stamped(&mut self, write: Write) -> (Write, Began) {
+    fn stamped(&mut self, mut write: Write) -> (Write, Began) {
         let now = record::micros(Timestamp::now());
         let renewed = Began {
             at: Instant::now(),
@@ -345,32 +356,29 @@ impl<L: Leases> Elector<L> {
         self.attempts.begin(now, renewed);
 
         let (identity, duration) = (self.identity.as_str(), self.timing.lease_duration);
-        let (record, mut lease, create) = match write {
-            Write::Create(lease) => (Record::created_by(identity, duration, now), lease, true),
-            Write::Replace(lease) => (Record::of(&lease).held_by(identity, duration, now), lease, false),
+        let record = if write.create {
+            Record::created_by(identity, duration, now)
+        } else {
+            Record::of(&write.lease).held_by(identity, duration, now)
         };
 
-        record.write_to(&mut lease);
+        record.write_to(&mut write.lease);
         for (key, value) in &self.own_annotations {
-            let all = lease.metadata.annotations.get_or_insert_default();
+            let all = write.lease.metadata.annotations.get_or_insert_default();
             match value {
                 Some(value) => drop(all.insert(key.clone(), value.clone())),
                 None => drop(all.remove(key)),
             }
         }
 
-        let write = if create {
-            Write::Create(lease)
-        } else {
-            Write::Replace(lease)
-        };
         (write, renewed)
     }
 
     async fn send(&self, write: Write) -> Result<DynamicObject, LeaseError> {
-        match write {
-            Write::Create(lease) => self.leases.create(lease).await,
-            Write::Replace(lease) => self.leases.replace(lease).await,
+        if write.create {
+            self.leases.create(write.lease).await
+        } else {
+            self.leases.replace(write.lease).await
         }
     }
 

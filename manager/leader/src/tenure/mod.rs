@@ -14,10 +14,15 @@ use crate::permit::{Grantor, NotLeader, Permit};
 /// Why a set of controllers ended before it was stopped.
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts a set of controllers. The future completes only after the last write in flight has ended.
+/// Starts a set of controllers. The future completes only after the last write in flight has ended. It may be dropped
+/// while no write is in flight.
 pub type Start = Box<
     dyn Fn(Permit, CancellationToken) -> futures::future::BoxFuture<'static, Result<(), ControllerError>> + Send + Sync,
 >;
+
+/// How long controllers may still read after the stop. A reconciliation reads AWS at the rate of its budget, which can take
+/// longer than a termination may.
+const READS: Duration = Duration::from_millis(500);
 
 /// Why leadership ended unexpectedly. The process must exit.
 #[derive(Debug, thiserror::Error)]
@@ -109,17 +114,23 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         }
     }
 
-    /// Ends in order: lets no further write begin, stops and joins the controllers, then releases the lease. If a write's
-    /// outcome is unknown, the lease is left to expire, since that write may still be in flight.
+    /// Ends in order: lets no further write begin, stops and joins the controllers, then releases the lease. Controllers
+    /// that still read are ended after the last write. If a write's outcome is unknown, the lease is left to expire, since
+    /// that write may still be in flight.
     ///
     /// # Errors
-    /// [`Ended`] when the lease was lost meanwhile, a task panicked, or the controllers did not end within the renew
-    /// deadline.
+    /// [`Ended`] when the lease was lost meanwhile, a task panicked, or a write did not end within the renew deadline.
     pub async fn end(mut self) -> Result<Elector<L>, Ended> {
         self.grantor.close();
         self.stop_controllers.cancel();
+        let only_reads = async {
+            sleep(READS).await;
+            self.grantor.without_writes().await;
+        };
+
         tokio::select! {
             ended = &mut self.controllers => self.log_failure(ended?),
+            () = only_reads => self.controllers.abort(),
             renewed = &mut self.renewing => return Err(self.lost(renewed?)),
             () = sleep(self.timing.renew_deadline) => {
                 self.grantor.revoke();

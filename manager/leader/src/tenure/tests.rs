@@ -1,5 +1,7 @@
 //! How holding ends, on a paused clock.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -70,9 +72,40 @@ async fn a_write_under_way_ends_before_the_lease_is_given_back_and_no_other_begi
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_that_do_not_stop_leave_the_lease_to_run_out() {
+async fn controllers_that_only_read_are_ended_after_the_last_write_and_the_lease_is_released() {
     let server = Server::new();
-    let stuck = tenure(&server, |_, _| std::future::pending()).await;
+    let dropped = Arc::new(());
+    let alive = Arc::downgrade(&dropped);
+    let reading = tenure(&server, move |permit, _stop| {
+        let dropped = Arc::clone(&dropped);
+        async move {
+            let write = permit.guard(tokio::time::sleep(Duration::from_secs(3))).await;
+            assert_eq!(write, Ok(()));
+            std::future::pending::<()>().await;
+            drop(dropped);
+            Ok(())
+        }
+    });
+    let reading = reading.await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let start = Instant::now();
+    reading.end().await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(2), "the write has ended");
+    assert_eq!(holder(&server), "");
+    tokio::task::yield_now().await;
+    assert_eq!(alive.strong_count(), 0, "the reconciliation has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_does_not_end_leaves_the_lease_to_run_out() {
+    let server = Server::new();
+    let stuck = tenure(&server, |permit, _| async move {
+        permit.guard(std::future::pending::<()>()).await?;
+        Ok(())
+    });
+    let stuck = stuck.await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     assert!(matches!(stuck.end().await, Err(Ended::Stuck { .. })));
     assert_eq!(start.elapsed(), TIMING.renew_deadline);

@@ -509,105 +509,134 @@ impl State {
     fn after(&self, event: Event, rules: &Rules) -> Option<Self> {
         let mut next = *self;
         match event {
-            Event::Tick => next.tick(),
+            Event::SetPhase(_) | Event::Roll(..) | Event::Recreated(_) => next.operate(event, rules)?,
+            event if event.is_progress() => next.progress(event, rules)?,
+            _ => next.fail(event, rules)?,
+        }
+
+        Some(next)
+    }
+
+    /// An event that needs neither an operator nor a fault.
+    fn progress(&mut self, event: Event, rules: &Rules) -> Option<()> {
+        match event {
+            Event::Tick => self.tick(),
             Event::AcquireMain(index) => {
-                let candidate = next.old[usize::from(index)];
-                (next.main.is_none() && candidate.life == Life::Running).then_some(())?;
-                (next.main, next.main_age, next.main_changed) = (Some(index), 0, next.holding);
+                let candidate = self.old[usize::from(index)];
+                (self.main.is_none() && candidate.life == Life::Running).then_some(())?;
+                (self.main, self.main_age, self.main_changed) = (Some(index), 0, self.holding);
             }
             Event::Acquire(Process::Old(index)) => {
-                let candidate = next.old[usize::from(index)];
+                let candidate = self.old[usize::from(index)];
                 let competes = candidate.form == Form::Guarded && candidate.life == Life::Running;
                 // client-go creates a lease that it does not find.
-                let is_free = next.is_free(rules) || matches!(next.record, Record::Deleted(_));
-                (competes && next.main == Some(index) && candidate.believes.is_none() && is_free).then_some(())?;
-                next.old[usize::from(index)].believes = Some(0);
-                (next.record, next.age) = (Record::Held(Process::Old(index)), 0);
+                let is_free = self.is_free(rules) || matches!(self.record, Record::Deleted(_));
+                (competes && self.main == Some(index) && candidate.believes.is_none() && is_free).then_some(())?;
+                self.old[usize::from(index)].believes = Some(0);
+                (self.record, self.age) = (Record::Held(Process::Old(index)), 0);
             }
             Event::Acquire(process @ Process::Manager(index)) => {
-                let may = next.leader == Some(index) && !next.holding && next.is_free(rules);
-                (may && next.competes(rules)).then_some(())?;
-                (next.holding, next.main_changed, next.offer_again) = (true, false, false);
-                (next.record, next.age) = (Record::Held(process), 0);
+                let may = self.leader == Some(index) && !self.holding && self.is_free(rules);
+                (may && self.competes(rules)).then_some(())?;
+                (self.holding, self.main_changed, self.offer_again) = (true, false, false);
+                (self.record, self.age) = (Record::Held(process), 0);
             }
             Event::Recreate => {
-                let Record::Deleted(process) = next.record else {
+                let Record::Deleted(process) = self.record else {
                     return None;
                 };
                 let lives = match process {
-                    Process::Manager(index) => next.leader == Some(index) && next.holding,
-                    Process::Old(index) => next.old[usize::from(index)].believes.is_some(),
+                    Process::Manager(index) => self.leader == Some(index) && self.holding,
+                    Process::Old(index) => self.old[usize::from(index)].believes.is_some(),
                 };
                 lives.then_some(())?;
-                (next.record, next.age) = (Record::Held(process), 0);
+                (self.record, self.age) = (Record::Held(process), 0);
             }
             Event::Lead(index) => {
-                next.leader.is_none().then_some(())?;
-                (next.leader, next.holding) = (Some(index), false);
+                self.leader.is_none().then_some(())?;
+                (self.leader, self.holding) = (Some(index), false);
             }
             Event::Backoff => {
-                (next.holding && next.phase == Phase::Prepare).then_some(())?;
-                let guarded = next
+                (self.holding && self.phase == Phase::Prepare).then_some(())?;
+                let guarded = self
                     .main
-                    .is_some_and(|index| next.old[usize::from(index)].form == Form::Guarded);
-                (guarded && next.visible).then_some(())?;
-                next.offer_again = true;
+                    .is_some_and(|index| self.old[usize::from(index)].form == Form::Guarded);
+                (guarded && self.visible).then_some(())?;
+                self.offer_again = true;
             }
+            _ => return None,
+        }
+
+        Some(())
+    }
+
+    /// An event of the operator.
+    fn operate(&mut self, event: Event, rules: &Rules) -> Option<()> {
+        match event {
             Event::SetPhase(phase) => {
-                (next.phase != phase && next.phase.may_become(phase)).then_some(())?;
-                next.phase = phase;
-                next.object_changed(rules.events)?;
+                (self.phase != phase && self.phase.may_become(phase)).then_some(())?;
+                self.phase = phase;
+                self.object_changed(rules.events)?;
             }
-            Event::Roll(index, form) => next.roll(index, form, rules.events)?,
+            Event::Roll(index, form) => self.roll(index, form, rules.events)?,
             Event::Recreated(phase) => {
                 // An operator with command lines that nobody can read creates it at the phase that they are for.
-                next.phase = phase;
-                (next.visible || next.all_have_the_form()).then_some(())?;
-                if let Some(latch) = &mut next.latch {
+                self.phase = phase;
+                (self.visible || self.all_have_the_form()).then_some(())?;
+                if let Some(latch) = &mut self.latch {
                     latch.of_object = false;
                 }
-                next.object_changed(rules.events)?;
+                self.object_changed(rules.events)?;
             }
+            _ => return None,
+        }
+
+        Some(())
+    }
+
+    fn fail(&mut self, event: Event, rules: &Rules) -> Option<()> {
+        match event {
             Event::Crash => {
-                next.leader?;
-                (next.leader, next.holding) = (None, false);
-                next.fault(rules.events)?;
+                self.leader?;
+                (self.leader, self.holding) = (None, false);
+                self.fault(rules.events)?;
             }
             Event::StopOld(index) | Event::StartOld(index) => {
                 let life = match event {
                     Event::StopOld(_) => Life::Stopped,
                     _ => Life::Running,
                 };
-                let old = &mut next.old[usize::from(index)];
+                let old = &mut self.old[usize::from(index)];
                 (old.life != life).then_some(())?;
                 (old.life, old.believes) = (life, None);
-                next.fault(rules.events)?;
+                self.fault(rules.events)?;
             }
             Event::DeleteLease => {
-                let Record::Held(process) = next.record else {
+                let Record::Held(process) = self.record else {
                     return None;
                 };
-                next.record = Record::Deleted(process);
-                next.fault(rules.events)?;
+                self.record = Record::Deleted(process);
+                self.fault(rules.events)?;
             }
             Event::DeleteLatch => {
-                next.latch.take()?;
-                next.fault(rules.events)?;
+                self.latch.take()?;
+                self.fault(rules.events)?;
             }
             Event::HideObject(hide) => {
-                (next.readable == hide).then_some(())?;
-                next.readable = !hide;
-                next.fault(rules.events)?;
+                (self.readable == hide).then_some(())?;
+                self.readable = !hide;
+                self.fault(rules.events)?;
             }
             Event::HideCommandLines(hide) => {
                 // A manager without the form of the phase is not hidden: nobody would attest it.
-                (next.visible == hide && (!hide || next.all_have_the_form())).then_some(())?;
-                next.visible = !hide;
-                next.fault(rules.events)?;
+                (self.visible == hide && (!hide || self.all_have_the_form())).then_some(())?;
+                self.visible = !hide;
+                self.fault(rules.events)?;
             }
+            _ => return None,
         }
 
-        Some(next)
+        Some(())
     }
 
     fn operation(&mut self, events: u8) -> Option<()> {

@@ -23,6 +23,8 @@ pub(crate) const TIMING: Timing = Timing {
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
     view: Arc<watch::Sender<View>>,
+    /// The delays of this client alone, instead of those of the state.
+    own_delays: Option<(Duration, Duration)>,
 }
 
 #[derive(Default)]
@@ -57,6 +59,7 @@ impl Server {
         Self {
             state: Arc::default(),
             view: Arc::new(watch::channel(absent()).0),
+            own_delays: None,
         }
     }
 
@@ -136,7 +139,8 @@ impl Server {
     /// A write, which is also stored if its caller does not wait for the answer.
     async fn write(&self, lease: DynamicObject) -> Result<DynamicObject, LeaseError> {
         self.request()?;
-        let (server, (before, after)) = (self.clone(), self.state.lock().unwrap().delays);
+        let delays = self.own_delays.unwrap_or(self.state.lock().unwrap().delays);
+        let (server, (before, after)) = (self.clone(), delays);
         if before.is_zero() && after.is_zero() {
             self.check(&lease)?;
             return Ok(self.store(lease));
