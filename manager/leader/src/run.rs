@@ -249,6 +249,17 @@ struct MainLease {
     permit: Permit,
 }
 
+/// Lease M as its elector and its holder in this process see it.
+struct MigrationLeaseState {
+    /// Open while the elector may compete.
+    gate: watch::Sender<bool>,
+    view: watch::Receiver<View>,
+    /// Since when this process holds it.
+    holding: watch::Receiver<Option<Instant>>,
+    /// Why it cannot be acquired.
+    problem: watch::Receiver<Option<String>>,
+}
+
 /// Runs lease M and its guard. Returns when `stop` is cancelled and M is released.
 async fn lead_migrated(
     setup: Arc<Setup>,
@@ -268,6 +279,7 @@ async fn lead_migrated(
         return Ok(());
     };
 
+    let lease_problem = elector.problem();
     let (holding, holding_rx) = watch::channel(None);
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
@@ -278,7 +290,13 @@ async fn lead_migrated(
         return ended;
     };
 
-    let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
+    let own = MigrationLeaseState {
+        gate,
+        view,
+        holding: holding_rx,
+        problem: lease_problem,
+    };
+    let mut steward = guard(&setup, &lease, evidence, inherited, own, watches);
     tokio::select! {
         ended = leading => ended,
         // Without the steward, nothing opens or closes the gate.
@@ -292,19 +310,15 @@ fn guard(
     lease: &str,
     evidence: Evidence,
     inherited: MainLease,
-    (gate, migration, holding): (
-        watch::Sender<bool>,
-        watch::Receiver<View>,
-        watch::Receiver<Option<Instant>>,
-    ),
+    own: MigrationLeaseState,
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
         spec: readers::follow_spec(evidence.object.clone(), watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
-        migration,
-        holding,
+        migration: own.view,
+        holding: own.holding,
     };
     let config = Config {
         identity: setup.identity.clone(),
@@ -324,6 +338,7 @@ fn guard(
         main_lease: setup.main_lease.clone(),
         controllers: evidence.controllers,
         permit: inherited.permit,
+        lease_problem: own.problem,
     };
 
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
@@ -333,7 +348,7 @@ fn guard(
         config,
         sources,
         inherited.annotation_changes,
-        gate,
+        own.gate,
         reports,
         watches,
     ))

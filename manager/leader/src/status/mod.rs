@@ -17,11 +17,15 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{self, ControllerManager, Facts, Reading};
+use crate::evidence::{self, ControllerManager, Reading};
 use crate::gate::{self, LeaseAction, reason};
 use crate::latch::{Basis, Latch, Stored};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
+
+mod owner;
+
+use owner::{Lease, Ownership, owner_of_shared};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
@@ -56,10 +60,13 @@ pub struct StatusWriter {
     pub controllers: Vec<Controller>,
     /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
+    /// Why this process's last request for lease M failed, while they fail.
+    pub lease_problem: watch::Receiver<Option<String>>,
 }
 
 struct StatusInputs<'a> {
     report: &'a Report,
+    lease_problem: Option<String>,
     problems: Vec<String>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
@@ -68,7 +75,7 @@ struct StatusInputs<'a> {
 impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
-        self,
+        mut self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
         mut reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
@@ -92,6 +99,7 @@ impl StatusWriter {
             tokio::select! {
                 () = stop.cancelled() => {}
                 Ok(()) = reports.changed() => sleep(SETTLE).await,
+                Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
                 () = sleep(COUNT_NODES) => {}
             }
         }
@@ -115,6 +123,7 @@ impl StatusWriter {
             &StatusInputs {
                 problems: object.spec.problems().iter().map(ToString::to_string).collect(),
                 report: &report,
+                lease_problem: self.lease_problem.borrow().clone(),
                 nodes,
                 minor,
             },
@@ -170,7 +179,7 @@ impl StatusWriter {
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
         let inputs = &report.inputs;
-        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(report)));
+        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(inputs)));
         let node = Ownership {
             owner: Some(Party::CloudControllerManager),
             lease: Lease::Main,
@@ -208,65 +217,6 @@ impl StatusWriter {
     }
 }
 
-/// The lease that guards a controller.
-enum Lease {
-    Main,
-    Migration,
-    /// The main lease of the kube-controller-manager.
-    OldManagers,
-}
-
-struct Ownership {
-    owner: Option<Party>,
-    lease: Lease,
-    holder: Option<String>,
-}
-
-/// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
-/// run nothing under it.
-fn owner_of_shared(report: &Report) -> Ownership {
-    let (inputs, facts) = (&report.inputs, &report.inputs.facts);
-    if inputs.holding {
-        return Ownership {
-            owner: Some(Party::CloudControllerManager),
-            lease: Lease::Migration,
-            holder: Some(inputs.identity.clone()),
-        };
-    }
-
-    let all = &facts.controller_managers;
-    if let Some(holder) = facts.migration.live_holder.clone() {
-        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
-        let leads = facts.main.live_holder.as_ref() == Some(&holder);
-        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts))
-            || guarded().any(|seen| seen.is_holder(&holder));
-        return Ownership {
-            owner: is_old_manager.then_some(Party::KubeControllerManager),
-            lease: Lease::Migration,
-            holder: Some(holder),
-        };
-    }
-
-    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
-    match facts.main.live_holder.clone() {
-        Some(holder) if unguarded => Ownership {
-            owner: Some(Party::KubeControllerManager),
-            lease: Lease::OldManagers,
-            holder: Some(holder),
-        },
-        _ => Ownership {
-            owner: None,
-            lease: Lease::Migration,
-            holder: None,
-        },
-    }
-}
-
-/// The operator says that every kube-controller-manager has leader migration on.
-fn attests(facts: &Facts) -> bool {
-    facts.attested_phase == Some(Phase::Prepare)
-}
-
 /// Limits the time of a request, and turns failures into text.
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, request).await {
@@ -279,7 +229,7 @@ type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// The conditions. Pure.
 fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
-    let control_plane = control_plane(inputs.report);
+    let control_plane = control_plane(inputs.report, inputs.lease_problem.as_deref());
     let nodes = nodes(inputs.nodes);
     let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
@@ -363,10 +313,10 @@ fn with_warnings(report: &Report, text: &str) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-fn control_plane(report: &Report) -> Row {
+fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     if !report.inputs.holding {
-        let (reason, why) = not_held(report);
+        let (reason, why) = not_held(report, lease_problem);
         let text = format!("this manager does not hold the migration lease: {why}");
         return (name, Some(false), reason, with_warnings(report, &text));
     }
@@ -429,7 +379,7 @@ fn stepping_back(report: &Report, object: &str) -> String {
 }
 
 /// Why this manager does not hold the migration lease, and what ends that.
-fn not_held(report: &Report) -> (&'static str, String) {
+fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
     let facts = &report.inputs.facts;
     if let Some(seen) = gate::held_for_nothing(facts) {
         let text = format!(
@@ -438,15 +388,15 @@ fn not_held(report: &Report) -> (&'static str, String) {
         );
         return ("HeldForNothing", text);
     }
+    if let (LeaseAction::Compete, Some(problem)) = (&report.decision.action, lease_problem) {
+        return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
+    }
     match (&report.decision.action, &facts.migration.live_holder) {
         (LeaseAction::Compete, Some(holder)) => (
             "LeaseHeldByOther",
             format!("{holder:?} holds it: roll or stop that process, so that it releases the lease"),
         ),
-        (LeaseAction::Compete, None) => (
-            "Acquiring",
-            "it is being acquired; if this lasts, see the log for refused requests for the lease".to_owned(),
-        ),
+        (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
         (action, _) => action
             .why()
             .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
@@ -501,3 +451,6 @@ fn rollback(minor: Option<u32>) -> Row {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! The content of the status.
+
+use outrigger_shared::component::Form;
+
+use super::*;
+use crate::evidence::LeaseFacts;
+use crate::evidence::tests::{EXTERNAL, complete, kcm, seen};
+use crate::gate::{Inputs, MigrationSpec};
+
+/// Phase Migrate with external kube-controller-managers and a latch, and M free.
+fn migrating() -> Inputs {
+    let mut facts = complete();
+    facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
+    facts.migration = LeaseFacts {
+        read: true,
+        idle: true,
+        ..LeaseFacts::default()
+    };
+    let spec = MigrationSpec {
+        uid: "u".into(),
+        generation: 4,
+        phase: Phase::Migrate,
+        attested_phase: None,
+    };
+    let latch = r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External"}"#;
+    Inputs {
+        spec: Reading::Known(spec),
+        latch: Stored::read(Some(latch)),
+        facts,
+        identity: "us".into(),
+        holding: false,
+        main_holder_changed: false,
+        offer_again: false,
+        yielded: true,
+    }
+}
+
+fn report(inputs: Inputs) -> Report {
+    Report {
+        decision: gate::decide(&inputs),
+        latch: inputs.latch.clone(),
+        inputs,
+        offer: None,
+    }
+}
+
+#[test]
+fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
+    let report = report(migrating());
+    let (_, truth, reason, message) = control_plane(&report, None);
+    assert_eq!((truth, reason), (Some(false), "Acquiring"), "{message}");
+
+    let problem = "update of lease kube-system/m is forbidden: no; grant it in a Role of that namespace";
+    let (_, truth, reason, message) = control_plane(&report, Some(problem));
+    assert_eq!((truth, reason), (Some(false), "LeaseRequestFailed"), "{message}");
+    assert!(message.contains(problem), "{message}");
+}
+
+#[test]
+fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
+    let mut inputs = migrating();
+    inputs.facts.controller_managers = seen(vec![kcm(Form::InTree {
+        leader_migration: false,
+    })]);
+    let report = report(inputs);
+    let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
+    assert_eq!(reason, reason::UNGUARDED);
+}
