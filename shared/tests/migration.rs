@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime, Time};
 use kube::Resource;
 use outrigger_shared::{
     controller::{Controller, Party},
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
-        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus, Mode,
-        NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
+        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus,
+        HistoryEntry, MAX_HISTORY, Mode, NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
     },
 };
 use serde::Serialize;
@@ -85,6 +85,13 @@ fn full_status() -> CloudProviderMigrationStatus {
             uninitialized: 1,
             migrated: 2,
         }),
+        history: vec![HistoryEntry {
+            time: MicroTime("2026-01-02T03:04:05.678901Z".parse().unwrap()),
+            phase: Phase::Migrate,
+            holder: Some("h".to_owned()),
+            owner: Some(Party::CloudControllerManager),
+            alarm: false,
+        }],
     }
 }
 
@@ -104,6 +111,7 @@ fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
         (&status["conditions"][0], "/status/properties/conditions/items"),
         (&status["controllers"][0], "/status/properties/controllers/items"),
         (&status["nodes"], "/status/properties/nodes"),
+        (&status["history"][0], "/status/properties/history/items"),
     ] {
         assert_eq!(
             keys(object),
@@ -140,6 +148,10 @@ fn the_schemas_enumerations_are_the_types() {
         enumeration("/status/properties/controllers/items/properties/owner"),
         parties
     );
+    let of_history = "/status/properties/history/items/properties";
+    assert_eq!(enumeration(&format!("{of_history}/owner")), parties);
+    assert_eq!(enumeration(&format!("{of_history}/phase")), names(&Phase::ALL));
+    assert_eq!(schema("/status/properties/history")["maxItems"], MAX_HISTORY);
     let attested = Phase::ALL.map(Phase::as_str).join("|");
     assert_eq!(
         schema("/spec/properties/attestedPhase")["pattern"],

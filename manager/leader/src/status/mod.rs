@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, NodeCounts, Phase, condition,
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -23,6 +23,7 @@ use crate::latch::{Basis, Latch, Stored};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
+mod history;
 mod owner;
 
 use owner::{Lease, Ownership, owner_of_shared};
@@ -67,6 +68,8 @@ pub struct StatusWriter {
 struct StatusInputs<'a> {
     report: &'a Report,
     lease_problem: Option<String>,
+    /// The changes of ownership that this process observed.
+    changes: Vec<HistoryEntry>,
     problems: Vec<String>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
@@ -81,13 +84,15 @@ impl StatusWriter {
         stop: CancellationToken,
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let (changes, changes_rx) = watch::channel(Vec::new());
+        tokio::spawn(history::follow(object.clone(), reports.clone(), changes));
         let mut last_error = String::new();
         while !stop.is_cancelled() {
             let nodes = (self.nodes)();
             let version = in_time(self.cluster.apiserver_version()).await.ok();
             let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
 
-            match in_time(self.write(&api, &object, &reports, nodes, minor)).await {
+            match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -109,10 +114,11 @@ impl StatusWriter {
         &self,
         api: &Api<CloudProviderMigration>,
         object: &watch::Receiver<Reading<CloudProviderMigration>>,
-        reports: &watch::Receiver<Option<Report>>,
+        (reports, changes): (&watch::Receiver<Option<Report>>, &watch::Receiver<Vec<HistoryEntry>>),
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
+        let changes = changes.borrow().clone();
         let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
             return Ok(());
         };
@@ -124,6 +130,7 @@ impl StatusWriter {
                 problems: object.spec.problems().iter().map(ToString::to_string).collect(),
                 report: &report,
                 lease_problem: self.lease_problem.borrow().clone(),
+                changes,
                 nodes,
                 minor,
             },
@@ -174,6 +181,7 @@ impl StatusWriter {
             conditions,
             controllers,
             nodes: inputs.nodes,
+            history: history::merged(&old.history, &inputs.changes),
         }
     }
 

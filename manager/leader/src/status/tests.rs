@@ -6,9 +6,10 @@ use super::*;
 use crate::evidence::LeaseFacts;
 use crate::evidence::tests::{EXTERNAL, complete, kcm, seen};
 use crate::gate::{Inputs, MigrationSpec};
+use crate::steward::Holders;
 
 /// Phase Migrate with external kube-controller-managers and a latch, and M free.
-fn migrating() -> Inputs {
+pub(super) fn migrating() -> Inputs {
     let mut facts = complete();
     facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
     facts.migration = LeaseFacts {
@@ -35,12 +36,16 @@ fn migrating() -> Inputs {
     }
 }
 
-fn report(inputs: Inputs) -> Report {
+pub(super) fn report(inputs: Inputs) -> Report {
     Report {
         decision: gate::decide(&inputs),
         latch: inputs.latch.clone(),
         inputs,
         offer: None,
+        holders: Holders {
+            migration: None,
+            known: true,
+        },
     }
 }
 

@@ -61,6 +61,33 @@ pub struct Report {
     pub inputs: Inputs,
     /// The last offer of M to the old manager.
     pub offer: Option<Offer>,
+    pub holders: Holders,
+}
+
+/// The holders of the leases by their records, for the history.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holders {
+    /// The holder of M, until its record expires.
+    pub migration: Option<String>,
+    /// Each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
+    /// process's.
+    pub known: bool,
+}
+
+impl Holders {
+    fn of(config: &Config, sources: &Sources, now: Instant) -> Self {
+        let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
+        let held = |view: &View| view.observation.clone().filter(|seen| seen.is_held(now));
+        let is_known = |view: &View| view.synced && held(view).is_none_or(|seen| seen.live);
+        let holder = held(&migration).map(|seen| seen.record.holder);
+        let holding = sources.holding.borrow().is_some();
+
+        Self {
+            // The watch shows our own release a moment after it.
+            known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
+            migration: holder,
+        }
+    }
 }
 
 /// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
@@ -104,6 +131,7 @@ pub async fn run(
             latch: latch.clone(),
             inputs: inputs.clone(),
             offer,
+            holders: Holders::of(&config, &sources, Instant::now()),
         }));
 
         if inputs.holding && !open {

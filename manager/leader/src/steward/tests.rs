@@ -25,6 +25,7 @@ struct Ends {
     annotation_changes: mpsc::Receiver<AnnotationChange>,
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
+    reports: watch::Receiver<Option<Report>>,
     version: u64,
 }
 
@@ -66,7 +67,7 @@ impl Ends {
             },
             latch: latch.map_or(Stored::Absent, Stored::Latch),
         };
-        let (reports, _) = watch::channel(None);
+        let (reports, reports_rx) = watch::channel(None);
         let stop = CancellationToken::new();
         Self {
             spec,
@@ -77,6 +78,7 @@ impl Ends {
             annotation_changes,
             gate,
             steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, reports, stop)),
+            reports: reports_rx,
             version: 0,
         }
     }
@@ -275,4 +277,30 @@ async fn without_one_of_its_sources_the_steward_ends_instead_of_deciding_by_the_
         .await
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
+    let mut ends = Ends::new(Phase::InTree, None);
+    let mut reports = ends.reports.clone();
+    ends.found("kcm-0_a");
+    sleep(Duration::from_millis(1)).await;
+    let known = |reports: &mut watch::Receiver<Option<Report>>| {
+        let report = reports.borrow_and_update().clone();
+        report.map(|report| (report.holders.known, report.holders.migration))
+    };
+    let kcm = || Some("kcm-0_a".to_owned());
+    assert_eq!(known(&mut reports), Some((false, kcm())));
+
+    ends.renew_both("kcm-0_a");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(known(&mut reports), Some((true, kcm())));
+
+    sleep(LEASE).await;
+    assert_eq!(known(&mut reports), Some((true, None)));
+
+    // The process that released M sees its own record for a moment.
+    ends.renew(|ends| &ends.migration, "us");
+    sleep(Duration::from_millis(1)).await;
+    assert!(!reports.borrow().as_ref().unwrap().holders.known);
 }
