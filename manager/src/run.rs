@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{CountNodes, Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
+use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
@@ -89,7 +89,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         main_lease: options.leader_election.resource_name.clone(),
         identity: assembly::identity(),
         timing: timing(&options),
-        mode: mode(&options, &placement, (&cluster, &management), assembly.node_counts())?,
+        mode: mode(&options, &placement, (&cluster, &management), &assembly, &metrics)?,
         start_main: assembly.start(Set {
             controllers: placement.main.clone(),
         }),
@@ -241,7 +241,8 @@ fn mode(
     options: &Options,
     placement: &Placement,
     (cluster, management): (&Cluster, &Cluster),
-    nodes: CountNodes,
+    assembly: &Assembly,
+    metrics: &Metrics,
 ) -> Result<Mode> {
     if let Some(migration) = options.migration.name.clone() {
         if !options.leader_migration_effective() {
@@ -254,8 +255,9 @@ fn mode(
             migration,
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
-            nodes,
+            nodes: assembly.node_counts(),
             controllers: with_work(options, &placement.migrated),
+            reporter: reporter(metrics.clone()),
         })));
     }
     if options.leader_migration_effective() {
@@ -275,6 +277,11 @@ fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
     let has_work =
         |controller: &&Controller| **controller != Controller::Route || options.routes.configure_cloud_routes;
     controllers.iter().filter(has_work).copied().collect()
+}
+
+/// Sets the metrics of the migration.
+fn reporter(metrics: Metrics) -> Reporter {
+    Arc::new(move |snapshot| metrics.migration.set(snapshot))
 }
 
 /// Counts renewals that had to read the Lease first.

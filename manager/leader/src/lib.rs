@@ -34,5 +34,5 @@ pub mod tenure;
 pub use elector::{SlowPath, Timing};
 pub use permit::{Grantor, NotLeader, Permit};
 pub use run::{Guard, Mode, Observer, Setup, run};
-pub use status::CountNodes;
+pub use status::{CountNodes, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

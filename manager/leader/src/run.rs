@@ -16,7 +16,7 @@ use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::Permit;
 use crate::readers;
-use crate::status::{self, CountNodes};
+use crate::status::{self, CountNodes, Reporter};
 use crate::steward::{self, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
@@ -52,6 +52,8 @@ pub struct Guard {
     pub nodes: CountNodes,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
+    /// Takes the state of the migration for metrics, while this process holds the main lease.
+    pub reporter: Reporter,
 }
 
 /// The settings of leader election.
@@ -190,6 +192,7 @@ struct Evidence {
     cluster: Client,
     nodes: CountNodes,
     controllers: Vec<Controller>,
+    reporter: Reporter,
 }
 
 impl Watches {
@@ -214,6 +217,7 @@ impl Watches {
                     cluster,
                     nodes,
                     controllers,
+                    reporter,
                 } = &**guard;
                 let object = readers::follow_migration(management.clone(), migration, watches.clone());
                 let evidence = Evidence {
@@ -231,6 +235,7 @@ impl Watches {
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
                     controllers: controllers.clone(),
+                    reporter: Arc::clone(reporter),
                 };
 
                 Some(shared(lease, Some(evidence)))
@@ -339,6 +344,7 @@ fn guard(
         controllers: evidence.controllers,
         permit: inherited.permit,
         lease_problem: own.problem,
+        reporter: evidence.reporter,
     };
 
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);

@@ -46,8 +46,7 @@ impl State {
     fn observed(report: &Report, last: Option<&Self>) -> Option<Self> {
         let inputs = &report.inputs;
         let action = &report.decision.action;
-        let was_read = action.why().is_none_or(|why| why.reason != reason::NOT_READ_YET);
-        if !was_read || !report.holders.known && !inputs.holding {
+        if !report.was_read() || !report.holders.known && !inputs.holding {
             return None;
         }
 

@@ -25,8 +25,10 @@ use crate::steward::Report;
 
 mod history;
 mod owner;
+mod reporter;
 
 use owner::{Lease, Ownership, owner_of_shared};
+pub use reporter::{Reporter, Snapshot};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
@@ -63,6 +65,8 @@ pub struct StatusWriter {
     pub permit: Permit,
     /// Why this process's last request for lease M failed, while they fail.
     pub lease_problem: watch::Receiver<Option<String>>,
+    /// Takes the state for metrics.
+    pub reporter: Reporter,
 }
 
 struct StatusInputs<'a> {
@@ -70,7 +74,8 @@ struct StatusInputs<'a> {
     lease_problem: Option<String>,
     /// The changes of ownership that this process observed.
     changes: Vec<HistoryEntry>,
-    problems: Vec<String>,
+    /// `None` while the object cannot be read.
+    problems: Option<Vec<String>>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
@@ -118,16 +123,17 @@ impl StatusWriter {
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let changes = changes.borrow().clone();
-        let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
+        let (reading, changes) = (object.borrow().clone(), changes.borrow().clone());
+        let Some(report) = reports.borrow().clone() else {
             return Ok(());
         };
 
-        let old = object.status.clone().unwrap_or_default();
+        let object = reading.known();
+        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let new = self.status(
             &old,
             &StatusInputs {
-                problems: object.spec.problems().iter().map(ToString::to_string).collect(),
+                problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
                 report: &report,
                 lease_problem: self.lease_problem.borrow().clone(),
                 changes,
@@ -136,6 +142,13 @@ impl StatusWriter {
             },
             Timestamp::now(),
         );
+        if report.was_read() && self.permit.check().is_ok() {
+            (self.reporter)(&Snapshot::of(&self.migration, &report, &new));
+        }
+
+        let Some(object) = object else {
+            return Ok(());
+        };
         if new == old {
             return Ok(());
         }
@@ -257,7 +270,7 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     };
 
     [
-        spec_valid(&inputs.problems),
+        spec_valid(inputs.problems.as_deref()),
         prepared(inputs.report),
         control_plane,
         nodes,
@@ -266,15 +279,17 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     ]
 }
 
-fn spec_valid(problems: &[String]) -> Row {
+fn spec_valid(problems: Option<&[String]>) -> Row {
+    let name = condition::SPEC_VALID;
     match problems {
-        [] => (
-            condition::SPEC_VALID,
-            Some(true),
-            "Valid",
-            "the spec has no problems".to_owned(),
+        None => (
+            name,
+            None,
+            "NotReadable",
+            "the CloudProviderMigration cannot be read".to_owned(),
         ),
-        problems => (condition::SPEC_VALID, Some(false), "Invalid", problems.join("; ")),
+        Some([]) => (name, Some(true), "Valid", "the spec has no problems".to_owned()),
+        Some(problems) => (name, Some(false), "Invalid", problems.join("; ")),
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) fn report(inputs: Inputs) -> Report {
         inputs,
         offer: None,
         holders: Holders {
-            migration: None,
             known: true,
+            ..Holders::default()
         },
     }
 }

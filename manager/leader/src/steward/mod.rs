@@ -64,7 +64,16 @@ pub struct Report {
     pub holders: Holders,
 }
 
-/// The holders of the leases by their records, for the history.
+impl Report {
+    /// Each source was read at least once.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        let why = self.decision.action.why();
+        self.inputs.spec != Reading::Pending && why.is_none_or(|why| why.reason != gate::reason::NOT_READ_YET)
+    }
+}
+
+/// The leases K and M by their watches, for the status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
     /// The holder of M, until its record expires.
@@ -72,6 +81,10 @@ pub struct Holders {
     /// Each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
     /// process's.
     pub known: bool,
+    /// The watch of K fails.
+    pub is_main_unreadable: bool,
+    /// The watch of M fails.
+    pub is_migration_unreadable: bool,
 }
 
 impl Holders {
@@ -85,6 +98,8 @@ impl Holders {
         Self {
             // The watch shows our own release a moment after it.
             known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
+            is_main_unreadable: main.failing,
+            is_migration_unreadable: migration.failing,
             migration: holder,
         }
     }
