@@ -11,7 +11,8 @@ use outrigger_shared::{
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
         CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus,
-        HistoryEntry, MAX_HISTORY, Mode, NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
+        HistoryEntry, MAX_HISTORY, MAX_MESSAGE, Mode, NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile,
+        Target, condition,
     },
 };
 use serde::Serialize;
@@ -169,6 +170,42 @@ fn the_schemas_defaults_are_the_types() {
         assert_eq!(property.get("default"), expected, "{field}");
     }
     assert_eq!(schema("/spec")["required"], json!(["clusterID"]));
+}
+
+#[test]
+fn a_message_is_cut_to_what_the_schema_accepts() {
+    // The schema does not limit this name.
+    let entry = ControllerLeader {
+        name: "x".repeat(MAX_MESSAGE),
+        component: "*".to_owned(),
+    };
+    let mut spec = full_spec();
+    spec.leader_migration = Some(LeaderMigrationConfiguration {
+        leader_name: "m".to_owned(),
+        controller_leaders: vec![entry],
+    });
+    let problems: Vec<_> = spec.problems().iter().map(ToString::to_string).collect();
+    let message = problems.join("; ");
+    assert!(message.len() > MAX_MESSAGE, "{}", message.len());
+
+    let status = CloudProviderMigrationStatus::default();
+    let now = "2026-01-02T03:04:05Z".parse().unwrap();
+    let condition = status.condition(condition::SPEC_VALID, "False", ("Invalid", message), None, now);
+    let accepted = &schema("/status/properties/conditions/items/properties/message")["maxLength"];
+    assert_eq!(json!(condition.message.chars().count()), *accepted);
+}
+
+#[test]
+fn the_lease_of_the_kube_controller_manager_needs_a_name_of_its_own() {
+    let problems = |name: &str| {
+        let mut spec = CloudProviderMigrationSpec::new("prod");
+        spec.kube_controller_manager_lease = name.to_owned();
+        spec.problems()
+    };
+    assert!(problems("kube-controller-manager").is_empty());
+    let ours = "cloud-controller-manager".to_owned();
+    assert_eq!(problems(&ours), [Problem::MainLeaseTaken(ours)]);
+    assert_eq!(problems("KCM"), [Problem::MainLease("KCM".to_owned())]);
 }
 
 #[test]

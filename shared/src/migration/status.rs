@@ -57,7 +57,7 @@ pub struct CloudProviderMigrationStatus {
 }
 
 impl CloudProviderMigrationStatus {
-    /// A condition to be written now. Its transition time changes only with its `status`.
+    /// A condition to be written now. A message that is too long is cut. Its transition time changes only with its `status`.
     #[must_use]
     pub fn condition(
         &self,
@@ -73,7 +73,7 @@ impl CloudProviderMigrationStatus {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message,
+            message: message.chars().take(MAX_MESSAGE).collect(),
             last_transition_time: before
                 .map_or_else(|| Time(whole_seconds(now)), |old| old.last_transition_time.clone()),
             observed_generation: generation,
@@ -99,6 +99,10 @@ pub struct ControllerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
+
+/// Most characters of a condition's message that the schema accepts. A longer one would make the API server refuse the
+/// whole status.
+pub const MAX_MESSAGE: usize = 32_768;
 
 /// Most entries of [`CloudProviderMigrationStatus::history`].
 pub const MAX_HISTORY: usize = 64;
