@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
+use outrigger_leader::{Elections, Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
 use crate::assembly::{self, Assembly, Set};
+use crate::events::{EventType, Recorder};
 use crate::identity::{Cloud, Cluster};
 use crate::lease_name_check;
 use crate::logs::Verbosity;
@@ -21,6 +22,11 @@ use crate::serving::{self, Access, Authorities, Health, Surface};
 
 /// A holder whose permit ran out longer ago than this is unhealthy, as upstream's health check has it.
 const OVERDUE: Duration = Duration::from_secs(20);
+
+/// The source of Events about leases, as in the incumbent.
+const EVENT_COMPONENT: &str = "cloud-controller-manager";
+/// The source of Events about the migration.
+const MIGRATION_EVENT_COMPONENT: &str = "outrigger-manager";
 
 /// Runs until SIGTERM or SIGINT, then stops in order and releases its leases. `verbosity` is of the log that has been
 /// started.
@@ -97,6 +103,10 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             controllers: placement.migrated.clone(),
         }),
         slow_path: slow_path(metrics.clone()),
+        elections: elections(Recorder::new(
+            cluster.client("leader-election-events")?,
+            EVENT_COMPONENT,
+        )),
         observer: observer(metrics, &health),
     };
 
@@ -257,7 +267,10 @@ fn mode(
             cluster: cluster.client("migration")?,
             nodes: assembly.node_counts(),
             controllers: with_work(options, &placement.migrated),
-            reporter: reporter(metrics.clone()),
+            reporter: reporter(
+                metrics.clone(),
+                Recorder::new(management.client("migration-events")?, MIGRATION_EVENT_COMPONENT),
+            ),
         })));
     }
     if options.leader_migration_effective() {
@@ -279,9 +292,21 @@ fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
     controllers.iter().filter(has_work).copied().collect()
 }
 
-/// Sets the metrics of the migration.
-fn reporter(metrics: Metrics) -> Reporter {
-    Arc::new(move |snapshot| metrics.migration.set(snapshot))
+/// Sets the metrics of the migration, and emits Events about it.
+fn reporter(metrics: Metrics, recorder: Recorder) -> Reporter {
+    Reporter {
+        metrics: Arc::new(move |snapshot| metrics.migration.set(snapshot)),
+        events: Arc::new(move |permit, about, notice| {
+            recorder.record(permit, about, notice.kind, notice.reason, &notice.message);
+        }),
+    }
+}
+
+/// Emits client-go's Events about leases. They are no work under a lease, so they need no permit.
+fn elections(recorder: Recorder) -> Elections {
+    Arc::new(move |lease, message| {
+        recorder.record(&Permit::always(), lease, EventType::Normal, "LeaderElection", message);
+    })
 }
 
 /// Counts renewals that had to read the Lease first.

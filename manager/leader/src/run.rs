@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use outrigger_shared::controller::Controller;
+use outrigger_shared::event::About;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -22,6 +23,14 @@ use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
 pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
+
+/// Takes the Events about leases: the Lease and the message.
+pub type Elections = Arc<dyn Fn(&About, &str) + Send + Sync>;
+
+/// The messages of client-go's elector, after the identity
+/// (<https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>).
+const BECAME_LEADER: &str = "became leader";
+const STOPPED_LEADING: &str = "stopped leading";
 
 /// How the migrated controllers are guarded.
 #[derive(Clone)]
@@ -52,7 +61,7 @@ pub struct Guard {
     pub nodes: CountNodes,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
-    /// Takes the state of the migration for metrics, while this process holds the main lease.
+    /// Takes metrics and Events of the migration, while this process holds the main lease.
     pub reporter: Reporter,
 }
 
@@ -75,7 +84,14 @@ pub struct Setup {
     /// Starts the controllers under lease M; not called in [`Mode::Single`].
     pub start_migrated: Start,
     pub observer: Observer,
+    pub elections: Elections,
     pub slow_path: SlowPath,
+}
+
+impl Setup {
+    fn election(&self, lease: &About, message: &str) {
+        (self.elections)(lease, &format!("{} {message}", self.identity));
+    }
 }
 
 /// Leads until `shutdown`, then stops the controllers in order and releases both leases.
@@ -87,8 +103,11 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let setup = Arc::new(setup);
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
-    let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
+    let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
     let watched = Watches::start(&setup, &watches);
+    let candidate = watched
+        .candidate(view, elector.problem())
+        .map(|it| tokio::spawn(it.run()));
     let (_open, mut always) = watch::channel(true);
 
     tracing::info!(
@@ -100,8 +119,9 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let Some(held) = elector.acquire(&mut always, &shutdown).await else {
         return Ok(());
     };
+    candidate.iter().for_each(JoinHandle::abort);
 
-    let latch = latch_of(&held);
+    let (latch, lease) = (latch_of(&held), about(&held));
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
     let mut main = Tenure::begin(
         &setup.main_lease,
@@ -110,8 +130,8 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         annotation_changes_rx,
         &setup.start_main,
     );
-
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
+    setup.election(&lease, BECAME_LEADER);
 
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
@@ -136,6 +156,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         }),
     };
     if let Some(ended) = ended {
+        setup.election(&lease, STOPPED_LEADING);
         return Err(ended);
     }
 
@@ -144,8 +165,20 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     migrated.await??;
     main.end().await?;
     (setup.observer)(&setup.main_lease, None);
+    setup.election(&lease, STOPPED_LEADING);
 
     Ok(())
+}
+
+fn about(held: &Held) -> About {
+    let metadata = &held.lease.metadata;
+    About {
+        api_version: "coordination.k8s.io/v1".into(),
+        kind: "Lease".into(),
+        name: metadata.name.clone().unwrap_or_default(),
+        namespace: metadata.namespace.clone(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+    }
 }
 
 fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
@@ -235,11 +268,29 @@ impl Watches {
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
                     controllers: controllers.clone(),
-                    reporter: Arc::clone(reporter),
+                    reporter: reporter.clone(),
                 };
 
                 Some(shared(lease, Some(evidence)))
             }
+        })
+    }
+}
+
+impl Watches {
+    /// Reports to the migration why lease C cannot be acquired.
+    fn candidate(
+        &self,
+        lease: watch::Receiver<View>,
+        problem: watch::Receiver<Option<String>>,
+    ) -> Option<status::Candidate> {
+        let evidence = self.0.as_ref()?.evidence.as_ref()?;
+        Some(status::Candidate {
+            management: evidence.management.clone(),
+            migration: evidence.migration.clone(),
+            object: evidence.object.clone(),
+            lease,
+            problem,
         })
     }
 }
@@ -389,9 +440,11 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             continue;
         }
 
+        let object = about(&held);
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
         let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
+        setup.election(&object, BECAME_LEADER);
         holding.send_replace(Some(Instant::now()));
 
         let ended = tokio::select! {
@@ -404,11 +457,13 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             },
         };
         if let Some(ended) = ended {
+            setup.election(&object, STOPPED_LEADING);
             return Err(ended);
         }
 
         elector = tenure.end().await?;
         (setup.observer)(lease, None);
+        setup.election(&object, STOPPED_LEADING);
         holding.send_replace(None);
     }
 }

@@ -6,6 +6,7 @@ use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HISTORY, Phase};
 use tokio::sync::watch;
 
+use super::notices::{self, Change, Notice};
 use super::owner::owner_of_shared;
 use crate::evidence::Reading;
 use crate::gate::{LeaseAction, reason};
@@ -41,8 +42,8 @@ impl State {
         }
     }
 
-    /// The state that a report shows. None while it is unknown: a source was not read yet, or it is not known yet whether
-    /// the named holder of a lease is alive.
+    /// The state that a report shows. None while it is unknown: a source was not read yet, or it is not known yet
+    /// whether the named holder of a lease is alive.
     fn observed(report: &Report, last: Option<&Self>) -> Option<Self> {
         let inputs = &report.inputs;
         let action = &report.decision.action;
@@ -63,14 +64,15 @@ impl State {
     }
 }
 
-/// Collects the changes that this process observes, at most [`MAX_HISTORY`], until the reports end. It waits for nothing
-/// else, so a slow write of the status loses none.
+/// Collects the changes that this process observes, at most [`MAX_HISTORY`], and passes on the Events about them, until
+/// the reports end. It waits for nothing else, so a slow write of the status loses none.
 pub(super) async fn follow(
     object: watch::Receiver<Reading<CloudProviderMigration>>,
     mut reports: watch::Receiver<Option<Report>>,
     changes: watch::Sender<Vec<HistoryEntry>>,
+    notify: impl Fn(&Notice) + Send,
 ) {
-    let mut last = None;
+    let (mut last, mut previous) = (None, None::<Report>);
     while reports.changed().await.is_ok() {
         let Some(report) = reports.borrow_and_update().clone() else {
             continue;
@@ -85,6 +87,15 @@ pub(super) async fn follow(
                 all.drain(..all.len().saturating_sub(MAX_HISTORY));
             });
         }
+
+        let change = Change {
+            before: previous.as_ref(),
+            after: &report,
+            old: before.as_ref(),
+            new: last.as_ref(),
+        };
+        notices::of(&change).iter().for_each(&notify);
+        previous = Some(report);
     }
 }
 
@@ -112,10 +123,8 @@ pub(super) fn merged(history: &[HistoryEntry], changes: &[HistoryEntry]) -> Vec<
 mod tests {
     use outrigger_shared::migration::{CloudProviderMigrationSpec, CloudProviderMigrationStatus};
 
-    use super::super::tests::{migrating, report};
+    use super::super::tests::{beside_unguarded, holding, migrating, report};
     use super::*;
-    use crate::evidence::tests::{EXTERNAL, UNGUARDED, kcm, seen};
-    use crate::gate::Inputs;
 
     fn entry(second: i64, holder: Option<&str>) -> HistoryEntry {
         let state = State {
@@ -168,7 +177,7 @@ mod tests {
         let (_object, object) = watch::channel(object(newest));
         let (reports, reports_rx) = watch::channel(None);
         let (changes, changes_rx) = watch::channel(Vec::new());
-        let task = tokio::spawn(follow(object, reports_rx, changes));
+        let task = tokio::spawn(follow(object, reports_rx, changes, |_| {}));
         for report in all {
             reports.send_replace(Some(report));
             tokio::task::yield_now().await;
@@ -190,17 +199,6 @@ mod tests {
         }
     }
 
-    fn holding() -> Inputs {
-        let mut inputs = migrating();
-        inputs.holding = true;
-        inputs
-    }
-
-    fn beside(unguarded: bool, mut inputs: Inputs) -> Inputs {
-        inputs.facts.controller_managers = seen(vec![kcm(if unguarded { UNGUARDED } else { EXTERNAL })]);
-        inputs
-    }
-
     #[tokio::test]
     async fn the_alarm_lasts_as_long_as_its_reason_also_over_a_restart() {
         let us = Some(Party::CloudControllerManager);
@@ -209,8 +207,8 @@ mod tests {
             report(migrating()),
             report(holding()),
             report(holding()),
-            report(beside(true, holding())),
-            report(beside(true, migrating())),
+            report(beside_unguarded(holding())),
+            report(beside_unguarded(migrating())),
         ];
         let expected = [
             state(None, None, false),
@@ -221,9 +219,9 @@ mod tests {
         assert_eq!(observed(None, reports.to_vec()).await, expected);
 
         let newest = expected[3].at(Timestamp::UNIX_EPOCH);
-        let reports = vec![report(beside(true, migrating())), report(migrating())];
+        let reports = vec![report(beside_unguarded(migrating())), report(migrating())];
         assert_eq!(observed(Some(newest), reports).await, [state(None, None, false)]);
-        let never_held = vec![report(beside(true, migrating()))];
+        let never_held = vec![report(beside_unguarded(migrating()))];
         assert_eq!(observed(None, never_held).await, [state(None, kcm, false)]);
     }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::event::About;
 use outrigger_shared::migration::{
     CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
 };
@@ -19,14 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{self, ControllerManager, Reading};
 use crate::gate::{self, LeaseAction, reason};
-use crate::latch::{Basis, Latch, Stored};
+use crate::latch::{Latch, Stored};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
+mod candidate;
 mod history;
+mod notices;
 mod owner;
 mod reporter;
 
+pub use candidate::Candidate;
+pub use notices::Notice;
 use owner::{Lease, Ownership, owner_of_shared};
 pub use reporter::{Reporter, Snapshot};
 
@@ -65,7 +70,7 @@ pub struct StatusWriter {
     pub permit: Permit,
     /// Why this process's last request for lease M failed, while they fail.
     pub lease_problem: watch::Receiver<Option<String>>,
-    /// Takes the state for metrics.
+    /// Takes the state for metrics, and Events.
     pub reporter: Reporter,
 }
 
@@ -76,6 +81,8 @@ struct StatusInputs<'a> {
     changes: Vec<HistoryEntry>,
     /// `None` while the object cannot be read.
     problems: Option<Vec<String>>,
+    /// The generation that has these problems. The decision may be about an older one.
+    generation: Option<i64>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
@@ -90,7 +97,8 @@ impl StatusWriter {
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
         let (changes, changes_rx) = watch::channel(Vec::new());
-        tokio::spawn(history::follow(object.clone(), reports.clone(), changes));
+        let events = self.events(object.clone());
+        tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
         let mut last_error = String::new();
         while !stop.is_cancelled() {
             let nodes = (self.nodes)();
@@ -115,6 +123,17 @@ impl StatusWriter {
         }
     }
 
+    /// Emits Events about the object while it can be read.
+    fn events(&self, object: watch::Receiver<Reading<CloudProviderMigration>>) -> impl Fn(&Notice) + Send + use<> {
+        let (permit, reporter) = (self.permit.clone(), self.reporter.clone());
+        move |notice| {
+            let about = object.borrow().known().map(about);
+            if let Some(about) = about {
+                (reporter.events)(&permit, &about, notice);
+            }
+        }
+    }
+
     async fn write(
         &self,
         api: &Api<CloudProviderMigration>,
@@ -134,6 +153,7 @@ impl StatusWriter {
             &old,
             &StatusInputs {
                 problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
+                generation: object.and_then(|object| object.metadata.generation),
                 report: &report,
                 lease_problem: self.lease_problem.borrow().clone(),
                 changes,
@@ -143,25 +163,16 @@ impl StatusWriter {
             Timestamp::now(),
         );
         if report.was_read() && self.permit.check().is_ok() {
-            (self.reporter)(&Snapshot::of(&self.migration, &report, &new));
+            (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
         }
 
-        let Some(object) = object else {
-            return Ok(());
-        };
-        if new == old {
+        if object.is_none() || new == old {
             return Ok(());
         }
 
-        let patch = json!({
-            "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
-            "metadata": {"name": object.name_any()}, "status": new,
-        });
-        let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&patch));
-        let write = api.patch_status(&self.migration, &parameters, &patch);
-
+        let write = patch(api, &self.migration, &new);
         match self.permit.guard(write).await {
-            Ok(answer) => answer.map(drop),
+            Ok(answer) => answer,
             // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
@@ -182,6 +193,10 @@ impl StatusWriter {
                     Some(true) => "True",
                     Some(false) => "False",
                     None => "Unknown",
+                };
+                let generation = match type_ {
+                    condition::SPEC_VALID => inputs.generation,
+                    _ => generation,
                 };
                 old.condition(type_, status, (reason, message), generation, now)
             })
@@ -235,6 +250,31 @@ impl StatusWriter {
                 }
             })
             .collect()
+    }
+}
+
+async fn patch(
+    api: &Api<CloudProviderMigration>,
+    name: &str,
+    status: &CloudProviderMigrationStatus,
+) -> Result<(), kube::Error> {
+    let patch = json!({
+        "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+        "metadata": {"name": name}, "status": status,
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch_status(name, &parameters, &Patch::Apply(&patch))
+        .await
+        .map(drop)
+}
+
+fn about(object: &CloudProviderMigration) -> About {
+    About {
+        api_version: CloudProviderMigration::api_version(&()).into_owned(),
+        kind: CloudProviderMigration::kind(&()).into_owned(),
+        name: object.name_any(),
+        namespace: None,
+        uid: object.uid().unwrap_or_default(),
     }
 }
 
@@ -308,13 +348,7 @@ fn latch(report: &Report) -> Option<&Latch> {
 fn prepared(report: &Report) -> Row {
     let name = condition::PREPARED;
     if let Some(latch) = latch(report) {
-        let message = match latch.basis {
-            Basis::LeaderMigration => {
-                "every kube-controller-manager was observed with leader migration on, or external"
-            }
-            Basis::External => "every kube-controller-manager was observed external",
-            Basis::Attested => "spec.attestedPhase states it; not every kube-controller-manager could be read",
-        };
+        let message = notices::basis(latch.basis);
         return (name, Some(true), "EvidenceLatched", message.into());
     }
 

@@ -1,11 +1,14 @@
-//! The state of a migration for metrics.
+//! The state of a migration for metrics, and the Events about it.
 
 use std::sync::Arc;
 
 use outrigger_shared::controller::Party;
+use outrigger_shared::event::About;
 use outrigger_shared::migration::{CloudProviderMigrationStatus, Phase, condition};
 
+use super::notices::Notice;
 use crate::evidence::Reading;
+use crate::permit::Permit;
 use crate::steward::Report;
 
 /// The state of a migration, from the holder of lease C.
@@ -24,8 +27,14 @@ pub struct Snapshot {
     pub alarm: bool,
 }
 
-/// Takes the state of the migration for metrics, at each pass.
-pub type Reporter = Arc<dyn Fn(&Snapshot) + Send + Sync>;
+/// Takes what the holder of lease C reports.
+#[derive(Clone)]
+pub struct Reporter {
+    /// Called at each pass.
+    pub metrics: Arc<dyn Fn(&Snapshot) + Send + Sync>,
+    /// Called at each change. The Event may be written only while the permit of lease C is valid.
+    pub events: Arc<dyn Fn(&Permit, &About, &Notice) + Send + Sync>,
+}
 
 impl Snapshot {
     pub(super) fn of(name: &str, report: &Report, status: &CloudProviderMigrationStatus) -> Self {

@@ -1,10 +1,8 @@
 //! The content of the status.
 
-use outrigger_shared::component::Form;
-
 use super::*;
 use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, complete, kcm, seen};
+use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
 use crate::gate::{Inputs, MigrationSpec};
 use crate::steward::Holders;
 
@@ -36,6 +34,17 @@ pub(super) fn migrating() -> Inputs {
     }
 }
 
+pub(super) fn holding() -> Inputs {
+    let mut inputs = migrating();
+    inputs.holding = true;
+    inputs
+}
+
+pub(super) fn beside_unguarded(mut inputs: Inputs) -> Inputs {
+    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+    inputs
+}
+
 pub(super) fn report(inputs: Inputs) -> Report {
     Report {
         decision: gate::decide(&inputs),
@@ -63,11 +72,7 @@ fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
 
 #[test]
 fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
-    let mut inputs = migrating();
-    inputs.facts.controller_managers = seen(vec![kcm(Form::InTree {
-        leader_migration: false,
-    })]);
-    let report = report(inputs);
+    let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
     assert_eq!(reason, reason::UNGUARDED);
 }
