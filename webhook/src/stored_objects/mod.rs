@@ -52,7 +52,7 @@ pub struct Check {
     pub every: Duration,
 }
 
-/// What the passes keep.
+/// The state between two passes.
 #[derive(Default)]
 struct Passes {
     schedule: Schedule,
