@@ -5,6 +5,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
@@ -12,7 +15,9 @@ use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_environment::demo::{self, Outcome};
 use outrigger_environment::load::Load;
 use outrigger_environment::operator::{NEW_MANAGER, OLD_MANAGER};
-use outrigger_environment::{Environment, Progress};
+use outrigger_environment::{CLUSTER, Environment, Progress};
+use outrigger_shared::controller::Party;
+use outrigger_shared::migration::{HistoryEntry, Phase, condition};
 use outrigger_timeline::{Component, Controller, Limits, Report, Rules};
 
 const ROLL: Duration = Duration::from_secs(120);
@@ -39,8 +44,10 @@ async fn a_migration_loses_nothing_and_survives_the_death_of_its_manager() {
         .expect("the migration comes about");
     judge(&outcome.report);
     assert_lifecycle_and_service_were_seen(&outcome.report);
+    the_status_shows_the_whole_migration(&outcome.environment).await;
     a_killed_manager_takes_the_migration_lease_again(&outcome).await;
     a_standby_takes_over_from_a_killed_leader(&outcome).await;
+    the_history_goes_on_after_a_restart(&outcome.environment).await;
     a_node_whose_instance_is_terminated_goes(&outcome).await;
     outcome.environment.end(Duration::from_secs(10)).await;
 }
@@ -52,6 +59,100 @@ fn assert_lifecycle_and_service_were_seen(report: &Report) {
             .map_or(0, |timeline| timeline.intervals.len());
         assert_eq!(owners, 3, "{controller}: the old manager twice, then ours");
     }
+}
+
+/// The history, the Events and the metrics, without any record of the test's own.
+async fn the_status_shows_the_whole_migration(environment: &Environment) {
+    let object = environment.migrations().get(CLUSTER).await.expect("the migration");
+    let status = object.status.expect("a status");
+    let history = &status.history;
+    let mut phases: Vec<Phase> = history.iter().map(|entry| entry.phase).collect();
+    phases.dedup();
+    assert_eq!(phases, Phase::ALL, "{history:#?}");
+    let mut owners: Vec<Party> = history.iter().filter_map(|entry| entry.owner).collect();
+    owners.dedup();
+    assert_eq!(
+        owners,
+        [Party::KubeControllerManager, Party::CloudControllerManager],
+        "{history:#?}"
+    );
+    assert!(history.is_sorted_by_key(|entry| entry.time.0), "{history:#?}");
+    assert!(history.iter().all(|entry| !entry.alarm), "{history:#?}");
+    let last = history.last().expect("an entry");
+    assert_eq!(last.holder, environment.holder(Lease::M), "{history:#?}");
+
+    let applied = status.conditions.iter().find(|c| c.type_ == condition::OBJECTS_APPLIED);
+    let message = &applied.expect("the webhook's condition").message;
+    assert!(message.contains("the form of Complete"), "{message}");
+
+    let mut expected = ["PhaseFollowed"; 4].to_vec();
+    expected.extend(["EvidenceLatched", "MigrationLeaseAcquired"]);
+    let events = migration_events(environment).await;
+    let mut reasons: Vec<&str> = events.iter().filter_map(|event| event.reason.as_deref()).collect();
+    (reasons.sort_unstable(), expected.sort_unstable());
+    assert_eq!(reasons, expected, "{events:#?}");
+
+    let metrics = manager_metrics(environment).await;
+    for series in [
+        "outrigger_migration_info{name=\"prod\",phase=\"Complete\"} 1",
+        "outrigger_migration_condition{name=\"prod\",type=\"ControlPlaneMigrated\",status=\"True\"} 1",
+        "outrigger_controller_owner{controller=\"service-lb-controller\",owner=\"cloud-controller-manager\"} 1",
+        "outrigger_migration_unreadable{name=\"prod\",source=\"kube-controller-managers\"} 0",
+        "outrigger_migration_alarm{name=\"prod\"} 0",
+    ] {
+        assert!(
+            metrics.lines().any(|line| line == series),
+            "{series} is missing in\n{metrics}"
+        );
+    }
+}
+
+async fn migration_events(environment: &Environment) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(environment.management_admin.clone(), "default");
+    let all = ListParams::default().fields("involvedObject.kind=CloudProviderMigration");
+    events.list(&all).await.expect("Events").items
+}
+
+async fn manager_metrics(environment: &Environment) -> String {
+    let pod = manager_pod(environment).await;
+    let argv = environment.runner.argv(&pod).concat();
+    let port = argv.iter().find_map(|argument| argument.strip_prefix("--secure-port="));
+    let url = format!("https://127.0.0.1:{}", port.expect("a port"));
+    let mut config = kube::Config::new(url.parse().expect("a URL"));
+    config.accept_invalid_certs = true; // the manager has signed its own
+    let client = kube::Client::try_from(config).expect("a client");
+    let request = http::Request::get("/metrics").body(Vec::new()).expect("a request");
+    client.request_text(request).await.expect("metrics")
+}
+
+async fn the_history_goes_on_after_a_restart(environment: &Environment) {
+    let history = Progress::loud()
+        .wait("the history has the new holder", ROLL, async || {
+            let status = environment.migrations().get(CLUSTER).await?.status.unwrap_or_default();
+            let holder = environment.holder(Lease::M);
+            let newest = status.history.last().and_then(|entry| entry.holder.clone());
+            Ok(if newest == holder {
+                Ok(status.history)
+            } else {
+                Err(format!("{newest:?} instead of {holder:?}"))
+            })
+        })
+        .await
+        .expect("the history");
+
+    let mut phases: Vec<Phase> = history.iter().map(|entry| entry.phase).collect();
+    phases.dedup();
+    assert_eq!(phases, Phase::ALL, "{history:#?}");
+    let repeated = history.windows(2).find(|pair| {
+        let of = |entry: &HistoryEntry| (entry.phase, entry.holder.clone(), entry.owner, entry.alarm);
+        of(&pair[0]) == of(&pair[1])
+    });
+    assert!(repeated.is_none(), "{history:#?}");
+    let events = migration_events(environment).await;
+    let of_phases = events
+        .iter()
+        .filter(|event| event.reason.as_deref() == Some("PhaseFollowed"));
+    assert_eq!(of_phases.count(), 4, "a restart repeats none: {events:#?}");
 }
 
 /// The latch: once the old manager is external, no evidence can be observed any more, and M is still taken again.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{CountNodes, Guard, Mode, Observer, Permit, Setup, SlowPath, Timing};
+use outrigger_leader::{Elections, Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
 use crate::assembly::{self, Assembly, Set};
+use crate::events::{EventType, Recorder};
 use crate::identity::{Cloud, Cluster};
 use crate::lease_name_check;
 use crate::logs::Verbosity;
@@ -21,6 +22,11 @@ use crate::serving::{self, Access, Authorities, Health, Surface};
 
 /// A holder whose permit ran out longer ago than this is unhealthy, as upstream's health check has it.
 const OVERDUE: Duration = Duration::from_secs(20);
+
+/// The source of Events about leases, as in the incumbent.
+const EVENT_COMPONENT: &str = "cloud-controller-manager";
+/// The source of Events about the migration.
+const MIGRATION_EVENT_COMPONENT: &str = "outrigger-manager";
 
 /// Runs until SIGTERM or SIGINT, then stops in order and releases its leases. `verbosity` is of the log that has been
 /// started.
@@ -95,7 +101,8 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             &placement,
             cluster_id,
             (&cluster, &management),
-            assembly.node_counts(),
+            &assembly,
+            &metrics,
         )?,
         start_main: assembly.start(Set {
             controllers: placement.main.clone(),
@@ -104,6 +111,10 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             controllers: placement.migrated.clone(),
         }),
         slow_path: slow_path(metrics.clone()),
+        elections: elections(Recorder::new(
+            cluster.client("leader-election-events")?,
+            EVENT_COMPONENT,
+        )),
         observer: observer(metrics, &health),
     };
 
@@ -254,7 +265,8 @@ fn mode(
     placement: &Placement,
     cluster_id: String,
     (cluster, management): (&Cluster, &Cluster),
-    nodes: CountNodes,
+    assembly: &Assembly,
+    metrics: &Metrics,
 ) -> Result<Mode> {
     if let Some(migration) = options.migration.name.clone() {
         if !options.leader_migration_effective() {
@@ -268,8 +280,12 @@ fn mode(
             cluster_id,
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
-            nodes,
+            nodes: assembly.node_counts(),
             controllers: with_work(options, &placement.migrated),
+            reporter: reporter(
+                metrics.clone(),
+                Recorder::new(management.client("migration-events")?, MIGRATION_EVENT_COMPONENT),
+            ),
         })));
     }
     if options.leader_migration_effective() {
@@ -289,6 +305,23 @@ fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
     let has_work =
         |controller: &&Controller| **controller != Controller::Route || options.routes.configure_cloud_routes;
     controllers.iter().filter(has_work).copied().collect()
+}
+
+/// Sets the metrics of the migration, and emits Events about it.
+fn reporter(metrics: Metrics, recorder: Recorder) -> Reporter {
+    Reporter {
+        metrics: Arc::new(move |snapshot| metrics.migration.set(snapshot)),
+        events: Arc::new(move |permit, about, notice| {
+            recorder.record(permit, about, notice.kind, notice.reason, &notice.message);
+        }),
+    }
+}
+
+/// Emits client-go's Events about leases. They are no work under a lease, so they need no permit.
+fn elections(recorder: Recorder) -> Elections {
+    Arc::new(move |lease, message| {
+        recorder.record(&Permit::always(), lease, EventType::Normal, "LeaderElection", message);
+    })
 }
 
 /// Counts renewals that had to read the Lease first.

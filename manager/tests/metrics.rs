@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use http::{Request, Response, Uri};
 use outrigger_aws::{Call, Ending, Kind};
+use outrigger_leader::Snapshot;
 use outrigger_manager::controllers::node_ipam::IpamMetrics;
 use outrigger_manager::controllers::service::orphans::sweep::SweepMetrics;
 use outrigger_manager::controllers::tagging::TaggingMetrics;
 use outrigger_manager::metrics::{CloudCallLabels, KindLabel, LeaseLabel, Metrics, ReasonLabel, RouteSyncLabels};
 use outrigger_serving::{Ended, Refused};
+use outrigger_shared::migration::Phase;
 use tower::{Layer as _, ServiceExt as _};
 
 /// All metrics, each family with a value at least.
@@ -30,6 +32,14 @@ async fn filled() -> Metrics {
             trigger: "periodic",
         })
         .inc();
+    metrics.migration.set(&Snapshot {
+        name: "prod".into(),
+        phase: Some(Phase::Migrate),
+        conditions: vec![("Prepared", "True".into())],
+        owners: vec![("service-lb-controller".into(), None)],
+        unreadable: [("migration", false); 4],
+        alarm: false,
+    });
     metrics.set_leader("cloud-controller-manager", true);
     metrics.set_running("service", true);
     let name = "odd \"name\",le=\"1.0\" \\ with\nbreak".to_owned();

@@ -4,14 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime, Time};
 use kube::Resource;
 use outrigger_shared::{
     controller::{Controller, Party},
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
-        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus, Mode,
-        NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile, Target, condition,
+        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus,
+        HistoryEntry, MAX_HISTORY, MAX_MESSAGE, Mode, NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile,
+        Target, condition,
     },
 };
 use serde::Serialize;
@@ -85,6 +86,13 @@ fn full_status() -> CloudProviderMigrationStatus {
             uninitialized: 1,
             migrated: 2,
         }),
+        history: vec![HistoryEntry {
+            time: MicroTime("2026-01-02T03:04:05.678901Z".parse().unwrap()),
+            phase: Phase::Migrate,
+            holder: Some("h".to_owned()),
+            owner: Some(Party::CloudControllerManager),
+            alarm: false,
+        }],
     }
 }
 
@@ -104,6 +112,7 @@ fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
         (&status["conditions"][0], "/status/properties/conditions/items"),
         (&status["controllers"][0], "/status/properties/controllers/items"),
         (&status["nodes"], "/status/properties/nodes"),
+        (&status["history"][0], "/status/properties/history/items"),
     ] {
         assert_eq!(
             keys(object),
@@ -140,6 +149,10 @@ fn the_schemas_enumerations_are_the_types() {
         enumeration("/status/properties/controllers/items/properties/owner"),
         parties
     );
+    let of_history = "/status/properties/history/items/properties";
+    assert_eq!(enumeration(&format!("{of_history}/owner")), parties);
+    assert_eq!(enumeration(&format!("{of_history}/phase")), names(&Phase::ALL));
+    assert_eq!(schema("/status/properties/history")["maxItems"], MAX_HISTORY);
     let attested = Phase::ALL.map(Phase::as_str).join("|");
     assert_eq!(
         schema("/spec/properties/attestedPhase")["pattern"],
@@ -157,6 +170,42 @@ fn the_schemas_defaults_are_the_types() {
         assert_eq!(property.get("default"), expected, "{field}");
     }
     assert_eq!(schema("/spec")["required"], json!(["clusterID"]));
+}
+
+#[test]
+fn a_message_is_cut_to_what_the_schema_accepts() {
+    // The schema does not limit this name.
+    let entry = ControllerLeader {
+        name: "x".repeat(MAX_MESSAGE),
+        component: "*".to_owned(),
+    };
+    let mut spec = full_spec();
+    spec.leader_migration = Some(LeaderMigrationConfiguration {
+        leader_name: "m".to_owned(),
+        controller_leaders: vec![entry],
+    });
+    let problems: Vec<_> = spec.problems().iter().map(ToString::to_string).collect();
+    let message = problems.join("; ");
+    assert!(message.len() > MAX_MESSAGE, "{}", message.len());
+
+    let status = CloudProviderMigrationStatus::default();
+    let now = "2026-01-02T03:04:05Z".parse().unwrap();
+    let condition = status.condition(condition::SPEC_VALID, "False", ("Invalid", message), None, now);
+    let accepted = &schema("/status/properties/conditions/items/properties/message")["maxLength"];
+    assert_eq!(json!(condition.message.chars().count()), *accepted);
+}
+
+#[test]
+fn the_lease_of_the_kube_controller_manager_needs_a_name_of_its_own() {
+    let problems = |name: &str| {
+        let mut spec = CloudProviderMigrationSpec::new("prod");
+        spec.kube_controller_manager_lease = name.to_owned();
+        spec.problems()
+    };
+    assert!(problems("kube-controller-manager").is_empty());
+    let ours = "cloud-controller-manager".to_owned();
+    assert_eq!(problems(&ours), [Problem::MainLeaseTaken(ours)]);
+    assert_eq!(problems("KCM"), [Problem::MainLease("KCM".to_owned())]);
 }
 
 #[test]

@@ -156,6 +156,7 @@ impl Environment {
         // One host: a fixed port is for one replica only.
         let port = if replicas == 1 { free_port()? } else { 0 };
         arguments.push(format!("--secure-port={port}"));
+        arguments.push("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics".to_owned());
 
         let patch = json!([
             {"op": "replace", "path": "/spec/replicas", "value": replicas},

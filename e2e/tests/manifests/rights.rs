@@ -317,6 +317,13 @@ async fn in_the_management_cluster(ask: &mut Authorizer<'_>) -> Result<()> {
         ("tenant-prod", K),
     )
     .await?;
+    // Events about the migration, which has no namespace.
+    ask.expect(true, HOSTED_MANAGER, &["create"], "/events", ("default", ""))
+        .await?;
+    ask.expect(false, HOSTED_MANAGER, &["get", "patch"], "/events", ("default", ""))
+        .await?;
+    ask.expect(false, HOSTED_MANAGER, &["create"], "/events", ("tenant-prod", ""))
+        .await?;
     // It works on the tenant, not on this cluster.
     ask.expect(false, HOSTED_MANAGER, &["list", "update", "delete"], "/nodes", ("", ""))
         .await?;

@@ -31,10 +31,38 @@ pub enum LeaseError {
         /// The API server's message.
         message: String,
     },
+    #[error(
+        "lease {name} cannot be created, since there is no namespace {namespace}: create it, or correct --leader-elect-resource-namespace"
+    )]
+    NoNamespace {
+        /// The namespace that does not exist.
+        namespace: String,
+        /// The lease's name.
+        name: String,
+    },
     #[error("no answer from the API server within {0:?}")]
     TimedOut(Duration),
     #[error("request for the lease failed: {0}")]
     Request(#[source] Box<kube::Error>),
+}
+
+impl LeaseError {
+    fn of(verb: &'static str, (namespace, name): (&str, &str), error: kube::Error) -> Self {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        match error {
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            // The Lease was deleted. The API server answers 409 if it checks the UID first, else 404.
+            kube::Error::Api(status) if status.code == 404 && verb == "update" => Self::Conflict,
+            kube::Error::Api(status) if status.code == 404 && verb == "create" => Self::NoNamespace { namespace, name },
+            kube::Error::Api(status) if status.code == 403 => Self::Forbidden {
+                verb,
+                namespace,
+                name,
+                message: status.message.clone(),
+            },
+            other => Self::Request(Box::new(other)),
+        }
+    }
 }
 
 /// The requests of an elector, which limits their time. A trait, so that tests can run the elector on a paused clock.
@@ -76,18 +104,7 @@ impl KubeLease {
     }
 
     fn error(&self, verb: &'static str, error: kube::Error) -> LeaseError {
-        match error {
-            kube::Error::Api(status) if status.code == 409 => LeaseError::Conflict,
-            // The Lease was deleted. The API server answers 409 if it checks the UID first, else 404.
-            kube::Error::Api(status) if status.code == 404 && verb == "update" => LeaseError::Conflict,
-            kube::Error::Api(status) if status.code == 403 => LeaseError::Forbidden {
-                verb,
-                namespace: self.namespace.clone(),
-                name: self.name.clone(),
-                message: status.message.clone(),
-            },
-            other => LeaseError::Request(Box::new(other)),
-        }
+        LeaseError::of(verb, (&self.namespace, &self.name), error)
     }
 
     /// Watches the Lease until `stop`. The receiver always has the newest view.
@@ -282,6 +299,22 @@ mod tests {
     use super::*;
 
     const FULL: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn a_refused_request_names_the_verb_and_the_remedy() {
+        let error = |verb, code| {
+            let status = kube::core::Status::failure("no", "").with_code(code);
+            LeaseError::of(verb, ("kube-system", "m"), kube::Error::Api(status.boxed()))
+        };
+        let forbidden = error("create", 403).to_string();
+        assert!(
+            forbidden.starts_with("create of lease kube-system/m is forbidden: no; grant it"),
+            "{forbidden}"
+        );
+        let absent = error("create", 404).to_string();
+        assert!(absent.contains("--leader-elect-resource-namespace"), "{absent}");
+        assert!(matches!(error("update", 404), LeaseError::Conflict));
+    }
 
     #[derive(Default)]
     struct Server {

@@ -36,6 +36,6 @@ pub mod tenure;
 
 pub use elector::{SlowPath, Timing};
 pub use permit::{Grantor, NotLeader, Permit};
-pub use run::{Guard, Mode, Observer, Setup, run};
-pub use status::CountNodes;
+pub use run::{Elections, Guard, Mode, Observer, Setup, run};
+pub use status::{CountNodes, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use outrigger_shared::controller::Controller;
+use outrigger_shared::event::About;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -18,12 +19,20 @@ use crate::permit::Permit;
 use crate::readers::{self, Own};
 use crate::service_watch;
 use crate::service_write;
-use crate::status::{self, CountNodes};
+use crate::status::{self, CountNodes, Reporter};
 use crate::steward::{self, Acquired, Config, Report, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
 pub type Observer = Arc<dyn Fn(&str, Option<Permit>) + Send + Sync>;
+
+/// Takes the Events about leases: the Lease and the message.
+pub type Elections = Arc<dyn Fn(&About, &str) + Send + Sync>;
+
+/// The messages of client-go's elector, after the identity
+/// (<https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>).
+const BECAME_LEADER: &str = "became leader";
+const STOPPED_LEADING: &str = "stopped leading";
 
 /// How the migrated controllers are guarded.
 #[derive(Clone)]
@@ -56,6 +65,8 @@ pub struct Guard {
     pub nodes: CountNodes,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
+    /// Takes metrics and Events of the migration, while this process holds the main lease.
+    pub reporter: Reporter,
 }
 
 /// The settings of leader election.
@@ -77,7 +88,14 @@ pub struct Setup {
     /// Starts the controllers under lease M; not called in [`Mode::Single`].
     pub start_migrated: Start,
     pub observer: Observer,
+    pub elections: Elections,
     pub slow_path: SlowPath,
+}
+
+impl Setup {
+    fn election(&self, lease: &About, message: &str) {
+        (self.elections)(lease, &format!("{} {message}", self.identity));
+    }
 }
 
 /// Leads until `shutdown`, then stops the controllers in order and releases both leases.
@@ -89,8 +107,11 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let setup = Arc::new(setup);
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
-    let (mut elector, _) = elector(&setup, &setup.main_lease, &watches);
+    let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
     let watched = Watches::start(&setup, &watches);
+    let candidate = watched
+        .candidate(view, elector.problem())
+        .map(|it| tokio::spawn(it.run()));
     let (_open, mut always) = watch::channel(true);
 
     tracing::info!(
@@ -102,8 +123,9 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let Some(held) = elector.acquire(&mut always, &shutdown).await else {
         return Ok(());
     };
+    candidate.iter().for_each(JoinHandle::abort);
 
-    let latch = latch_of(&held);
+    let (latch, lease) = (latch_of(&held), about(&held));
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
     let mut main = Tenure::begin(
         &setup.main_lease,
@@ -112,8 +134,8 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         annotation_changes_rx,
         &setup.start_main,
     );
-
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
+    setup.election(&lease, BECAME_LEADER);
 
     let stop = CancellationToken::new();
     let mut migrated = tokio::spawn(lead_migrated(
@@ -138,6 +160,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         }),
     };
     if let Some(ended) = ended {
+        setup.election(&lease, STOPPED_LEADING);
         return Err(ended);
     }
 
@@ -146,8 +169,20 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     migrated.await??;
     main.end().await?;
     (setup.observer)(&setup.main_lease, None);
+    setup.election(&lease, STOPPED_LEADING);
 
     Ok(())
+}
+
+fn about(held: &Held) -> About {
+    let metadata = &held.lease.metadata;
+    About {
+        api_version: "coordination.k8s.io/v1".into(),
+        kind: "Lease".into(),
+        name: metadata.name.clone().unwrap_or_default(),
+        namespace: metadata.namespace.clone(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+    }
 }
 
 fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
@@ -194,6 +229,7 @@ struct Evidence {
     cluster: Client,
     nodes: CountNodes,
     controllers: Vec<Controller>,
+    reporter: Reporter,
 }
 
 impl Watches {
@@ -219,6 +255,7 @@ impl Watches {
                     cluster,
                     nodes,
                     controllers,
+                    reporter,
                 } = &**guard;
                 let own = Own {
                     cluster_id: cluster_id.clone(),
@@ -241,10 +278,29 @@ impl Watches {
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
                     controllers: controllers.clone(),
+                    reporter: reporter.clone(),
                 };
 
                 Some(shared(lease, Some(evidence)))
             }
+        })
+    }
+}
+
+impl Watches {
+    /// Reports to the migration why lease C cannot be acquired.
+    fn candidate(
+        &self,
+        lease: watch::Receiver<View>,
+        problem: watch::Receiver<Option<String>>,
+    ) -> Option<status::Candidate> {
+        let evidence = self.0.as_ref()?.evidence.as_ref()?;
+        Some(status::Candidate {
+            management: evidence.management.clone(),
+            migration: evidence.migration.clone(),
+            object: evidence.object.clone(),
+            lease,
+            problem,
         })
     }
 }
@@ -257,6 +313,17 @@ struct MainLease {
     annotation_changes: mpsc::Sender<AnnotationChange>,
     /// For writes of the status.
     permit: Permit,
+}
+
+/// Lease M as its elector and its holder in this process see it.
+struct MigrationLeaseState {
+    /// Open while the elector may compete.
+    gate: watch::Sender<bool>,
+    view: watch::Receiver<View>,
+    /// Since when this process holds it.
+    holding: watch::Receiver<Option<Acquired>>,
+    /// Why it cannot be acquired.
+    problem: watch::Receiver<Option<String>>,
 }
 
 /// Runs lease M and its guard. Returns when `stop` is cancelled and M is released.
@@ -278,6 +345,7 @@ async fn lead_migrated(
         return Ok(());
     };
 
+    let lease_problem = elector.problem();
     let (holding, holding_rx) = watch::channel(None);
     let (gate, gate_rx) = watch::channel(evidence.is_none());
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
@@ -288,7 +356,13 @@ async fn lead_migrated(
         return ended;
     };
 
-    let mut steward = guard(&setup, &lease, evidence, inherited, (gate, view, holding_rx), watches);
+    let own = MigrationLeaseState {
+        gate,
+        view,
+        holding: holding_rx,
+        problem: lease_problem,
+    };
+    let mut steward = guard(&setup, &lease, evidence, inherited, own, watches);
     tokio::select! {
         ended = leading => ended,
         // Without the steward, nothing opens or closes the gate.
@@ -302,19 +376,15 @@ fn guard(
     lease: &str,
     evidence: Evidence,
     inherited: MainLease,
-    (gate, migration, holding): (
-        watch::Sender<bool>,
-        watch::Receiver<View>,
-        watch::Receiver<Option<Acquired>>,
-    ),
+    own: MigrationLeaseState,
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
         spec: readers::follow_spec(evidence.object.clone(), watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
-        migration,
-        holding,
+        migration: own.view,
+        holding: own.holding,
         service_writes: service_writes(&evidence.controllers, &evidence.cluster, &watches),
     };
     let config = Config {
@@ -335,6 +405,8 @@ fn guard(
         main_lease: setup.main_lease.clone(),
         controllers: evidence.controllers,
         permit: inherited.permit,
+        lease_problem: own.problem,
+        reporter: evidence.reporter,
     };
 
     let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
@@ -344,7 +416,7 @@ fn guard(
         config,
         sources,
         inherited.annotation_changes,
-        gate,
+        own.gate,
         reports,
         watches,
     ))
@@ -391,10 +463,12 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             continue;
         }
 
+        let object = about(&held);
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
         let stored_at = service_write::stored_at(&held.lease.metadata);
         let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
+        setup.election(&object, BECAME_LEADER);
         let at = Instant::now();
         holding.send_replace(Some(Acquired { at, stored_at }));
 
@@ -408,11 +482,13 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             },
         };
         if let Some(ended) = ended {
+            setup.election(&object, STOPPED_LEADING);
             return Err(ended);
         }
 
         elector = tenure.end().await?;
         (setup.observer)(lease, None);
+        setup.election(&object, STOPPED_LEADING);
         holding.send_replace(None);
     }
 }

@@ -12,6 +12,7 @@ mod aws;
 mod buckets;
 mod catalog;
 mod connections;
+mod migration;
 mod process;
 mod queue;
 mod rest;
@@ -34,6 +35,7 @@ use tokio::time::Instant;
 use aws::AwsCalls;
 pub use catalog::{Catalog, Row};
 use connections::Connections;
+pub use migration::Migration;
 use process::Process;
 use queue::Queues;
 pub use queue::{Queue, QueueLabel, Working};
@@ -89,6 +91,8 @@ pub struct Metrics {
     rest: RestClient,
     process: Process,
     connections: Connections,
+    /// `outrigger_migration_*`, `outrigger_controller_owner`.
+    pub migration: Migration,
     /// `leader_election_master_status`: 1 while this process holds the Lease.
     pub leader: Family<LeaseLabel, Gauge>,
     /// `leader_election_slowpath_total`: renewals that had to read the Lease first.
@@ -169,6 +173,7 @@ impl Metrics {
             rest: RestClient::default(),
             process: Process::default(),
             connections: Connections::default(),
+            migration: Migration::default(),
             routes: Routes::default(),
             leader: Family::default(),
             leader_slow_path: Family::default(),
@@ -197,6 +202,7 @@ impl Metrics {
             metrics.process.register(catalog);
             metrics.connections.register(catalog);
             metrics.routes.register(catalog);
+            metrics.migration.register(catalog);
         });
 
         metrics

@@ -18,7 +18,9 @@ pub use self::{
     phase::Phase,
     problems::Problem,
     selection::{Candidate, KUBE_SYSTEM, Labels, Selected},
-    status::{CloudProviderMigrationStatus, ControllerStatus, NodeCounts, condition},
+    status::{
+        CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, NodeCounts, condition,
+    },
 };
 
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]

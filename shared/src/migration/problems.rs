@@ -10,6 +10,9 @@ use crate::{
     version::{KubernetesVersion, NotAVersion},
 };
 
+/// The name of the cloud-controller-manager's main lease, unless a flag changes it.
+const NEW_MAIN_LEASE: &str = "cloud-controller-manager";
+
 /// A setting that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -24,6 +27,16 @@ pub enum Problem {
     /// One Lease for two purposes: a manager would always hold or lose both.
     #[error("spec.leaderMigration.leaderName {0:?} is the main lease of a manager; name a Lease of its own")]
     LeaderNameTaken(String),
+    /// A text that no Lease can be called.
+    #[error(
+        "spec.kubeControllerManagerLease {0:?} is no name of a Lease; write small letters, digits, - and . (at most 253)"
+    )]
+    MainLease(String),
+    /// Our own main lease is no evidence about the kube-controller-manager.
+    #[error(
+        "spec.kubeControllerManagerLease {0:?} is the cloud-controller-manager's main lease; name the kube-controller-manager's"
+    )]
+    MainLeaseTaken(String),
     /// An entry that does less than it seems to.
     #[error("spec.leaderMigration.{0}")]
     LeaderMigration(Warning),
@@ -107,6 +120,7 @@ impl CloudProviderMigrationSpec {
             problems.push(error.into());
         }
 
+        problems.extend(self.main_lease_problem());
         problems.extend(self.leader_name_problem());
         problems.extend(self.controller_leaders_problems());
         for (index, target) in self.targets.iter().enumerate() {
@@ -127,20 +141,23 @@ impl CloudProviderMigrationSpec {
         Some(Problem::NodesElsewhere { nodes, hosted, profile })
     }
 
+    fn main_lease_problem(&self) -> Option<Problem> {
+        let name = &self.kube_controller_manager_lease;
+        match name.as_str() {
+            NEW_MAIN_LEASE => Some(Problem::MainLeaseTaken(name.clone())),
+            _ => (!is_lease_name(name)).then(|| Problem::MainLease(name.clone())),
+        }
+    }
+
     /// Why `spec.leaderMigration.leaderName` cannot be used; with such a name no file is written.
     #[must_use]
     pub fn leader_name_problem(&self) -> Option<Problem> {
         let name = &self.leader_migration.as_ref()?.leader_name;
-        let is_word = |word: &str| {
-            let ends_well = |end: Option<u8>| end.is_some_and(|byte| byte != b'-');
-            let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-            ends_well(word.bytes().next()) && ends_well(word.bytes().last()) && word.bytes().all(is_plain)
-        };
-        if name.len() > 253 || !name.split('.').all(is_word) {
+        if !is_lease_name(name) {
             return Some(Problem::LeaderName(name.clone()));
         }
 
-        let main = [self.kube_controller_manager_lease.as_str(), "cloud-controller-manager"];
+        let main = [self.kube_controller_manager_lease.as_str(), NEW_MAIN_LEASE];
         main.contains(&name.as_str())
             .then(|| Problem::LeaderNameTaken(name.clone()))
     }
@@ -178,6 +195,16 @@ impl CloudProviderMigrationSpec {
 
         problems
     }
+}
+
+/// A DNS subdomain (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>).
+fn is_lease_name(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let ends_well = |end: Option<u8>| end.is_some_and(|byte| byte != b'-');
+        let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        ends_well(word.bytes().next()) && ends_well(word.bytes().last()) && word.bytes().all(is_plain)
+    };
+    name.len() <= 253 && name.split('.').all(is_word)
 }
 
 fn target_problems(index: usize, target: &Target, problems: &mut Vec<Problem>) {

@@ -2,9 +2,10 @@
 //! manager per writer, so unknown fields stay unchanged.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::{Deserialize, Serialize};
 
+use super::Phase;
 use crate::{controller::Party, event::whole_seconds};
 
 /// Types of the conditions.
@@ -50,10 +51,13 @@ pub struct CloudProviderMigrationStatus {
     pub controllers: Vec<ControllerStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
+    /// The last changes of ownership, at most [`MAX_HISTORY`], oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
 }
 
 impl CloudProviderMigrationStatus {
-    /// A condition to be written now. Its transition time changes only with its `status`.
+    /// A condition to be written now. A message that is too long is cut. Its transition time changes only with its `status`.
     #[must_use]
     pub fn condition(
         &self,
@@ -69,7 +73,7 @@ impl CloudProviderMigrationStatus {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message,
+            message: message.chars().take(MAX_MESSAGE).collect(),
             last_transition_time: before
                 .map_or_else(|| Time(whole_seconds(now)), |old| old.last_transition_time.clone()),
             observed_generation: generation,
@@ -94,6 +98,32 @@ pub struct ControllerStatus {
     /// When that holder took the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+}
+
+/// Most characters of a condition's message that the schema accepts. A longer one would make the API server refuse the
+/// whole status.
+pub const MAX_MESSAGE: usize = 32_768;
+
+/// Most entries of [`CloudProviderMigrationStatus::history`].
+pub const MAX_HISTORY: usize = 64;
+
+/// The ownership of the controllers that both managers have, from one moment until the next entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// When the holder of the manager's main lease observed the change.
+    pub time: MicroTime,
+    /// The phase that the manager followed.
+    pub phase: Phase,
+    /// The identity that held the migration lease; `None` for a free lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// The process that ran the controllers; `None` during a handover, and unless it was proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Party>,
+    /// A kube-controller-manager without leader migration ran after this manager had acquired the migration lease.
+    #[serde(default)]
+    pub alarm: bool,
 }
 
 /// How many Nodes are where.

@@ -1,9 +1,9 @@
 //! The background check: which objects are not in the form of their migration's phase.
 //!
-//! The webhook may be down when an object is written, and a new phase changes no object by itself. So every few minutes
-//! this check decides each stored object as if it were written now. An object that would be changed was missed, or
-//! waits for its rollout. The check changes nothing. It reports in a metric, in the condition `ObjectsApplied` of the
-//! migration, and in an Event on each object.
+//! The webhook may be down when an object is written, and a new phase changes no object by itself. So after each change
+//! of a migration, and every few minutes, this check decides each stored object as if it were written now. An object
+//! that would be changed was missed, or waits for its rollout. The check changes nothing. It reports in a metric, in the
+//! condition `ObjectsApplied` of the migration, and in an Event on each object.
 //!
 //! Not checked: Nodes, whose taint the manager handles, and kinds that are changed at their creation
 //! only, except Pods, which are replaced often.
@@ -27,15 +27,20 @@ mod compare;
 mod finding;
 mod list;
 mod report;
+mod schedule;
 
 pub use compare::{Comparison, compare};
 use finding::MAX_NAMED;
 pub use finding::{Deviation, Finding, Summary};
 pub use list::is_checked;
 use list::{ListResult, Scope};
+use schedule::Schedule;
 
 /// An object that is still not in form gets another Event after this time: API servers keep Events for an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Time between two looks for the first lists of migrations and namespaces.
+const LISTS_PENDING: Duration = Duration::from_secs(1);
 
 pub struct Check {
     pub client: Client,
@@ -47,34 +52,54 @@ pub struct Check {
     pub every: Duration,
 }
 
+/// The state between two passes.
+#[derive(Default)]
+struct Passes {
+    schedule: Schedule,
+    /// The objects that are not in form, by migration.
+    counts: BTreeMap<String, Counts>,
+    events_sent: HashMap<String, Instant>,
+}
+
+type Counts = HashMap<(&'static str, Deviation), i64>;
+
 impl Check {
-    /// Checks at each interval, until `stop`.
+    /// Checks each migration after a change of its spec and then at growing intervals up to `every`, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut events_sent = HashMap::new();
-        // Like reviews, the first pass waits for the first lists of migrations and namespaces.
-        let mut pause = Duration::from_secs(1);
-        while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+        let mut passes = Passes::default();
+        let mut next = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.migrations.changed() => {}
+                () = tokio::time::sleep_until(next) => {}
+            }
+
+            // Like reviews, the first pass waits for the first lists of migrations and namespaces.
+            next = Instant::now() + LISTS_PENDING;
             let (Some(known), true) = (self.migrations.known(), self.namespaces.listed()) else {
                 continue;
             };
 
-            pause = self.every;
-            if stop
-                .run_until_cancelled(self.pass(&known, &mut events_sent))
-                .await
-                .is_none()
-            {
+            if stop.run_until_cancelled(self.pass(&known, &mut passes)).await.is_none() {
                 return;
             }
+            next = passes.schedule.next().unwrap_or_else(|| Instant::now() + self.every);
         }
     }
 
-    async fn pass(&self, known: &MigrationSnapshot, events_sent: &mut HashMap<String, Instant>) {
+    async fn pass(&self, known: &MigrationSnapshot, passes: &mut Passes) {
         let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
         let namespaces = self.namespaces.all();
-        let mut counts = HashMap::new();
+        passes.schedule.retain(known);
+        passes.counts.retain(|name, _| passes.schedule.has(name));
 
         for migration in known.iter() {
+            if !passes.schedule.is_due(migration, Instant::now()) {
+                continue;
+            }
+
+            let mut counts = Counts::new();
             let summary = self.check(migration, &all, &namespaces, &mut counts).await;
             tracing::debug!(
                 migration = migration.metadata.name,
@@ -83,11 +108,15 @@ impl Check {
                 "checked stored objects"
             );
             report::condition(&self.client, migration, &summary, Timestamp::now()).await;
-            self.send_events(migration, &summary, events_sent).await;
+            self.send_events(migration, &summary, &mut passes.events_sent).await;
+
+            let name = migration.metadata.name.clone().unwrap_or_default();
+            passes.schedule.checked(&name, Instant::now(), self.every);
+            passes.counts.insert(name, counts);
         }
 
-        events_sent.retain(|_, at| at.elapsed() < EVENT_INTERVAL);
-        self.metrics.missed(&counts);
+        passes.events_sent.retain(|_, at| at.elapsed() < EVENT_INTERVAL);
+        self.metrics.missed(&sum(passes.counts.values()));
     }
 
     async fn check(
@@ -95,7 +124,7 @@ impl Check {
         migration: &CloudProviderMigration,
         all: &[Migration<'_>],
         namespaces: &BTreeMap<String, Labels>,
-        counts: &mut HashMap<(&'static str, Deviation), i64>,
+        counts: &mut Counts,
     ) -> Summary {
         let mut summary = Summary::default();
         // UIDs: two targets may select one object.
@@ -149,4 +178,12 @@ impl Check {
             events_sent.insert(key, Instant::now());
         }
     }
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Counts>) -> Counts {
+    let mut sum = Counts::new();
+    for (kind, count) in all.flatten() {
+        *sum.entry(*kind).or_default() += count;
+    }
+    sum
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use outrigger_shared::migration::CloudProviderMigration;
+use tokio::sync::Notify;
 
 use super::watch::Index;
 use crate::metrics::Metrics;
@@ -53,6 +54,7 @@ impl MigrationSnapshot {
 #[derive(Debug)]
 pub struct Migrations {
     known: RwLock<Option<Arc<MigrationSnapshot>>>,
+    changed: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -62,6 +64,7 @@ impl Migrations {
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             known: RwLock::new(None),
+            changed: Notify::new(),
             metrics,
         })
     }
@@ -72,12 +75,18 @@ impl Migrations {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Completes after a change since the last call. For one caller.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     fn change(&self, change: impl FnOnce(&mut MigrationSnapshot)) {
         let mut guard = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let mut known = guard.as_deref().unwrap_or(&EMPTY_SNAPSHOT).clone();
         change(&mut known);
         self.metrics.migrations(known.iter().count(), known.unreadable());
         *guard = Some(Arc::new(known));
+        self.changed.notify_one();
     }
 }
 

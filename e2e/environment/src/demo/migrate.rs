@@ -243,13 +243,20 @@ async fn complete(environment: &Environment, progress: &Progress) -> Result<()> 
     let api = environment.migrations();
     let status = progress
         .wait(
-            "the status counts three Nodes, one of them external",
+            "the status is about Complete, and counts three Nodes, one of them external",
             Duration::from_secs(40),
             async || {
-                let status = api.get(CLUSTER).await?.status.unwrap_or_default();
+                let object = api.get(CLUSTER).await?;
+                let (generation, status) = (object.metadata.generation, object.status.unwrap_or_default());
                 let counts = status.nodes.unwrap_or_default();
-                let done = counts.total == 3 && counts.migrated == 1;
-                Ok(if done { Ok(status) } else { Err(format!("{counts:?}")) })
+                let older = status.conditions.iter().find(|c| c.observed_generation != generation);
+                let done = counts.total == 3 && counts.migrated == 1 && older.is_none();
+                let older = older.map(|condition| &condition.type_);
+                Ok(if done {
+                    Ok(status)
+                } else {
+                    Err(format!("{counts:?}, older: {older:?}"))
+                })
             },
         )
         .await?;

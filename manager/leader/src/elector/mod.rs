@@ -96,6 +96,8 @@ pub struct Elector<L> {
     /// Whether the last write took longer than [`Timing::request_timeout`].
     slow: bool,
     slow_path: SlowPath,
+    /// Why the last attempt to acquire the lease failed.
+    problem: watch::Sender<Option<String>>,
 }
 
 /// Called with the lease's name for each renewal that had a conflict and read the Lease first.
@@ -145,6 +147,7 @@ impl<L: Leases> Elector<L> {
             unanswered: false,
             slow: false,
             slow_path: Arc::new(|_| {}),
+            problem: watch::Sender::new(None),
         }
     }
 
@@ -152,6 +155,12 @@ impl<L: Leases> Elector<L> {
     pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
+    }
+
+    /// Why the last attempt to acquire the lease failed; none since it succeeded.
+    #[must_use]
+    pub fn problem(&self) -> watch::Receiver<Option<String>> {
+        self.problem.subscribe()
     }
 
     #[must_use]
@@ -177,7 +186,6 @@ impl<L: Leases> Elector<L> {
 
     async fn compete(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
         let mut fetched: Option<View> = None;
-        let mut last_error = String::new();
         loop {
             if stop.run_until_cancelled(gate.wait_for(|open| *open)).await?.is_err() {
                 // The steward has ended, so the process is ending: never compete again.
@@ -186,26 +194,39 @@ impl<L: Leases> Elector<L> {
             }
 
             match self.attempt(&mut fetched, gate, stop).await {
-                Ok(Some(held)) => return Some(held),
-                Ok(None) => last_error.clear(),
-                Err(error) => {
-                    let text = error.to_string();
-                    if text != last_error {
-                        tracing::error!(
-                            lease = self.name,
-                            error = text,
-                            "cannot compete for the lease; trying again"
-                        );
-                        last_error = text;
+                Ok(held) => {
+                    self.note_problem(None);
+                    if held.is_some() {
+                        return held;
                     }
+                }
+                Err(error) => {
+                    self.note_problem(Some(&error));
 
                     tokio::select! {
                         () = stop.cancelled() => return None,
-                        held = self.confirmation() => return Some(held),
+                        held = self.confirmation() => {
+                            self.note_problem(None);
+                            return Some(held);
+                        }
                         () = tokio::time::sleep(self.timing.retry_period) => {}
                     }
                 }
             }
+        }
+    }
+
+    fn note_problem(&self, error: Option<&LeaseError>) {
+        let problem = error.map(ToString::to_string);
+        let is_new = self.problem.send_if_modified(|old| {
+            *old != problem && {
+                old.clone_from(&problem);
+                true
+            }
+        });
+
+        if let (true, Some(error)) = (is_new, problem) {
+            tracing::error!(lease = self.name, error, "cannot compete for the lease; trying again");
         }
     }
 

@@ -71,6 +71,48 @@ pub struct Report {
     pub inputs: Inputs,
     /// The last offer of M to the old manager.
     pub offer: Option<Offer>,
+    pub holders: Holders,
+}
+
+impl Report {
+    /// Each source was read at least once.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        let why = self.decision.action.why();
+        self.inputs.spec != Reading::Pending && why.is_none_or(|why| why.reason != gate::reason::NOT_READ_YET)
+    }
+}
+
+/// The leases K and M by their watches, for the status.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holders {
+    /// The holder of M, until its record expires.
+    pub migration: Option<String>,
+    /// Each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
+    /// process's.
+    pub known: bool,
+    /// The watch of K fails.
+    pub is_main_unreadable: bool,
+    /// The watch of M fails.
+    pub is_migration_unreadable: bool,
+}
+
+impl Holders {
+    fn of(config: &Config, sources: &Sources, now: Instant) -> Self {
+        let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
+        let held = |view: &View| view.observation.clone().filter(|seen| seen.is_held(now));
+        let is_known = |view: &View| view.synced && held(view).is_none_or(|seen| seen.live);
+        let holder = held(&migration).map(|seen| seen.record.holder);
+        let holding = sources.holding.borrow().is_some();
+
+        Self {
+            // The watch shows our own release a moment after it.
+            known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
+            is_main_unreadable: main.failing,
+            is_migration_unreadable: migration.failing,
+            migration: holder,
+        }
+    }
 }
 
 /// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
@@ -114,6 +156,7 @@ pub async fn run(
             latch: latch.clone(),
             inputs: inputs.clone(),
             offer,
+            holders: Holders::of(&config, &sources, Instant::now()),
         }));
 
         if inputs.holding && !open {

@@ -26,6 +26,7 @@ struct Ends {
     annotation_changes: mpsc::Receiver<AnnotationChange>,
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
+    reports: watch::Receiver<Option<Report>>,
     version: u64,
 }
 
@@ -69,7 +70,7 @@ impl Ends {
             },
             latch: latch.map_or(Stored::Absent, Stored::Latch),
         };
-        let (reports, _) = watch::channel(None);
+        let (reports, reports_rx) = watch::channel(None);
         let stop = CancellationToken::new();
         Self {
             spec,
@@ -81,6 +82,7 @@ impl Ends {
             annotation_changes,
             gate,
             steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, reports, stop)),
+            reports: reports_rx,
             version: 0,
         }
     }
@@ -318,4 +320,30 @@ async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
     assert!(!ends.is_open());
     sleep(Duration::from_secs(6)).await;
     assert!(ends.is_open(), "the old manager is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
+    let mut ends = Ends::new(Phase::InTree, None);
+    let mut reports = ends.reports.clone();
+    ends.found("kcm-0_a");
+    sleep(Duration::from_millis(1)).await;
+    let known = |reports: &mut watch::Receiver<Option<Report>>| {
+        let report = reports.borrow_and_update().clone();
+        report.map(|report| (report.holders.known, report.holders.migration))
+    };
+    let kcm = || Some("kcm-0_a".to_owned());
+    assert_eq!(known(&mut reports), Some((false, kcm())));
+
+    ends.renew_both("kcm-0_a");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(known(&mut reports), Some((true, kcm())));
+
+    sleep(LEASE).await;
+    assert_eq!(known(&mut reports), Some((true, None)));
+
+    // The process that released M sees its own record for a moment.
+    ends.renew(|ends| &ends.migration, "us");
+    sleep(Duration::from_millis(1)).await;
+    assert!(!reports.borrow().as_ref().unwrap().holders.known);
 }

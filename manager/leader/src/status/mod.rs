@@ -6,22 +6,34 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::event::About;
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, NodeCounts, Phase, condition,
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
 };
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{self, ControllerManager, Facts, Reading};
+use crate::evidence::{self, ControllerManager, Reading};
 use crate::gate::{self, LeaseAction, reason};
-use crate::latch::{Basis, Latch, Stored};
+use crate::latch::{Latch, Stored};
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
+
+mod candidate;
+mod history;
+mod notices;
+mod owner;
+mod reporter;
+
+pub use candidate::Candidate;
+pub use notices::Notice;
+use owner::{Lease, Ownership, owner_of_shared};
+pub use reporter::{Reporter, Snapshot};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
@@ -56,11 +68,21 @@ pub struct StatusWriter {
     pub controllers: Vec<Controller>,
     /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
+    /// Why this process's last request for lease M failed, while they fail.
+    pub lease_problem: watch::Receiver<Option<String>>,
+    /// Takes the state for metrics, and Events.
+    pub reporter: Reporter,
 }
 
 struct StatusInputs<'a> {
     report: &'a Report,
-    problems: Vec<String>,
+    lease_problem: Option<String>,
+    /// The changes of ownership that this process observed.
+    changes: Vec<HistoryEntry>,
+    /// `None` while the object cannot be read.
+    problems: Option<Vec<String>>,
+    /// The generation that has these problems. The decision may be about an older one.
+    generation: Option<i64>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
 }
@@ -68,19 +90,22 @@ struct StatusInputs<'a> {
 impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
-        self,
+        mut self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
         mut reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let (changes, changes_rx) = watch::channel(Vec::new());
+        let events = self.events(object.clone());
+        tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
         let mut last_error = String::new();
         while !stop.is_cancelled() {
             let nodes = (self.nodes)();
             let version = in_time(self.cluster.apiserver_version()).await.ok();
             let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
 
-            match in_time(self.write(&api, &object, &reports, nodes, minor)).await {
+            match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -92,7 +117,19 @@ impl StatusWriter {
             tokio::select! {
                 () = stop.cancelled() => {}
                 Ok(()) = reports.changed() => sleep(SETTLE).await,
+                Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
                 () = sleep(COUNT_NODES) => {}
+            }
+        }
+    }
+
+    /// Emits Events about the object while it can be read.
+    fn events(&self, object: watch::Receiver<Reading<CloudProviderMigration>>) -> impl Fn(&Notice) + Send + use<> {
+        let (permit, reporter) = (self.permit.clone(), self.reporter.clone());
+        move |notice| {
+            let about = object.borrow().known().map(about);
+            if let Some(about) = about {
+                (reporter.events)(&permit, &about, notice);
             }
         }
     }
@@ -101,38 +138,41 @@ impl StatusWriter {
         &self,
         api: &Api<CloudProviderMigration>,
         object: &watch::Receiver<Reading<CloudProviderMigration>>,
-        reports: &watch::Receiver<Option<Report>>,
+        (reports, changes): (&watch::Receiver<Option<Report>>, &watch::Receiver<Vec<HistoryEntry>>),
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let (Reading::Known(object), Some(report)) = (object.borrow().clone(), reports.borrow().clone()) else {
+        let (reading, changes) = (object.borrow().clone(), changes.borrow().clone());
+        let Some(report) = reports.borrow().clone() else {
             return Ok(());
         };
 
-        let old = object.status.clone().unwrap_or_default();
+        let object = reading.known();
+        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let new = self.status(
             &old,
             &StatusInputs {
-                problems: object.spec.problems().iter().map(ToString::to_string).collect(),
+                problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
+                generation: object.and_then(|object| object.metadata.generation),
                 report: &report,
+                lease_problem: self.lease_problem.borrow().clone(),
+                changes,
                 nodes,
                 minor,
             },
             Timestamp::now(),
         );
-        if new == old {
+        if report.was_read() && self.permit.check().is_ok() {
+            (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
+        }
+
+        if object.is_none() || new == old {
             return Ok(());
         }
 
-        let patch = json!({
-            "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
-            "metadata": {"name": object.name_any()}, "status": new,
-        });
-        let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&patch));
-        let write = api.patch_status(&self.migration, &parameters, &patch);
-
+        let write = patch(api, &self.migration, &new);
         match self.permit.guard(write).await {
-            Ok(answer) => answer.map(drop),
+            Ok(answer) => answer,
             // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
@@ -154,6 +194,10 @@ impl StatusWriter {
                     Some(false) => "False",
                     None => "Unknown",
                 };
+                let generation = match type_ {
+                    condition::SPEC_VALID => inputs.generation,
+                    _ => generation,
+                };
                 old.condition(type_, status, (reason, message), generation, now)
             })
             .collect();
@@ -165,12 +209,13 @@ impl StatusWriter {
             conditions,
             controllers,
             nodes: inputs.nodes,
+            history: history::merged(&old.history, &inputs.changes),
         }
     }
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
         let inputs = &report.inputs;
-        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(report)));
+        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(inputs)));
         let node = Ownership {
             owner: Some(Party::CloudControllerManager),
             lease: Lease::Main,
@@ -208,63 +253,29 @@ impl StatusWriter {
     }
 }
 
-/// The lease that guards a controller.
-enum Lease {
-    Main,
-    Migration,
-    /// The main lease of the kube-controller-manager.
-    OldManagers,
+async fn patch(
+    api: &Api<CloudProviderMigration>,
+    name: &str,
+    status: &CloudProviderMigrationStatus,
+) -> Result<(), kube::Error> {
+    let patch = json!({
+        "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
+        "metadata": {"name": name}, "status": status,
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch_status(name, &parameters, &Patch::Apply(&patch))
+        .await
+        .map(drop)
 }
 
-struct Ownership {
-    owner: Option<Party>,
-    lease: Lease,
-    holder: Option<String>,
-}
-
-/// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
-/// run nothing under it.
-fn owner_of_shared(report: &Report) -> Ownership {
-    let (inputs, facts) = (&report.inputs, &report.inputs.facts);
-    if inputs.holding {
-        return Ownership {
-            owner: Some(Party::CloudControllerManager),
-            lease: Lease::Migration,
-            holder: Some(inputs.identity.clone()),
-        };
+fn about(object: &CloudProviderMigration) -> About {
+    About {
+        api_version: CloudProviderMigration::api_version(&()).into_owned(),
+        kind: CloudProviderMigration::kind(&()).into_owned(),
+        name: object.name_any(),
+        namespace: None,
+        uid: object.uid().unwrap_or_default(),
     }
-
-    let all = &facts.controller_managers;
-    if let Some(holder) = facts.migration.live_holder.clone() {
-        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
-        let leads = facts.main.live_holder.as_ref() == Some(&holder);
-        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts))
-            || guarded().any(|seen| seen.is_holder(&holder));
-        return Ownership {
-            owner: is_old_manager.then_some(Party::KubeControllerManager),
-            lease: Lease::Migration,
-            holder: Some(holder),
-        };
-    }
-
-    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
-    match facts.main.live_holder.clone() {
-        Some(holder) if unguarded => Ownership {
-            owner: Some(Party::KubeControllerManager),
-            lease: Lease::OldManagers,
-            holder: Some(holder),
-        },
-        _ => Ownership {
-            owner: None,
-            lease: Lease::Migration,
-            holder: None,
-        },
-    }
-}
-
-/// The operator says that every kube-controller-manager has leader migration on.
-fn attests(facts: &Facts) -> bool {
-    facts.attested_phase == Some(Phase::Prepare)
 }
 
 /// Limits the time of a request, and turns failures into text.
@@ -279,7 +290,7 @@ type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// The conditions. Pure.
 fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
-    let control_plane = control_plane(inputs.report);
+    let control_plane = control_plane(inputs.report, inputs.lease_problem.as_deref());
     let nodes = nodes(inputs.nodes);
     let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
@@ -299,7 +310,7 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     };
 
     [
-        spec_valid(&inputs.problems),
+        spec_valid(inputs.problems.as_deref()),
         prepared(inputs.report),
         control_plane,
         nodes,
@@ -308,15 +319,17 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     ]
 }
 
-fn spec_valid(problems: &[String]) -> Row {
+fn spec_valid(problems: Option<&[String]>) -> Row {
+    let name = condition::SPEC_VALID;
     match problems {
-        [] => (
-            condition::SPEC_VALID,
-            Some(true),
-            "Valid",
-            "the spec has no problems".to_owned(),
+        None => (
+            name,
+            None,
+            "NotReadable",
+            "the CloudProviderMigration cannot be read".to_owned(),
         ),
-        problems => (condition::SPEC_VALID, Some(false), "Invalid", problems.join("; ")),
+        Some([]) => (name, Some(true), "Valid", "the spec has no problems".to_owned()),
+        Some(problems) => (name, Some(false), "Invalid", problems.join("; ")),
     }
 }
 
@@ -335,13 +348,7 @@ fn latch(report: &Report) -> Option<&Latch> {
 fn prepared(report: &Report) -> Row {
     let name = condition::PREPARED;
     if let Some(latch) = latch(report) {
-        let message = match latch.basis {
-            Basis::LeaderMigration => {
-                "every kube-controller-manager was observed with leader migration on, or external"
-            }
-            Basis::External => "every kube-controller-manager was observed external",
-            Basis::Attested => "spec.attestedPhase states it; not every kube-controller-manager could be read",
-        };
+        let message = notices::basis(latch.basis);
         return (name, Some(true), "EvidenceLatched", message.into());
     }
 
@@ -363,10 +370,10 @@ fn with_warnings(report: &Report, text: &str) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-fn control_plane(report: &Report) -> Row {
+fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     if !report.inputs.holding {
-        let (reason, why) = not_held(report);
+        let (reason, why) = not_held(report, lease_problem);
         let text = format!("this manager does not hold the migration lease: {why}");
         return (name, Some(false), reason, with_warnings(report, &text));
     }
@@ -429,7 +436,7 @@ fn stepping_back(report: &Report, object: &str) -> String {
 }
 
 /// Why this manager does not hold the migration lease, and what ends that.
-fn not_held(report: &Report) -> (&'static str, String) {
+fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
     let facts = &report.inputs.facts;
     if let Some(seen) = gate::held_for_nothing(facts) {
         let text = format!(
@@ -438,15 +445,15 @@ fn not_held(report: &Report) -> (&'static str, String) {
         );
         return ("HeldForNothing", text);
     }
+    if let (LeaseAction::Compete, Some(problem)) = (&report.decision.action, lease_problem) {
+        return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
+    }
     match (&report.decision.action, &facts.migration.live_holder) {
         (LeaseAction::Compete, Some(holder)) => (
             "LeaseHeldByOther",
             format!("{holder:?} holds it: roll or stop that process, so that it releases the lease"),
         ),
-        (LeaseAction::Compete, None) => (
-            "Acquiring",
-            "it is being acquired; if this lasts, see the log for refused requests for the lease".to_owned(),
-        ),
+        (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
         (action, _) => action
             .why()
             .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
@@ -501,3 +508,6 @@ fn rollback(minor: Option<u32>) -> Row {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

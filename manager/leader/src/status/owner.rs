@@ -1,0 +1,67 @@
+//! The owner of the controllers that both managers have. Pure.
+
+use outrigger_shared::controller::Party;
+use outrigger_shared::migration::Phase;
+
+use crate::evidence::Facts;
+use crate::gate::Inputs;
+
+/// The lease that guards a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lease {
+    Main,
+    Migration,
+    /// The main lease of the kube-controller-manager.
+    OldManagers,
+}
+
+pub(super) struct Ownership {
+    pub owner: Option<Party>,
+    pub lease: Lease,
+    pub holder: Option<String>,
+}
+
+/// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
+/// run nothing under it.
+pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
+    let facts = &inputs.facts;
+    if inputs.holding {
+        return Ownership {
+            owner: Some(Party::CloudControllerManager),
+            lease: Lease::Migration,
+            holder: Some(inputs.identity.clone()),
+        };
+    }
+
+    let all = &facts.controller_managers;
+    if let Some(holder) = facts.migration.live_holder.clone() {
+        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
+        let leads = facts.main.live_holder.as_ref() == Some(&holder);
+        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts))
+            || guarded().any(|seen| seen.is_holder(&holder));
+        return Ownership {
+            owner: is_old_manager.then_some(Party::KubeControllerManager),
+            lease: Lease::Migration,
+            holder: Some(holder),
+        };
+    }
+
+    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
+    match facts.main.live_holder.clone() {
+        Some(holder) if unguarded => Ownership {
+            owner: Some(Party::KubeControllerManager),
+            lease: Lease::OldManagers,
+            holder: Some(holder),
+        },
+        _ => Ownership {
+            owner: None,
+            lease: Lease::Migration,
+            holder: None,
+        },
+    }
+}
+
+/// The operator says that every kube-controller-manager has leader migration on.
+fn attests(facts: &Facts) -> bool {
+    facts.attested_phase == Some(Phase::Prepare)
+}

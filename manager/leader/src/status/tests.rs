@@ -1,0 +1,80 @@
+//! The content of the status.
+
+use super::*;
+use crate::evidence::LeaseFacts;
+use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
+use crate::gate::{Inputs, MigrationSpec};
+use crate::steward::Holders;
+
+/// Phase Migrate with external kube-controller-managers and a latch, and M free.
+pub(super) fn migrating() -> Inputs {
+    let mut facts = complete();
+    facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
+    facts.migration = LeaseFacts {
+        read: true,
+        idle: true,
+        ..LeaseFacts::default()
+    };
+    let spec = MigrationSpec {
+        uid: "u".into(),
+        generation: 4,
+        phase: Phase::Migrate,
+        attested_phase: None,
+    };
+    let latch = r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External"}"#;
+    Inputs {
+        spec: Reading::Known(spec),
+        latch: Stored::read(Some(latch)),
+        facts,
+        identity: "us".into(),
+        acquired: None,
+        service_write: None,
+        holding: false,
+        main_holder_changed: false,
+        offer_again: false,
+        yielded: true,
+    }
+}
+
+pub(super) fn holding() -> Inputs {
+    let mut inputs = migrating();
+    inputs.holding = true;
+    inputs
+}
+
+pub(super) fn beside_unguarded(mut inputs: Inputs) -> Inputs {
+    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+    inputs
+}
+
+pub(super) fn report(inputs: Inputs) -> Report {
+    Report {
+        decision: gate::decide(&inputs),
+        latch: inputs.latch.clone(),
+        inputs,
+        offer: None,
+        holders: Holders {
+            known: true,
+            ..Holders::default()
+        },
+    }
+}
+
+#[test]
+fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
+    let report = report(migrating());
+    let (_, truth, reason, message) = control_plane(&report, None);
+    assert_eq!((truth, reason), (Some(false), "Acquiring"), "{message}");
+
+    let problem = "update of lease kube-system/m is forbidden: no; grant it in a Role of that namespace";
+    let (_, truth, reason, message) = control_plane(&report, Some(problem));
+    assert_eq!((truth, reason), (Some(false), "LeaseRequestFailed"), "{message}");
+    assert!(message.contains(problem), "{message}");
+}
+
+#[test]
+fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
+    let report = report(beside_unguarded(migrating()));
+    let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
+    assert_eq!(reason, reason::UNGUARDED);
+}

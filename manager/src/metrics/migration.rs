@@ -1,0 +1,198 @@
+//! Metrics of the migration, from the holder of the main lease. Another replica serves none of them.
+
+use outrigger_leader::Snapshot;
+use outrigger_shared::controller::Party;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::Catalog;
+
+/// Values of the label `status`.
+const TRUTH: [&str; 3] = ["True", "False", "Unknown"];
+/// Values of the label `owner`.
+const OWNERS: [(Option<Party>, &str); 3] = [
+    (Some(Party::KubeControllerManager), "kube-controller-manager"),
+    (Some(Party::CloudControllerManager), "cloud-controller-manager"),
+    (None, "none"),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InfoLabels {
+    name: String,
+    phase: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    name: String,
+    r#type: &'static str,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OwnerLabels {
+    controller: String,
+    owner: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabels {
+    name: String,
+    source: &'static str,
+}
+
+/// Metrics of the migration. Clones share the values.
+#[derive(Debug, Clone, Default)]
+pub struct Migration {
+    info: Family<InfoLabels, Gauge>,
+    conditions: Family<ConditionLabels, Gauge>,
+    owners: Family<OwnerLabels, Gauge>,
+    unreadable: Family<SourceLabels, Gauge>,
+    alarm: Family<NameLabel, Gauge>,
+}
+
+impl Migration {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
+        catalog.family(
+            "outrigger_migration_info",
+            &["name", "phase"],
+            "Always 1; the phase that the manager follows in a label. Only the holder of the main lease reports it",
+            self.info.clone(),
+        );
+        catalog.family(
+            "outrigger_migration_condition",
+            &["name", "type", "status"],
+            "1 for the present status of each condition that the manager writes, 0 for the others. Only the holder of the main lease reports it",
+            self.conditions.clone(),
+        );
+        catalog.family(
+            "outrigger_controller_owner",
+            &["controller", "owner"],
+            "1 for the present owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
+            self.owners.clone(),
+        );
+        catalog.family(
+            "outrigger_migration_unreadable",
+            &["name", "source"],
+            "Whether a source of the migration's evidence cannot be read now. Only the holder of the main lease reports it",
+            self.unreadable.clone(),
+        );
+        catalog.family(
+            "outrigger_migration_alarm",
+            &["name"],
+            "Whether a kube-controller-manager without leader migration runs since the manager held the migration lease. Only the holder of the main lease reports it",
+            self.alarm.clone(),
+        );
+    }
+
+    /// Sets every value.
+    pub fn set(&self, snapshot: &Snapshot) {
+        let name = &snapshot.name;
+
+        // A phase that is over has no series.
+        self.info.clear();
+        if let Some(phase) = snapshot.phase {
+            let labels = InfoLabels {
+                name: name.clone(),
+                phase: phase.to_string(),
+            };
+            self.info.get_or_create(&labels).set(1);
+        }
+
+        for (condition, present) in &snapshot.conditions {
+            for status in TRUTH {
+                let labels = ConditionLabels {
+                    name: name.clone(),
+                    r#type: condition,
+                    status,
+                };
+                let value = i64::from(*present == status);
+                self.conditions.get_or_create(&labels).set(value);
+            }
+        }
+
+        for (controller, present) in &snapshot.owners {
+            for (party, owner) in OWNERS {
+                let labels = OwnerLabels {
+                    controller: controller.clone(),
+                    owner,
+                };
+                self.owners.get_or_create(&labels).set(i64::from(*present == party));
+            }
+        }
+
+        for (source, unreadable) in snapshot.unreadable {
+            let labels = SourceLabels {
+                name: name.clone(),
+                source,
+            };
+            self.unreadable.get_or_create(&labels).set(i64::from(unreadable));
+        }
+
+        let alarm = self.alarm.get_or_create(&NameLabel { name: name.clone() });
+        alarm.set(i64::from(snapshot.alarm));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outrigger_shared::migration::Phase;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn snapshot(phase: Phase, owner: Option<Party>) -> Snapshot {
+        Snapshot {
+            name: "prod".into(),
+            phase: Some(phase),
+            conditions: vec![("Prepared", "True".into())],
+            owners: vec![("service-lb-controller".into(), owner)],
+            unreadable: [("migration", false); 4],
+            alarm: false,
+        }
+    }
+
+    fn series(metrics: &Metrics) -> Vec<String> {
+        let text = metrics.prometheus().unwrap();
+        let is_of_migration =
+            |line: &&str| line.starts_with("outrigger_migration_") || line.starts_with("outrigger_controller_owner");
+        text.lines().filter(is_of_migration).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_replica_that_does_not_lead_serves_none() {
+        assert!(series(&Metrics::new()).is_empty());
+    }
+
+    #[test]
+    fn only_the_present_values_are_one() {
+        let metrics = Metrics::new();
+        metrics
+            .migration
+            .set(&snapshot(Phase::Prepare, Some(Party::KubeControllerManager)));
+        metrics.migration.set(&snapshot(Phase::Migrate, None));
+        let mut ones = series(&metrics);
+        ones.retain(|line| line.ends_with(" 1"));
+        ones.sort();
+        assert_eq!(
+            ones,
+            [
+                "outrigger_controller_owner{controller=\"service-lb-controller\",owner=\"none\"} 1",
+                "outrigger_migration_condition{name=\"prod\",type=\"Prepared\",status=\"True\"} 1",
+                "outrigger_migration_info{name=\"prod\",phase=\"Migrate\"} 1",
+            ]
+        );
+        let all = series(&metrics);
+        assert!(!all.iter().any(|line| line.contains("phase=\"Prepare\"")), "{all:#?}");
+        assert!(
+            all.contains(&"outrigger_migration_alarm{name=\"prod\"} 0".to_owned()),
+            "{all:#?}"
+        );
+    }
+}
