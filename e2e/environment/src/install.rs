@@ -50,6 +50,22 @@ impl Environment {
         Ok(())
     }
 
+    /// The right to read the tenant's own mirror Pods and workloads, for a manager that runs elsewhere: the Role of the
+    /// manifests, bound to its user.
+    ///
+    /// # Errors
+    /// As [`Environment::install_management`].
+    pub async fn install_evidence_rights(&self) -> Result<()> {
+        let objects = manifests::render(&self.tools, &self.run, "evidence", "base/manager", "").await?;
+        let is_evidence = |object: &Value| object["metadata"]["name"] == "outrigger-manager:evidence";
+        let mut evidence: Vec<Value> = objects.into_iter().filter(is_evidence).collect();
+        for binding in evidence.iter_mut().filter(|object| object["kind"] == "RoleBinding") {
+            binding["subjects"] =
+                json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": NEW_MANAGER}]);
+        }
+        manifests::apply(&self.tenant_admin, &evidence).await
+    }
+
     /// The manager's Deployment, with this many replicas.
     ///
     /// # Errors
@@ -119,9 +135,17 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn scale_manager(&self, replicas: u32) -> Result<()> {
+        self.scale(NEW_MANAGER, replicas).await
+    }
+
+    /// Changes how many replicas a Deployment of the control plane has.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn scale(&self, deployment: &str, replicas: u32) -> Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        api.patch(NEW_MANAGER, &PatchParams::default(), &patch).await?;
+        api.patch(deployment, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
