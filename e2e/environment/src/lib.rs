@@ -17,6 +17,7 @@ mod manager_flags;
 pub mod manifests;
 mod observe;
 pub mod operator;
+pub mod prove;
 pub mod review;
 mod settle;
 mod static_pods;

@@ -1,0 +1,99 @@
+//! Scenarios of leadership on real components, each with one measurement of its whole record.
+
+mod cluster;
+mod mutation;
+mod options;
+mod page;
+mod random;
+mod rows;
+mod scenario;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_timeline::{Component, Measurement, Report, Rules};
+
+use crate::Progress;
+use cluster::Cluster;
+pub use options::{Options, USAGE};
+use page::Row;
+use random::Random;
+use scenario::Scenario;
+
+/// Runs the scenarios, prints their figures, and returns whether every bound holds.
+///
+/// # Errors
+/// When an environment cannot be built, or the page cannot be written.
+pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
+    let mut rows: BTreeMap<u8, Row> = BTreeMap::new();
+    for run in 0..options.runs {
+        for scenario in &options.scenarios {
+            let number = scenario.number();
+            progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
+            let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
+            let row = run_one(*scenario, random, options, progress).await?;
+            rows.entry(number).and_modify(|sum| sum.add(row.clone())).or_insert(row);
+        }
+    }
+
+    let rows: Vec<Row> = rows.into_values().collect();
+    progress.step("Measurements");
+    progress.line(&page::table(&rows));
+    let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
+    violations.iter().for_each(|violation| progress.line(violation));
+
+    if let Some(path) = &options.write {
+        std::fs::write(path, page::page(&rows, options)).with_context(|| path.display().to_string())?;
+    }
+
+    Ok(violations.is_empty())
+}
+
+async fn run_one(scenario: Scenario, random: Random, options: &Options, progress: &Progress) -> Result<Row> {
+    let folder = RunFolder::new(&format!("outrigger-prove-{}-", scenario.number()))?;
+    let mut cluster = Cluster::build(folder.path(), random, progress).await?;
+
+    let ended = rows::run(scenario, &mut cluster).await;
+    let mut problems = std::mem::take(&mut cluster.problems);
+    if let Err(error) = ended {
+        problems.push(format!("it did not come to its end: {error:#}"));
+    }
+
+    let report = analyse(&cluster, options).await?;
+    let mut measurement = Measurement::of(&report, &scenario.bounds());
+    measurement.violations.extend(problems);
+    progress.line(&report.table());
+    std::fs::write(folder.path().join("timeline.txt"), report.table())?;
+    if !measurement.violations.is_empty() {
+        progress.line(&format!("logs: {}", folder.keep().display()));
+        measurement
+            .violations
+            .iter()
+            .for_each(|text| progress.line(&format!("VIOLATION: {text}")));
+    }
+
+    let row = Row {
+        scenario,
+        runs: 1,
+        measurement,
+        notes: std::mem::take(&mut cluster.notes),
+    };
+    cluster.end(Duration::from_secs(10)).await;
+    Ok(row)
+}
+
+async fn analyse(cluster: &Cluster, options: &Options) -> Result<Report> {
+    cluster.environment.snapshot().await?;
+    let mut record = cluster.environment.record().await?;
+    let mut rules = Rules::new(Component::outrigger_manager());
+    rules.unchanged.clone_from(&cluster.unchanged);
+    rules.route_note = "by leases; no routes are configured".into();
+
+    if let Some(mutation) = options.mutation {
+        mutation.plant(&mut record);
+    }
+
+    Ok(outrigger_timeline::analyse(&record, &rules))
+}
