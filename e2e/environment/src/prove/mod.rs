@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_timeline::{Component, Measurement, Report, Rules};
+use outrigger_timeline::{Component, Inputs, Measurement, Rules};
 
 use crate::Progress;
 use cluster::Cluster;
+use mutation::Mutation;
 pub use options::{Options, USAGE};
 use page::Row;
 use random::Random;
@@ -61,7 +62,15 @@ async fn run_one(scenario: Scenario, random: Random, options: &Options, progress
         problems.push(format!("it did not come to its end: {error:#}"));
     }
 
-    let report = analyse(&cluster, options).await?;
+    cluster.environment.snapshot().await?;
+    let mut record = cluster.environment.record().await?;
+    let rules = rules(&cluster);
+    problems.extend(undiscovered(&record, &rules, scenario));
+    if let Some(mutation) = options.mutation {
+        mutation.plant(&mut record);
+    }
+
+    let report = outrigger_timeline::analyse(&record, &rules);
     let mut measurement = Measurement::of(&report, &scenario.bounds());
     measurement.violations.extend(problems);
     progress.line(&report.table());
@@ -84,16 +93,28 @@ async fn run_one(scenario: Scenario, random: Random, options: &Options, progress
     Ok(row)
 }
 
-async fn analyse(cluster: &Cluster, options: &Options) -> Result<Report> {
-    cluster.environment.snapshot().await?;
-    let mut record = cluster.environment.record().await?;
+fn rules(cluster: &Cluster) -> Rules {
     let mut rules = Rules::new(Component::outrigger_manager());
     rules.unchanged.clone_from(&cluster.unchanged);
     rules.route_note = "by leases; no routes are configured".into();
+    rules
+}
 
-    if let Some(mutation) = options.mutation {
-        mutation.plant(&mut record);
-    }
+/// The mutations of this record that break no bound. There must be none: a measurement that cannot fail shows nothing.
+fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario) -> Vec<String> {
+    let violations = |record: &Inputs| {
+        let report = outrigger_timeline::analyse(record, rules);
+        Measurement::of(&report, &scenario.bounds()).violations
+    };
+    let real = violations(record);
+    let is_found = |mutation: &Mutation| {
+        let mut planted = record.clone();
+        mutation.plant(&mut planted);
+        violations(&planted).iter().any(|violation| !real.contains(violation))
+    };
 
-    Ok(outrigger_timeline::analyse(&record, &rules))
+    let undiscovered = Mutation::ALL.into_iter().filter(|mutation| !is_found(mutation));
+    undiscovered
+        .map(|mutation| format!("the planted defect {} breaks no bound", mutation.name()))
+        .collect()
 }

@@ -140,6 +140,9 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
          that it lost. The longest time without an owner leaves out the rollout of one old manager to another. A false \
          statement is a status that names an owner that held no lease at that time.\n\n\
+         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a write \
+         without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; otherwise \
+         the scenario fails.\n\n\
          ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
     for row in rows {

@@ -102,7 +102,9 @@ async fn one_stays_old(cluster: &mut Cluster) -> Result<()> {
             said.contains(&old),
             &format!("{phase}: the message names Node {old}: {said}"),
         );
-        cluster.notes.push(format!("{phase}, one of three is old: {said}"));
+        let note = format!("{phase}, one of three is old: {said}");
+        cluster.progress.say(&note);
+        cluster.notes.push(note);
     }
 
     let taken = cluster.environment.leases.changes().into_iter().find(|change| {
