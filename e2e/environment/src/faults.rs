@@ -1,4 +1,4 @@
-//! What goes wrong in a cluster: leases that somebody deletes or empties, an old manager that nobody expects.
+//! Faults of a cluster: leases that are deleted or emptied by hand, an old manager that nobody expects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
 /// The Pod of an old manager without leader migration, which belongs to no workload.
 const UNGUARDED: &str = "kcm-unguarded";
 
-/// What somebody does to a lease.
+/// A change of a lease by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseFault {
     Delete,
