@@ -63,7 +63,7 @@ pub struct Measurement {
     pub recreated: usize,
     pub lost_targets: usize,
     pub contradictions: usize,
-    /// What breaks a bound, in words; empty when nothing does.
+    /// The violations of bounds, in words.
     pub violations: Vec<String>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Cluster {
     pub(super) unchanged: BTreeSet<String>,
     /// Figures of this scenario alone.
     pub(super) notes: Vec<String>,
-    /// What breaks a bound of this scenario alone.
+    /// The violations of the bounds of this scenario alone.
     pub(super) problems: Vec<String>,
     loads: Vec<Load>,
 }
