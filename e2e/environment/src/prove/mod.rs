@@ -36,6 +36,10 @@ pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
             let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
             let row = run_one(*scenario, random, options, progress).await?;
             rows.entry(number).and_modify(|sum| sum.add(row.clone())).or_insert(row);
+            if let Some(path) = &options.write {
+                let page = page::page(rows.values(), options);
+                std::fs::write(path, page).with_context(|| path.display().to_string())?;
+            }
         }
     }
 
@@ -44,10 +48,6 @@ pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
     progress.line(&page::table(&rows));
     let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
     violations.iter().for_each(|violation| progress.line(violation));
-
-    if let Some(path) = &options.write {
-        std::fs::write(path, page::page(&rows, options)).with_context(|| path.display().to_string())?;
-    }
 
     Ok(violations.is_empty())
 }

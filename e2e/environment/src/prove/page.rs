@@ -106,7 +106,8 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-pub(super) fn page(rows: &[Row], options: &Options) -> String {
+pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -> String {
+    let rows: Vec<&Row> = rows.collect();
     let limits = Limits::default();
     let mut text = String::from(
         "# Proof of one owner\n\n\
@@ -121,7 +122,7 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
     );
 
     text.push_str("| # | scenario |\n|---|---|\n");
-    for row in rows {
+    for row in &rows {
         let _ = writeln!(text, "| {} | {} |", row.scenario.number(), row.scenario.title());
     }
 
@@ -130,7 +131,7 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
         let _ = write!(text, " {} |", row.scenario.number());
     });
     let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(rows.len()));
-    let columns: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    let columns: Vec<Vec<String>> = rows.iter().map(|row| row.cells()).collect();
     for (index, heading) in HEADINGS.iter().enumerate().skip(1) {
         let cells: String = columns.iter().map(|cells| format!(" {} |", cells[index])).collect();
         let _ = writeln!(text, "| {heading} | {} |{cells}", bound(index, &limits));
@@ -145,7 +146,7 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
          the scenario fails.\n\n\
          ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
-    for row in rows {
+    for row in &rows {
         let shown = row.measurement.ownerless.as_ref().and_then(|time| time.shown.clone());
         let _ = writeln!(
             text,
@@ -156,7 +157,7 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
     }
 
     text.push_str("\n## Figures of single scenarios\n\n");
-    for row in rows {
+    for row in &rows {
         row.notes.iter().for_each(|note| {
             let _ = writeln!(text, "- {}: {note}", row.scenario.number());
         });
