@@ -247,9 +247,13 @@ fn owner_of_shared(report: &Report) -> Ownership {
         };
     }
 
-    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
+    // An external process may hold the main lease, or one that has ended.
+    let owns = |holder: &str| {
+        let mut unguarded = all.seen.iter().filter(|seen| seen.is_unguarded() && seen.running);
+        unguarded.any(|seen| seen.is_holder(holder))
+    };
     match facts.main.live_holder.clone() {
-        Some(holder) if unguarded => Ownership {
+        Some(holder) if owns(&holder) => Ownership {
             owner: Some(Party::KubeControllerManager),
             lease: Lease::OldManagers,
             holder: Some(holder),
@@ -499,5 +503,51 @@ fn rollback(minor: Option<u32>) -> Row {
             "InTreeRemoved",
             format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::LeaseFacts;
+    use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, held, kcm, seen};
+
+    /// The owner beside an unguarded manager on host kcm-0 and an external one on kcm-1, with this holder of the main
+    /// lease.
+    fn owner(holder: &str) -> Option<Party> {
+        let external = ControllerManager {
+            host_names: vec!["kcm-1".into()],
+            ..kcm(EXTERNAL)
+        };
+        let facts = Facts {
+            controller_managers: seen(vec![kcm(UNGUARDED), external]),
+            main: held(holder),
+            migration: LeaseFacts::default(),
+            ..complete()
+        };
+        let inputs = gate::Inputs {
+            spec: Reading::Pending,
+            latch: Stored::Absent,
+            facts,
+            identity: "us".into(),
+            holding: false,
+            main_holder_changed: false,
+            offer_again: false,
+            yielded: false,
+        };
+        let report = Report {
+            decision: gate::decide(&inputs),
+            latch: Stored::Absent,
+            inputs,
+            offer: None,
+        };
+        owner_of_shared(&report).owner
+    }
+
+    #[test]
+    fn an_unguarded_manager_owns_the_controllers_while_it_holds_the_main_lease() {
+        assert_eq!(owner("kcm-0_a"), Some(Party::KubeControllerManager));
+        assert_eq!(owner("kcm-1_a"), None, "the external one leads");
+        assert_eq!(owner("deleted_a"), None, "its lease has not expired yet");
     }
 }
