@@ -111,22 +111,31 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn deploy_external(&self) -> Result<()> {
-        let mut command = vec!["kube-controller-manager".to_owned()];
         let original = self.old_manager()?.arguments();
-        command.extend(original.into_iter().filter(|flag| !flag.starts_with("--cloud-")));
-        command.push("--cloud-provider=external".to_owned());
+        let without_cloud = original.into_iter().filter(|flag| !flag.starts_with("--cloud-"));
+        self.deploy_flags(without_cloud.chain(["--cloud-provider=external".to_owned()]))
+            .await
+    }
 
+    /// Rolls the old manager to the in-tree form with leader migration by hand.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn deploy_guarded(&self) -> Result<()> {
+        let original = self.old_manager()?.arguments();
+        self.deploy_flags(original.into_iter().chain(["--enable-leader-migration".to_owned()]))
+            .await
+    }
+
+    async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
+        let command: Vec<String> = std::iter::once("kube-controller-manager".to_owned())
+            .chain(flags)
+            .collect();
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
-        let patch = serde_json::from_value(patch)?;
-
-        api.patch(
-            super::operator::OLD_MANAGER,
-            &PatchParams::default(),
-            &Patch::<()>::Json(patch),
-        )
-        .await?;
-
+        let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
+        api.patch(super::operator::OLD_MANAGER, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 

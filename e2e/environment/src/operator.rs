@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
@@ -176,10 +176,18 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn create_migration(&self) -> Result<()> {
+        self.create_migration_in("InTree").await
+    }
+
+    /// Creates the migration object in a phase.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_migration_in(&self, phase: &str) -> Result<()> {
         let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
         let control_plane =
             json!({"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels});
-        self.create_migration_of(&json!([control_plane, {"profile": "Nodes"}]))
+        self.create_migration_of(phase, &json!([control_plane, {"profile": "Nodes"}]))
             .await
     }
 
@@ -188,20 +196,30 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn create_migration_of_nodes(&self) -> Result<()> {
-        self.create_migration_of(&json!([{"profile": "Nodes"}])).await
+        self.create_migration_of("InTree", &json!([{"profile": "Nodes"}])).await
     }
 
-    async fn create_migration_of(&self, targets: &Value) -> Result<()> {
+    async fn create_migration_of(&self, phase: &str, targets: &Value) -> Result<()> {
         let migration = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": CLUSTER},
             "spec": {
-                "clusterID": CLUSTER, "phase": "InTree", "kubernetesVersion": "1.26",
+                "clusterID": CLUSTER, "phase": phase, "kubernetesVersion": "1.26",
                 "targets": targets,
             },
         });
 
         manifests::apply(&self.management_admin, &[migration]).await
+    }
+
+    /// Deletes the migration object.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn delete_migration(&self) -> Result<()> {
+        self.mark("the object is deleted");
+        self.migrations().delete(CLUSTER, &DeleteParams::default()).await?;
+        Ok(())
     }
 
     /// Sets the phase and marks it.

@@ -111,17 +111,21 @@ impl Cluster {
             .wait_rolled(OLD_MANAGER, what, ROLL, progress, guarded)
             .await?;
 
+        self.old_manager_holds().await?;
+        tokio::time::sleep(QUIET).await;
+        environment.snapshot().await
+    }
+
+    pub(super) async fn old_manager_holds(&self) -> Result<()> {
         let old_holds = async || {
-            let holder = environment.holder(Lease::M);
+            let holder = self.environment.holder(Lease::M);
             let is_old = |holder: &String| self.process(holder).is_ok_and(|span| span.component == OLD_MANAGER);
             Ok(match holder {
                 Some(holder) if is_old(&holder) => Ok(()),
                 holder => Err(format!("held by {}", holder.as_deref().unwrap_or("nobody"))),
             })
         };
-        progress.wait("the old manager holds M", TAKEN, old_holds).await?;
-        tokio::time::sleep(QUIET).await;
-        environment.snapshot().await
+        self.progress.wait("the old manager holds M", TAKEN, old_holds).await
     }
 
     pub(super) async fn complete(&self) -> Result<()> {

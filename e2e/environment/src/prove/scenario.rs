@@ -16,10 +16,13 @@ pub enum Scenario {
     Unguarded,
     Leases,
     RandomEnds,
+    Blind,
+    Uninstalled,
+    Unanswered,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -27,6 +30,9 @@ impl Scenario {
         Self::Unguarded,
         Self::Leases,
         Self::RandomEnds,
+        Self::Blind,
+        Self::Uninstalled,
+        Self::Unanswered,
     ];
 
     #[must_use]
@@ -39,6 +45,9 @@ impl Scenario {
             Self::Unguarded => 5,
             Self::Leases => 6,
             Self::RandomEnds => 10,
+            Self::Blind => 11,
+            Self::Uninstalled => 13,
+            Self::Unanswered => 17,
         }
     }
 
@@ -56,6 +65,9 @@ impl Scenario {
             Self::Unguarded => "an in-tree manager without leader migration runs for 60 s, in Migrate and in Complete",
             Self::Leases => "leases deleted and emptied by hand, in Prepare and in Migrate",
             Self::RandomEnds => "our leader ends at random moments, also in the middle of steps in both directions",
+            Self::Blind => "the migration object is deleted and created again in Migrate, and deleted in a step back",
+            Self::Uninstalled => "the manager is uninstalled before the steps back, and installed again in InTree",
+            Self::Unanswered => "a step back while an AWS write has no answer, so that the lease is left to expire",
         }
     }
 
@@ -71,6 +83,11 @@ impl Scenario {
             Self::Leases => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
+            Self::Blind => (3, GAP),
+            // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
+            Self::Uninstalled => (3, Duration::from_secs(60)),
+            // The lease expires, and is offered for 10 s.
+            Self::Unanswered => (2, Duration::from_secs(30)),
         };
         Bounds { hand_overs, ownerless }
     }

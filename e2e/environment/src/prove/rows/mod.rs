@@ -1,12 +1,15 @@
 //! The events of each scenario.
 
+mod blind;
 mod leases;
 mod paused;
 mod random_ends;
 mod second_run;
 mod static_pods;
 mod there_and_back;
+mod unanswered;
 mod unguarded;
+mod uninstalled;
 
 use anyhow::Result;
 
@@ -22,5 +25,8 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Unguarded => unguarded::run(cluster).await,
         Scenario::Leases => leases::run(cluster).await,
         Scenario::RandomEnds => random_ends::run(cluster).await,
+        Scenario::Blind => blind::run(cluster).await,
+        Scenario::Uninstalled => uninstalled::run(cluster).await,
+        Scenario::Unanswered => unanswered::run(cluster).await,
     }
 }
