@@ -48,16 +48,18 @@ impl Mutation {
     pub(super) fn plant(self, record: &mut Inputs) {
         match self {
             Self::Overlap => {
-                let others = record.aws_calls.iter().filter(|call| {
+                let by_old = |call: &&AwsCall| {
                     call.service == "elasticloadbalancing" && !call.caller.starts_with(OURS) && !call.preflight
-                });
-                let owners: Vec<AwsCall> = others.cloned().collect();
-                if let (Some(first), Some(last), Some(ours)) = (owners.first(), owners.last(), ours(record)) {
-                    let middle = first.at + first.at.duration_until(last.at) / 2;
+                };
+                let first = record.aws_calls.iter().find(by_old).cloned();
+                if let (Some(first), Some(ours)) = (first, ours(record)) {
+                    let of_first = record.aws_calls.iter().filter(|call| call.caller == first.caller);
+                    let last = of_first.map(|call| call.at).max().unwrap_or(first.at);
+                    let middle = first.at + first.at.duration_until(last) / 2;
                     record.aws_calls.push(AwsCall {
                         at: middle,
                         caller: ours,
-                        ..first.clone()
+                        ..first
                     });
                 }
             }
