@@ -64,7 +64,7 @@ async fn run_one(scenario: Scenario, random: Random, options: &Options, progress
 
     cluster.environment.snapshot().await?;
     let mut record = cluster.environment.record().await?;
-    let rules = rules(&cluster);
+    let rules = rules(&cluster, scenario);
     problems.extend(undiscovered(&record, &rules, scenario));
     if let Some(mutation) = options.mutation {
         mutation.plant(&mut record);
@@ -93,8 +93,9 @@ async fn run_one(scenario: Scenario, random: Random, options: &Options, progress
     Ok(row)
 }
 
-fn rules(cluster: &Cluster) -> Rules {
+fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {
     let mut rules = Rules::new(Component::outrigger_manager());
+    rules.limits = scenario.limits();
     rules.unchanged.clone_from(&cluster.unchanged);
     rules.route_note = "by leases; no routes are configured".into();
     rules

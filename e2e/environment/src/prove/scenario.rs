@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outrigger_timeline::Bounds;
+use outrigger_timeline::{Bounds, Limits};
 
 /// From the end of a process that does not release M until the next holder: the lease duration and a reaction.
 const GAP: Duration = Duration::from_millis(15_500);
@@ -71,7 +71,17 @@ impl Scenario {
         }
     }
 
-    /// The limits of this scenario. A scenario that takes the owner away on purpose allows the time of this.
+    /// The limits of the gaps. Without the object a restarted manager offers M for 10 s first: it cannot know whether the
+    /// operator went back. It observes the lease from its own start on.
+    pub(super) fn limits(self) -> Limits {
+        let mut limits = Limits::default();
+        if self == Self::Blind {
+            limits.new_to_new_killed += Duration::from_millis(11_500);
+        }
+        limits
+    }
+
+    /// The bounds of this scenario. A scenario that takes the owner away on purpose allows the time of this.
     pub(super) fn bounds(self) -> Bounds {
         let (hand_overs, ownerless) = match self {
             Self::ThereAndBack => (3, GAP),
@@ -83,7 +93,7 @@ impl Scenario {
             Self::Leases => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
-            Self::Blind => (3, GAP),
+            Self::Blind => (3, self.limits().new_to_new_killed),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
             // The lease expires, and is offered for 10 s.
