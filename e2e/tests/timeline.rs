@@ -944,3 +944,27 @@ fn the_gap_to_a_go_manager_begins_when_it_leads_and_so_competes() {
         assert_eq!(last, Some(Duration::from_secs(gap)), "{}", report.table());
     }
 }
+
+#[test]
+fn an_offer_that_nobody_takes_is_no_leader_change_and_a_late_standby_is_one() {
+    for (ended, red) in [(67.0, false), (62.5, true)] {
+        let mut run = good_run();
+        run.processes[1].ended = Some(at(ended));
+        run.processes
+            .push(process("next", "outrigger-manager", &["--migration=prod"], 12.0, None));
+        run.holders = [
+            ("host_0003".to_owned(), "next".to_owned()),
+            (NEW_ID.to_owned(), NEW.to_owned()),
+        ]
+        .into();
+        run.lease_changes.retain(|change| change.at < at(62.0));
+        run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
+        run.lease_changes.extend(held(Lease::M, "host_0003", 72.0, 90.0));
+        let violations = measured(&run).violations.join(", ");
+        assert_eq!(
+            violations.contains("after 10000 ms, the limit is 2000 ms"),
+            red,
+            "{violations}"
+        );
+    }
+}

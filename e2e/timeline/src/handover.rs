@@ -11,6 +11,9 @@ use super::rules::{Controller, Limits, Rules, Side};
 use super::tenure::Tenure;
 use outrigger_cluster_harness::leases::Lease;
 
+/// From the release of M to the end of a process that was told to end.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// One change of hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver {
@@ -21,6 +24,9 @@ pub struct HandOver {
     pub ended: Option<Timestamp>,
     /// True when M was released rather than left to expire.
     pub released: bool,
+    /// True when our process released M and ran on: it offered M to a Go manager, for which nothing limits the gap to
+    /// another process of ours.
+    pub offered: bool,
     /// True when M had not been renewed for its whole duration: then it may be taken from a process that still runs.
     pub expired: bool,
     /// `acquireTime` of M by the new holder.
@@ -37,6 +43,7 @@ impl HandOver {
     pub fn limit(&self, limits: &Limits) -> Option<Duration> {
         match (self.from.side, self.to.side) {
             (Side::Old, Side::New) => Some(limits.old_to_new),
+            (Side::New, Side::New) if self.offered => None,
             (Side::New, Side::New) if self.released => Some(limits.new_to_new_released),
             (Side::New, Side::New) => Some(limits.new_to_new_killed),
             (Side::New, Side::Old) if self.released => Some(limits.new_to_old_released),
@@ -72,6 +79,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
+            offered: previous.is_some_and(|from| is_offer(from)),
             expired: previous.is_some_and(|from| from.expires <= to.from),
             acquired: to.from,
             gap: ended.map(|ended| since(ended.max(candidate_since(to, tenures)), to.from)),
@@ -81,6 +89,12 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
     }
 
     found
+}
+
+/// A process that ends by SIGTERM releases M last.
+fn is_offer(holder: &Tenure) -> bool {
+    let ran_on = |released: Timestamp| holder.process_ended.is_none_or(|ended| since(released, ended) > ENDING);
+    holder.actor.names.len() == 1 && holder.released.is_some_and(ran_on)
 }
 
 /// From when on a Go manager competes for M: it acquires its main lease first.

@@ -38,6 +38,7 @@ impl Gaps {
     fn of(hand_over: &HandOver) -> Option<Self> {
         match (hand_over.from.side, hand_over.to.side) {
             (Side::Old, Side::New) => Some(Self::OldToNew),
+            (Side::New, Side::New) if hand_over.offered => None,
             (Side::New, Side::New) if hand_over.released => Some(Self::Released),
             (Side::New, Side::New) => Some(Self::Expired),
             (Side::New, Side::Old) => Some(Self::NewToOld),
