@@ -9,11 +9,14 @@ mod rows;
 mod scenario;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_timeline::{Component, Inputs, Measurement, Rules};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::Progress;
 use cluster::Cluster;
@@ -28,20 +31,34 @@ use scenario::Scenario;
 /// # Errors
 /// When an environment cannot be built, or the page cannot be written.
 pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
+    let places = Arc::new(Semaphore::new(options.jobs));
     let mut rows: BTreeMap<u8, Row> = BTreeMap::new();
+    let tasks = LocalSet::new();
+    let mut running = JoinSet::new();
     for run in 0..options.runs {
-        for scenario in &options.scenarios {
-            let number = scenario.number();
-            progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
-            let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
-            let row = run_one(*scenario, random, options, progress).await?;
+        for scenario in options.scenarios.clone() {
+            let progress = match options.jobs {
+                1 => progress.clone(),
+                _ => progress.named(&scenario.number().to_string()),
+            };
+            let one = run_one(scenario, run, options.clone(), progress, Arc::clone(&places));
+            running.spawn_local_on(one, &tasks);
+        }
+    }
+
+    let collect = async {
+        while let Some(row) = running.join_next().await {
+            let row = row.context("a scenario ended with a panic")??;
+            let number = row.scenario.number();
             rows.entry(number).and_modify(|sum| sum.add(row.clone())).or_insert(row);
             if let Some(path) = &options.write {
                 let page = page::page(rows.values(), options);
                 std::fs::write(path, page).with_context(|| path.display().to_string())?;
             }
         }
-    }
+        anyhow::Ok(())
+    };
+    tasks.run_until(collect).await?;
 
     let rows: Vec<Row> = rows.into_values().collect();
     progress.step("Measurements");
@@ -52,9 +69,19 @@ pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
     Ok(violations.is_empty())
 }
 
-async fn run_one(scenario: Scenario, random: Random, options: &Options, progress: &Progress) -> Result<Row> {
-    let folder = RunFolder::new(&format!("outrigger-prove-{}-", scenario.number()))?;
-    let mut cluster = Cluster::build(folder.path(), random, progress).await?;
+async fn run_one(
+    scenario: Scenario,
+    run: u32,
+    options: Options,
+    progress: Progress,
+    places: Arc<Semaphore>,
+) -> Result<Row> {
+    let _place = places.acquire().await?;
+    let number = scenario.number();
+    progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
+    let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
+    let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
+    let mut cluster = Cluster::build(folder.path(), random, &progress).await?;
 
     let ended = rows::run(scenario, &mut cluster).await;
     let mut problems = std::mem::take(&mut cluster.problems);

@@ -8,13 +8,15 @@ use super::mutation::Mutation;
 use super::scenario::Scenario;
 
 pub const USAGE: &str =
-    "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--write=FILE] [--mutation=NAME]";
+    "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE] [--mutation=NAME]";
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub(super) scenarios: Vec<Scenario>,
     pub(super) runs: u32,
     pub(super) seed: u64,
+    /// How many scenarios run at the same time.
+    pub(super) jobs: usize,
     pub(super) write: Option<PathBuf>,
     pub(super) mutation: Option<Mutation>,
 }
@@ -29,6 +31,7 @@ impl Options {
             scenarios: Scenario::ALL.to_vec(),
             runs: 1,
             seed: 1,
+            jobs: 1,
             write: None,
             mutation: None,
         };
@@ -38,7 +41,7 @@ impl Options {
                 .split_once('=')
                 .with_context(|| format!("{word:?} is no option; {USAGE}"))?;
             match name {
-                "--scenario" | "--runs" | "--seed" | "--write" | "--mutation" if value.is_empty() => {}
+                "--scenario" | "--runs" | "--seed" | "--jobs" | "--write" | "--mutation" if value.is_empty() => {}
                 "--scenario" => options.scenarios = value.split(',').map(scenario).collect::<Result<_>>()?,
                 "--runs" => options.runs = runs(value)?,
                 "--seed" => {
@@ -46,6 +49,7 @@ impl Options {
                         .parse()
                         .with_context(|| format!("--seed={value:?} is no number"))?
                 }
+                "--jobs" => options.jobs = jobs(value)?,
                 "--write" => options.write = Some(value.into()),
                 "--mutation" => options.mutation = Some(mutation(value)?),
                 _ => bail!("{name:?} is no option; {USAGE}"),
@@ -65,6 +69,11 @@ fn scenario(text: &str) -> Result<Scenario> {
 fn runs(text: &str) -> Result<u32> {
     let runs = text.parse().ok().filter(|runs| (1..=1000).contains(runs));
     runs.with_context(|| format!("--runs={text:?} is no whole number from 1 to 1000"))
+}
+
+fn jobs(text: &str) -> Result<usize> {
+    let jobs = text.parse().ok().filter(|jobs| (1..=16).contains(jobs));
+    jobs.with_context(|| format!("--jobs={text:?} is no whole number from 1 to 16"))
 }
 
 fn mutation(text: &str) -> Result<Mutation> {
@@ -110,6 +119,7 @@ mod tests {
             ("--scenario=1,x", "there is no scenario \"x\""),
             ("--runs=0", "no whole number from 1"),
             ("--seed=-1", "is no number"),
+            ("--jobs=0", "no whole number from 1 to 16"),
             ("--mutation=none", "there are overlap, "),
             ("--verbose=1", "is no option; usage"),
             ("1", "is no option; usage"),
