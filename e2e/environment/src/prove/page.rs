@@ -198,3 +198,54 @@ fn seconds(time: Duration) -> String {
 fn milliseconds(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(scenario: Scenario, violations: &[&str]) -> Row {
+        let measurement = Measurement {
+            overlap: Duration::from_millis(7),
+            gaps: [(
+                Gaps::OldToNew,
+                vec![Duration::from_millis(14_000), Duration::from_millis(14_600)],
+            )]
+            .into(),
+            violations: violations.iter().map(|text| (*text).to_owned()).collect(),
+            ..Measurement::default()
+        };
+        Row {
+            scenario,
+            runs: 1,
+            measurement,
+            notes: vec!["released after 0.4 s".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_row_with_a_violation_has_failed_and_the_others_have_passed() {
+        let rows = [row(Scenario::ThereAndBack, &[]), row(Scenario::Leases, &["two owners"])];
+        let table = table(&rows);
+        let line = |heading: &str| table.lines().find(|line| line.starts_with(heading)).unwrap().to_owned();
+        assert_eq!(
+            line("result").split_whitespace().collect::<Vec<_>>(),
+            ["result", "passed", "FAILED"]
+        );
+        assert!(line("overlap").ends_with("7 ms"));
+        let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
+        assert_eq!(violations, ["scenario 6: two owners"]);
+    }
+
+    #[test]
+    fn the_page_has_bounds_figures_and_notes_and_adds_up_runs() {
+        let mut both = row(Scenario::Leases, &[]);
+        both.add(row(Scenario::Leases, &[]));
+        let page = page([both].iter(), &Options::parse(&[]).unwrap());
+        assert!(page.contains("| old → ours | 15.5 s | 14.6 / 14.6 |"), "{page}");
+        assert!(
+            page.contains("| runs |  | 2 |") && page.contains("- 6: released after 0.4 s"),
+            "{page}"
+        );
+        assert!(page.contains("| overlap | 0 ms | 14 ms |"), "{page}");
+    }
+}
