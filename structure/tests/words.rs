@@ -9,7 +9,7 @@ use outrigger_structure::words::{self, Finding};
 use outrigger_structure::{packages, sources};
 
 /// The findings that are still there, by folder. A number may only become smaller, and a folder that is not named has none.
-const REMAINING: &[(&str, usize)] = &[("e2e/tests", 16)];
+const REMAINING: &[(&str, usize)] = &[("e2e/tests", 15)];
 
 fn findings() -> BTreeSet<Finding> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");

@@ -166,8 +166,8 @@ fn security_groups(balancer: &Element) -> BTreeSet<String> {
     groups.map(|group| group.text.clone()).collect()
 }
 
-/// The process of each holder identity `HOST_UUID`: a Pod's process has the Pod's host name, and of a Pod's processes one
-/// ran when the identity was first seen. Without host names of their own the times decide.
+/// The process of each holder identity `HOST_UUID`: a Pod's process has the Pod's host name, and of a Pod's processes
+/// one ran when the identity was first seen. Without host names of their own the times decide.
 fn holders(changes: &[LeaseChange], processes: &[ProcessSpan]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for change in changes {

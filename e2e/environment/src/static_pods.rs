@@ -132,12 +132,16 @@ impl Environment {
                     "kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash,
                     "kubernetes.io/config.source": "file",
                 },
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner, "controller": true}],
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner, "controller": true},
+                ],
             },
             "spec": {
                 "nodeName": node, "hostNetwork": true, "priorityClassName": "system-node-critical",
                 "tolerations": [{"operator": "Exists"}],
-                "containers": [{"name": PROGRAM, "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": argv}],
+                "containers": [{
+                    "name": PROGRAM, "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": argv,
+                }],
             },
         });
 

@@ -20,7 +20,7 @@ pub struct HandOver {
     /// The holder before.
     pub from: Actor,
     pub to: Actor,
-    /// When the old process ended, released M or was stopped by a signal, whichever came first; `None` when it did none.
+    /// When the old process ended, released M or was stopped by a signal, whichever came first; `None` when none.
     pub ended: Option<Timestamp>,
     /// True when M was released rather than left to expire.
     pub released: bool,

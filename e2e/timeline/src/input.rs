@@ -101,8 +101,8 @@ pub struct LoadBalancer {
     pub created: String,
     /// Instances (or other targets) behind it.
     pub targets: BTreeSet<String>,
-    /// AWS identifiers that stay the same for its whole life: security groups of a classic load balancer, its own ARN and
-    /// those of the target groups of a network load balancer.
+    /// AWS identifiers that stay the same for its whole life: security groups of a classic load balancer, its own ARN
+    /// and those of the target groups of a network load balancer.
     pub identifiers: BTreeSet<String>,
 }
 

@@ -5,7 +5,7 @@
 //! audit log ─┼─▶ Inputs ─▶ analyse ──┤─ tenure:    who held K, C, M
 //! leases ────┤      +                 ├─ interval:  from when until when a process owned a controller
 //! processes ─┤    Rules               ├─ overlap, handover, aws_effects: the five figures
-//! snapshots ─┤                        ├─ ownerless, status_record: what the status said meanwhile, and whether it is true
+//! snapshots ─┤                        ├─ ownerless, status_record: the status meanwhile, and whether it is true
 //! status ────┘                        └▶ Report ─▶ table, proof line, verdict; measurement of a scenario
 //! ```
 //!

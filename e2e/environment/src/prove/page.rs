@@ -111,9 +111,9 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     let limits = Limits::default();
     let mut text = String::from(
         "# Proof of one owner\n\n\
-         `make prove UPDATE=1` writes this page. Each scenario runs on a real kube-controller-manager 1.26, real API servers, \
-         Outrigger's manager and webhook, and a simulated AWS. The whole record of a run is measured: AWS calls, audit log, \
-         leases, processes, load balancers and the status of the CloudProviderMigration.\n\n",
+         `make prove UPDATE=1` writes this page. Each scenario runs on a real kube-controller-manager 1.26, real API \
+         servers, Outrigger's manager and webhook, and a simulated AWS. The whole record of a run is measured: AWS \
+         calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n",
     );
     let _ = writeln!(
         text,
@@ -140,11 +140,12 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     text.push_str(
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
          that it lost. The longest time without an owner leaves out the rollout of one old manager to another. A false \
-         statement is a status that names an owner that held no lease at that time. In scenario 11 the bound after SIGKILL is 27 s: without the object a restarted \
-         manager first offers the lease for 10 s, because the operator may have gone back.\n\n\
-         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a write \
-         without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; otherwise \
-         the scenario fails.\n\n\
+         statement is a status that names an owner that held no lease at that time. In scenario 11 the bound after \
+         SIGKILL is 27 s: without the object a restarted manager first offers the lease for 10 s, because the operator \
+         may have gone back.\n\n\
+         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
+         write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
+         otherwise the scenario fails.\n\n\
          ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
     for row in &rows {

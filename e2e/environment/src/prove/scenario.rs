@@ -71,8 +71,8 @@ impl Scenario {
         }
     }
 
-    /// The limits of the gaps. Without the object a restarted manager offers M for 10 s first: it cannot know whether the
-    /// operator went back. It observes the lease from its own start on.
+    /// The limits of the gaps. Without the object a restarted manager offers M for 10 s first: it cannot know whether
+    /// the operator went back. It observes the lease from its own start on.
     pub(super) fn limits(self) -> Limits {
         let mut limits = Limits::default();
         if self == Self::Blind {
