@@ -34,7 +34,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -44,6 +44,9 @@ demo: check-languages tools-demo binaries ## perform a real migration on this ma
 
 demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
+
+prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' $(if $(UPDATE),--write=docs/proof.md)
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@rm -f $(JUNIT) $(LEFT_OUT)

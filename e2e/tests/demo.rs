@@ -42,3 +42,15 @@ async fn words_that_the_demo_does_not_know_end_it_with_its_usage() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("usage: outrigger-demo migrate [--keep] | incumbent"));
     assert!(output.stdout.is_empty());
 }
+
+#[tokio::test]
+async fn an_unknown_scenario_is_refused_with_exit_code_2_and_those_that_exist() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger-prove"));
+    let output = command.arg("--scenario=1,99").output().await.expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("there is no scenario \"99\"; there are 1, 2, 3"),
+        "{text}"
+    );
+}

@@ -10,8 +10,8 @@ use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef, ResponseStatus, Us
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
 use outrigger_cluster_harness::pods::{Exit, ProcessSpan};
 use outrigger_timeline::{
-    AwsCall, Component, Controller, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Report, Rules, Side, Snapshot,
-    analyse,
+    AwsCall, Bounds, Component, Condition, Controller, Gaps, Inputs, LoadBalancer, Marker, Measurement,
+    NEW_WORK_BEGINS, Pause, Report, Rules, Side, Snapshot, Statement, analyse,
 };
 
 const OLD: &str = "kcm-7d9-x";
@@ -74,7 +74,8 @@ fn lease(lease: Lease, holder: &str, acquired: f64, seen: f64) -> LeaseChange {
         holder: Some(holder.into()).filter(|holder: &String| !holder.is_empty()),
         acquired: Some(at(acquired)),
         renewed: Some(at(seen)),
-        duration: Some(Duration::from_secs(15)),
+        // A release has a duration of one second.
+        duration: Some(Duration::from_secs(if holder.is_empty() { 1 } else { 15 })),
         transitions: 0,
         annotations: BTreeMap::new(),
         deleted: false,
@@ -115,6 +116,7 @@ fn snapshot(seconds: f64) -> Snapshot {
         dns_name: dns.into(),
         created: "2026-11-20T10:00:00Z".into(),
         targets: ["i-1".to_owned(), "i-2".to_owned()].into(),
+        identifiers: [format!("sg-{dns}")].into(),
     };
     let both = [
         ("lb-a".to_owned(), load_balancer("a.elb")),
@@ -123,6 +125,30 @@ fn snapshot(seconds: f64) -> Snapshot {
     Snapshot {
         at: at(seconds),
         load_balancers: both.into(),
+    }
+}
+
+fn statement(seconds: f64, owner: Side, holder: &str) -> Statement {
+    Statement {
+        owner: Some(owner),
+        holder: Some(holder.into()),
+        ..nobody(seconds, "Migrated")
+    }
+}
+
+/// A status that names no owner.
+fn nobody(seconds: f64, reason: &str) -> Statement {
+    let condition = Condition {
+        kind: "ControlPlaneMigrated".into(),
+        status: "False".into(),
+        reason: reason.into(),
+        message: "roll it".into(),
+    };
+    Statement {
+        at: at(seconds),
+        owner: None,
+        holder: None,
+        conditions: vec![condition],
     }
 }
 
@@ -186,6 +212,12 @@ fn good_run() -> Inputs {
             },
         ],
         snapshots: vec![snapshot(5.0), snapshot(60.0), snapshot(90.0)],
+        pauses: Vec::new(),
+        statements: vec![
+            statement(12.0, Side::Old, OLD_ID),
+            nobody(40.5, "LeaseHeldByOther"),
+            statement(54.1, Side::New, NEW_ID),
+        ],
         until: at(95.0),
     }
 }
@@ -706,4 +738,233 @@ fn a_write_that_either_of_two_standbys_may_have_made_is_held_against_the_owner_o
         .map(|o| o.caused_by.side)
         .collect();
     assert_eq!(culprits, [Side::New], "{}", report.table());
+}
+
+const BOUNDS: Bounds = Bounds {
+    hand_overs: 1,
+    ownerless: Duration::from_millis(15_500),
+};
+
+fn measured(run: &Inputs) -> Measurement {
+    Measurement::of(&analyse(run, &rules()), &BOUNDS)
+}
+
+#[track_caller]
+fn violation(run: &Inputs, text: &str) {
+    let violations = measured(run).violations;
+    assert!(
+        violations.iter().any(|violation| violation.contains(text)),
+        "{text}: {violations:#?}"
+    );
+}
+
+#[test]
+fn a_good_run_breaks_no_bound_and_has_all_figures() {
+    let measured = measured(&good_run());
+    assert_eq!(measured.violations, Vec::<String>::new());
+    let gap = Duration::from_millis(13_800);
+    assert_eq!(measured.median_and_worst(Gaps::OldToNew), Some((gap, gap)));
+    assert_eq!(measured.median_and_worst(Gaps::NewToOld), None);
+    let ownerless = measured.ownerless.expect("M was free");
+    assert_eq!(ownerless.length(), gap);
+    assert_eq!(ownerless.shown.as_deref(), Some("LeaseHeldByOther: roll it"));
+}
+
+#[test]
+fn figures_of_several_runs_are_added() {
+    let mut sum = measured(&good_run());
+    let mut longer = good_run();
+    longer
+        .lease_changes
+        .retain(|change| change.lease != Lease::M || change.at < at(53.0));
+    longer.lease_changes.extend(held(Lease::M, NEW_ID, 55.0, 90.0));
+    longer.aws_calls.retain(|call| call.caller != NEW || call.at > at(55.0));
+    sum.add(measured(&longer));
+    let (median, worst) = (Duration::from_secs(15), Duration::from_secs(15));
+    assert_eq!(sum.median_and_worst(Gaps::OldToNew), Some((median, worst)));
+    assert_eq!(sum.ownerless.map(|time| time.length()), Some(worst));
+    assert_eq!(sum.hand_overs, 2);
+}
+
+#[test]
+fn fewer_handovers_than_expected_are_red() {
+    let mut run = good_run();
+    run.lease_changes.retain(|change| change.lease != Lease::M);
+    violation(&run, "0 handovers were seen");
+}
+
+#[test]
+fn two_owners_break_the_bound() {
+    let mut run = good_run();
+    run.aws_calls.extend(reads(NEW, 30.0, 38.0));
+    violation(&run, "owned it together with");
+}
+
+#[test]
+fn a_time_without_an_owner_is_red_and_names_the_condition() {
+    let mut run = good_run();
+    run.lease_changes.push(lease(Lease::M, "", 70.0, 70.0));
+    run.lease_changes
+        .retain(|change| change.lease != Lease::M || change.at <= at(70.0));
+    run.statements.push(nobody(70.1, "UnguardedControllerManager"));
+    violation(
+        &run,
+        "for 25000 ms, the limit is 15500 ms; the status said UnguardedControllerManager: roll it",
+    );
+}
+
+#[test]
+fn a_process_that_is_stopped_by_a_signal_owns_nothing_and_its_gap_counts_from_there() {
+    let mut run = good_run();
+    run.lease_changes
+        .retain(|change| change.lease != Lease::M || change.at < at(60.0));
+    run.processes
+        .push(process("next", "outrigger-manager", &["--migration=prod"], 12.0, None));
+    run.lease_changes.extend(held(Lease::M, "host_0003", 77.0, 90.0));
+    run.holders = [
+        ("host_0003".to_owned(), "next".to_owned()),
+        (NEW_ID.to_owned(), NEW.to_owned()),
+    ]
+    .into();
+    run.aws_calls.retain(|call| call.caller != NEW || call.at < at(60.0));
+    run.pauses = vec![Pause {
+        process: NEW.into(),
+        from: at(60.0),
+        until: None,
+    }];
+    violation(&run, "next took M from outrigger-5c4-y after 17000 ms");
+    violation(&run, "nobody owned the Service controller for 17000 ms");
+}
+
+#[test]
+fn a_write_without_the_lease_is_red_before_it_and_after_its_end() {
+    for seconds in [50.0, 80.0] {
+        let mut run = good_run();
+        run.lease_changes
+            .retain(|change| change.lease != Lease::M || change.at < at(60.0));
+        run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
+        run.aws_calls
+            .push(call(NEW, "CreateLoadBalancer", seconds, &[("LoadBalancerName", "x")]));
+        violation(&run, "wrote to AWS without the lease: CreateLoadBalancer");
+    }
+    assert_eq!(measured(&good_run()).writes_without_lease, 0);
+}
+
+#[test]
+fn a_lease_that_was_deleted_or_emptied_by_hand_is_not_released() {
+    let by_hand = LeaseChange {
+        duration: Some(Duration::from_secs(15)),
+        ..lease(Lease::M, "", 36.0, 36.0)
+    };
+    let deleted = LeaseChange::deleted(Lease::M, at(36.0), Duration::from_secs(36));
+    for change in [by_hand, deleted] {
+        let mut run = good_run();
+        run.lease_changes
+            .retain(|change| change.lease != Lease::M || change.at < at(36.0));
+        run.lease_changes.push(change);
+        run.lease_changes.extend(held(Lease::M, NEW_ID, 36.1, 90.0));
+        run.processes[0].ended = None;
+        run.lease_changes.extend(held(Lease::K, OLD_ID, 1.0, 90.0));
+        violation(&run, "took M although kcm-7d9-x neither ended nor released it");
+    }
+}
+
+#[test]
+fn a_statement_about_an_owner_that_held_nothing_is_contradicted() {
+    let mut run = good_run();
+    run.statements.push(statement(60.0, Side::Old, OLD_ID));
+    violation(
+        &run,
+        "named host_0001 (Old) as the owner, which held no lease of it then",
+    );
+    let mut run = good_run();
+    run.statements[2] = statement(48.0, Side::New, NEW_ID);
+    violation(&run, "named host_0002 (New) as the owner");
+}
+
+#[test]
+fn a_statement_that_a_living_writer_does_not_correct_is_contradicted() {
+    let mut run = good_run();
+    run.statements.truncate(1);
+    violation(
+        &run,
+        "still named host_0001 (Old) as the owner 55 s after its lease ended",
+    );
+    run.lease_changes.retain(|change| change.lease != Lease::C);
+    assert_eq!(measured(&run).contradictions, 0, "nobody could correct it");
+}
+
+#[test]
+fn a_network_load_balancer_must_keep_its_arn_its_target_groups_and_its_targets() {
+    let mut run = good_run();
+    let group = || "arn:targetgroup/a".to_owned();
+    for snapshot in &mut run.snapshots {
+        let balancer = snapshot.load_balancers.get_mut("lb-a").expect("lb-a");
+        balancer.identifiers.insert(group());
+    }
+    assert_eq!(measured(&run).violations, Vec::<String>::new());
+
+    let mut other = run.clone();
+    let last = other.snapshots.last_mut().expect("a snapshot");
+    let balancer = last.load_balancers.get_mut("lb-a").expect("lb-a");
+    balancer.identifiers.remove(&group());
+    violation(&other, "load balancer lb-a is gone or another one");
+
+    for (action, text) in [
+        ("DeleteTargetGroup", "load balancer lb-a is gone or another one"),
+        ("DeregisterTargets", "load balancer lb-a lost target i-1"),
+    ] {
+        let mut changed = run.clone();
+        let mut call = call(
+            OLD,
+            action,
+            30.0,
+            &[("TargetGroupArn", &group()), ("Targets.member.1.Id", "i-1")],
+        );
+        call.service = "elasticloadbalancing".into();
+        changed.aws_calls.push(call);
+        violation(&changed, text);
+    }
+}
+
+#[test]
+fn the_gap_to_a_go_manager_begins_when_it_leads_and_so_competes() {
+    for (leads, gap) in [(61.0, 7), (66.0, 3)] {
+        let mut run = good_run();
+        let flags = ["--cloud-provider=aws", "--enable-leader-migration"];
+        run.processes
+            .push(process("kcm-back", "kube-controller-manager", &flags, 58.0, None));
+        run.lease_changes
+            .retain(|change| change.at < at(62.0) || change.lease == Lease::C);
+        run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
+        run.lease_changes.extend(held(Lease::K, "host_0003", leads, 90.0));
+        run.lease_changes.extend(held(Lease::M, "host_0003", 69.0, 90.0));
+        let report = analyse(&run, &rules());
+        let last = report.hand_overs.last().and_then(|hand_over| hand_over.gap);
+        assert_eq!(last, Some(Duration::from_secs(gap)), "{}", report.table());
+    }
+}
+
+#[test]
+fn an_offer_that_nobody_takes_is_no_leader_change_and_a_late_standby_is_one() {
+    for (ended, red) in [(67.0, false), (62.5, true)] {
+        let mut run = good_run();
+        run.processes[1].ended = Some(at(ended));
+        run.processes
+            .push(process("next", "outrigger-manager", &["--migration=prod"], 12.0, None));
+        run.holders = [
+            ("host_0003".to_owned(), "next".to_owned()),
+            (NEW_ID.to_owned(), NEW.to_owned()),
+        ]
+        .into();
+        run.lease_changes.retain(|change| change.at < at(62.0));
+        run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
+        run.lease_changes.extend(held(Lease::M, "host_0003", 72.0, 90.0));
+        let violations = measured(&run).violations.join(", ");
+        assert_eq!(
+            violations.contains("after 10000 ms, the limit is 2000 ms"),
+            red,
+            "{violations}"
+        );
+    }
 }

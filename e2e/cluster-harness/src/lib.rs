@@ -10,4 +10,5 @@ pub mod pods;
 pub mod process;
 pub mod run_folder;
 pub mod tools;
+pub mod versions;
 pub mod wait;

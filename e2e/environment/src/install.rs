@@ -50,6 +50,22 @@ impl Environment {
         Ok(())
     }
 
+    /// The right to read the tenant's own mirror Pods and workloads, for a manager that runs elsewhere: the Role of the
+    /// manifests, bound to its user.
+    ///
+    /// # Errors
+    /// As [`Environment::install_management`].
+    pub async fn install_evidence_rights(&self) -> Result<()> {
+        let objects = manifests::render(&self.tools, &self.run, "evidence", "base/manager", "").await?;
+        let is_evidence = |object: &Value| object["metadata"]["name"] == "outrigger-manager:evidence";
+        let mut evidence: Vec<Value> = objects.into_iter().filter(is_evidence).collect();
+        for binding in evidence.iter_mut().filter(|object| object["kind"] == "RoleBinding") {
+            binding["subjects"] =
+                json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": NEW_MANAGER}]);
+        }
+        manifests::apply(&self.tenant_admin, &evidence).await
+    }
+
     /// The manager's Deployment, with this many replicas.
     ///
     /// # Errors
@@ -95,22 +111,31 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn deploy_external(&self) -> Result<()> {
-        let mut command = vec!["kube-controller-manager".to_owned()];
         let original = self.old_manager()?.arguments();
-        command.extend(original.into_iter().filter(|flag| !flag.starts_with("--cloud-")));
-        command.push("--cloud-provider=external".to_owned());
+        let without_cloud = original.into_iter().filter(|flag| !flag.starts_with("--cloud-"));
+        self.deploy_flags(without_cloud.chain(["--cloud-provider=external".to_owned()]))
+            .await
+    }
 
+    /// Rolls the old manager to the in-tree form with leader migration by hand.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn deploy_guarded(&self) -> Result<()> {
+        let original = self.old_manager()?.arguments();
+        self.deploy_flags(original.into_iter().chain(["--enable-leader-migration".to_owned()]))
+            .await
+    }
+
+    async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
+        let command: Vec<String> = std::iter::once("kube-controller-manager".to_owned())
+            .chain(flags)
+            .collect();
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
-        let patch = serde_json::from_value(patch)?;
-
-        api.patch(
-            super::operator::OLD_MANAGER,
-            &PatchParams::default(),
-            &Patch::<()>::Json(patch),
-        )
-        .await?;
-
+        let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
+        api.patch(super::operator::OLD_MANAGER, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
@@ -119,9 +144,17 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn scale_manager(&self, replicas: u32) -> Result<()> {
+        self.scale(NEW_MANAGER, replicas).await
+    }
+
+    /// Changes how many replicas a Deployment of the control plane has.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn scale(&self, deployment: &str, replicas: u32) -> Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        api.patch(NEW_MANAGER, &PatchParams::default(), &patch).await?;
+        api.patch(deployment, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 

@@ -10,14 +10,18 @@
 
 mod binaries;
 pub mod demo;
+pub mod faults;
 mod install;
 pub mod load;
 mod manager_flags;
 pub mod manifests;
 mod observe;
 pub mod operator;
+pub mod prove;
 pub mod review;
 mod settle;
+mod static_pods;
+mod statuses;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +40,9 @@ use outrigger_cluster_harness::leases::{LeaseName, Recorder};
 use outrigger_cluster_harness::pods::{Image, ImageTable, PodRunner, RunnerConfig};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
-use outrigger_timeline::{Marker, Snapshot};
+use outrigger_timeline::{Marker, Pause, Snapshot};
+use static_pods::StaticPods;
+use statuses::Statuses;
 
 pub use binaries::Binaries;
 pub use manager_flags::manager_flags;
@@ -84,6 +90,10 @@ pub struct Environment {
     webhook_authority: String,
     markers: Mutex<Vec<Marker>>,
     snapshots: Mutex<Vec<Snapshot>>,
+    pauses: Mutex<Vec<Pause>>,
+    /// Records the migration object's status.
+    statuses: Statuses,
+    static_pods: StaticPods,
     _management_controllers: Process,
     _etcd: Etcd,
 }
@@ -132,6 +142,9 @@ impl Environment {
             kubelets: Vec::new(),
             markers: Mutex::default(),
             snapshots: Mutex::default(),
+            pauses: Mutex::default(),
+            statuses: Statuses::start(&management_admin),
+            static_pods: StaticPods::default(),
             _management_controllers: controllers,
             _etcd: etcd,
             tools,
@@ -310,6 +323,46 @@ impl Environment {
             name: name.to_owned(),
         };
         self.markers.lock().unwrap_or_else(PoisonError::into_inner).push(marker);
+    }
+}
+
+impl Environment {
+    /// Stops a Pod's processes by a signal, and writes down from when.
+    ///
+    /// # Errors
+    /// When a signal cannot be sent.
+    pub async fn pause(&self, pod: &str) -> Result<()> {
+        for process in self.runner.processes(pod) {
+            let from = Timestamp::now();
+            process.pause().await?;
+            self.pauses().push(Pause {
+                process: process.name().to_owned(),
+                from,
+                until: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Continues a Pod's processes.
+    ///
+    /// # Errors
+    /// When a signal cannot be sent.
+    pub fn resume(&self, pod: &str) -> Result<()> {
+        for process in self.runner.processes(pod) {
+            process.resume()?;
+            let now = Timestamp::now();
+            let mut pauses = self.pauses();
+            let of_process = |pause: &&mut Pause| pause.process == process.name() && pause.until.is_none();
+            for pause in pauses.iter_mut().filter(of_process) {
+                pause.until = Some(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn pauses(&self) -> std::sync::MutexGuard<'_, Vec<Pause>> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

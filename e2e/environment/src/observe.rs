@@ -11,40 +11,100 @@ use outrigger_aws_sim::Service;
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_cluster_harness::audit::AuditLog;
+use outrigger_cluster_harness::leases::LeaseChange;
+use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_timeline::{Inputs, LoadBalancer, Snapshot};
 
 impl Environment {
-    /// The load balancers that AWS has now, by name.
+    /// The classic and network load balancers that AWS has now, by name.
     ///
     /// # Errors
     /// When moto does not answer.
     pub async fn load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
+        let mut all = self.classic_load_balancers().await?;
+        all.extend(self.network_load_balancers().await?);
+        Ok(all)
+    }
+
+    async fn classic_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
         let answer = self
             .moto
             .call(&Service::Elb, "DescribeLoadBalancers", Parameters::default())
             .await?;
-        let all = answer
-            .find("LoadBalancerDescriptions")
-            .map(|list| list.children.clone())
-            .unwrap_or_default();
         let one = |item: &Element| {
-            let targets: BTreeSet<String> = item
-                .items("Instances")
-                .iter()
-                .map(|instance| instance.value("InstanceId").to_owned())
-                .collect();
-            let (dns_name, created) = (item.value("DNSName").to_owned(), item.value("CreatedTime").to_owned());
-            (
-                item.value("LoadBalancerName").to_owned(),
-                LoadBalancer {
-                    dns_name,
-                    created,
-                    targets,
-                },
-            )
+            let instances = item.items("Instances").iter();
+            let balancer = LoadBalancer {
+                dns_name: item.value("DNSName").to_owned(),
+                created: item.value("CreatedTime").to_owned(),
+                targets: instances
+                    .map(|instance| instance.value("InstanceId").to_owned())
+                    .collect(),
+                identifiers: security_groups(item),
+            };
+            (item.value("LoadBalancerName").to_owned(), balancer)
         };
 
-        Ok(all.iter().map(one).collect())
+        Ok(answer.items("LoadBalancerDescriptions").iter().map(one).collect())
+    }
+
+    /// Of the proxy: moto alone gives them names without their IDs.
+    async fn network_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
+        let all = Parameters::default();
+        let answer = self.proxy.ask(&Service::ElbV2, "DescribeLoadBalancers", all).await?;
+
+        let mut all = BTreeMap::new();
+        for item in answer.items("LoadBalancers") {
+            let arn = item.value("LoadBalancerArn").to_owned();
+            let groups = self.target_groups(&arn).await?;
+            let mut targets = BTreeSet::new();
+            for group in &groups {
+                targets.extend(self.registered_targets(group).await?);
+            }
+
+            let balancer = LoadBalancer {
+                dns_name: item.value("DNSName").to_owned(),
+                created: item.value("CreatedTime").to_owned(),
+                targets,
+                identifiers: security_groups(item).into_iter().chain(groups).chain([arn]).collect(),
+            };
+            all.insert(item.value("LoadBalancerName").to_owned(), balancer);
+        }
+
+        Ok(all)
+    }
+
+    /// Read as a whole: a load balancer without target groups is an error.
+    async fn target_groups(&self, load_balancer: &str) -> Result<Vec<String>> {
+        let all = Parameters::default();
+        let answer = self.proxy.ask(&Service::ElbV2, "DescribeTargetGroups", all).await?;
+        let is_of = |group: &&Element| {
+            let mut balancers = group.items("LoadBalancerArns").iter();
+            balancers.any(|arn| arn.text == load_balancer)
+        };
+        let groups = answer.items("TargetGroups").iter().filter(is_of);
+        Ok(groups.map(|group| group.value("TargetGroupArn").to_owned()).collect())
+    }
+
+    async fn registered_targets(&self, group: &str) -> Result<Vec<String>> {
+        let of = [("TargetGroupArn", group)].into_iter().collect();
+        let answer = self.proxy.ask(&Service::ElbV2, "DescribeTargetHealth", of).await?;
+        let targets = answer.items("TargetHealthDescriptions").iter();
+        Ok(targets
+            .filter_map(|health| health.child("Target"))
+            .map(|target| target.value("Id").to_owned())
+            .collect())
+    }
+
+    /// AWS identifiers of everything that a change of owners must not write to.
+    ///
+    /// # Errors
+    /// When moto does not answer.
+    pub async fn unchanged(&self) -> Result<BTreeSet<String>> {
+        let all = self.load_balancers().await?;
+        Ok(all
+            .into_iter()
+            .flat_map(|(name, balancer)| balancer.identifiers.into_iter().chain([name]))
+            .collect())
     }
 
     /// Writes down what AWS has now.
@@ -63,20 +123,74 @@ impl Environment {
         Ok(())
     }
 
+    fn processes(&self) -> Vec<ProcessSpan> {
+        let mut processes = self.runner.spans();
+        processes.extend(self.static_pods.spans());
+        processes
+    }
+
+    /// The process behind a holder identity; none where a Pod's process has the machine's host name.
+    #[must_use]
+    pub fn process_of(&self, identity: &str) -> Option<ProcessSpan> {
+        let processes = self.processes();
+        let holders = holders(&self.leases.changes(), &processes);
+        let name = holders.get(identity)?;
+        processes.into_iter().find(|span| span.process == *name)
+    }
+
     /// Everything recorded until now, for the timeline.
     ///
     /// # Errors
     /// When the audit log cannot be read.
     pub async fn record(&self) -> Result<Inputs> {
+        let processes = self.processes();
+        let lease_changes = self.leases.changes();
+
         Ok(Inputs {
+            holders: holders(&lease_changes, &processes),
             aws_calls: self.proxy.calls().iter().map(Into::into).collect(),
             audit_events: AuditLog::new(self.tenant.audit_log()).events().await?,
-            lease_changes: self.leases.changes(),
-            processes: self.runner.spans(),
-            holders: BTreeMap::new(),
+            lease_changes,
+            processes,
             markers: self.markers.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             snapshots: self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            pauses: self.pauses().clone(),
+            statements: self.statuses.statements(),
             until: Timestamp::now(),
         })
     }
+}
+
+fn security_groups(balancer: &Element) -> BTreeSet<String> {
+    let groups = balancer.items("SecurityGroups").iter();
+    groups.map(|group| group.text.clone()).collect()
+}
+
+/// The process of each holder identity `HOST_UUID`: a Pod's process has the Pod's host name, and of a Pod's processes
+/// one ran when the identity was first seen. Without host names of their own the times decide.
+fn holders(changes: &[LeaseChange], processes: &[ProcessSpan]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for change in changes {
+        let Some((identity, (host, _))) = change.holder.as_ref().and_then(|id| Some((id, id.rsplit_once('_')?))) else {
+            continue;
+        };
+        let runs = |span: &&ProcessSpan| {
+            span.started <= change.at
+                && span
+                    .ended
+                    .is_none_or(|ended| change.acquired.is_none_or(|at| at <= ended))
+        };
+        // A static Pod has its Node's host name, with which its own name ends.
+        let of_host = |span: &&ProcessSpan| span.pod.chars().take(63).collect::<String>().ends_with(host);
+        let latest = processes
+            .iter()
+            .filter(runs)
+            .filter(of_host)
+            .max_by_key(|span| span.started);
+        if let Some(span) = latest {
+            found.entry(identity.clone()).or_insert_with(|| span.process.clone());
+        }
+    }
+
+    found
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
@@ -32,7 +32,6 @@ impl Environment {
         command.extend(extra.iter().map(|flag| (*flag).to_owned()));
 
         let labels = json!({"app": OLD_MANAGER, "outrigger.dev/cluster": CLUSTER});
-        let home = self.run.display().to_string();
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": OLD_MANAGER, "namespace": CONTROL_PLANE, "labels": labels},
@@ -41,27 +40,37 @@ impl Environment {
                 "selector": {"matchLabels": {"app": OLD_MANAGER}},
                 "template": {
                     "metadata": {"labels": labels},
-                    "spec": {
-                        "automountServiceAccountToken": false,
-                        "terminationGracePeriodSeconds": 5,
-                        "containers": [{
-                            "name": "kube-controller-manager",
-                            "image": "registry.k8s.io/kube-controller-manager:v1.26.13",
-                            "command": command,
-                            "volumeMounts": [{"name": "run", "mountPath": home}],
-                        }],
-                        "volumes": [{"name": "run", "hostPath": {"path": home}}],
-                    },
+                    "spec": self.old_manager_pod(&command),
                 },
             },
         });
 
-        self.create_namespace().await?;
+        self.create_control_plane_namespace().await?;
 
         manifests::apply(&self.management_admin, &[deployment]).await
     }
 
-    async fn create_namespace(&self) -> Result<()> {
+    /// The spec of a Pod that runs the old manager with this command.
+    pub(super) fn old_manager_pod(&self, command: &[String]) -> Value {
+        let home = self.run.display().to_string();
+        json!({
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 5,
+            "containers": [{
+                "name": "kube-controller-manager",
+                "image": "registry.k8s.io/kube-controller-manager:v1.26.13",
+                "command": command,
+                "volumeMounts": [{"name": "run", "mountPath": home}],
+            }],
+            "volumes": [{"name": "run", "hostPath": {"path": home}}],
+        })
+    }
+
+    /// The namespace of the tenant's control plane.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_control_plane_namespace(&self) -> Result<()> {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": CONTROL_PLANE, "labels": {"outrigger.dev/control-plane": "true", "outrigger.dev/cluster": CLUSTER}},
@@ -93,9 +102,22 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn create_load_balancer_service(&self, name: &str, port: u16) -> Result<()> {
+        self.create_service(name, port, &json!({})).await
+    }
+
+    /// As [`Environment::create_load_balancer_service`], with a network load balancer.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_network_load_balancer_service(&self, name: &str, port: u16) -> Result<()> {
+        let kind = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"});
+        self.create_service(name, port, &kind).await
+    }
+
+    async fn create_service(&self, name: &str, port: u16, annotations: &Value) -> Result<()> {
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
             "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": port, "protocol": "TCP"}]},
         });
         let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
@@ -154,20 +176,50 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn create_migration(&self) -> Result<()> {
+        self.create_migration_in("InTree").await
+    }
+
+    /// Creates the migration object in a phase.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_migration_in(&self, phase: &str) -> Result<()> {
         let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
+        let control_plane =
+            json!({"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels});
+        self.create_migration_of(phase, &json!([control_plane, {"profile": "Nodes"}]))
+            .await
+    }
+
+    /// As [`Environment::create_migration`], of a cluster whose control plane runs in the cluster itself.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_migration_of_nodes(&self) -> Result<()> {
+        self.create_migration_of("InTree", &json!([{"profile": "Nodes"}])).await
+    }
+
+    async fn create_migration_of(&self, phase: &str, targets: &Value) -> Result<()> {
         let migration = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": CLUSTER},
             "spec": {
-                "clusterID": CLUSTER, "phase": "InTree", "kubernetesVersion": "1.26",
-                "targets": [
-                    {"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels},
-                    {"profile": "Nodes"},
-                ],
+                "clusterID": CLUSTER, "phase": phase, "kubernetesVersion": "1.26",
+                "targets": targets,
             },
         });
 
         manifests::apply(&self.management_admin, &[migration]).await
+    }
+
+    /// Deletes the migration object.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn delete_migration(&self) -> Result<()> {
+        self.mark("the object is deleted");
+        self.migrations().delete(CLUSTER, &DeleteParams::default()).await?;
+        Ok(())
     }
 
     /// Sets the phase and marks it.

@@ -11,6 +11,8 @@ pub struct Progress {
     start: Instant,
     loud: bool,
     colour: bool,
+    /// In front of each line, where several run at the same time.
+    name: String,
 }
 
 impl Progress {
@@ -22,6 +24,7 @@ impl Progress {
             start: Instant::now(),
             loud: true,
             colour,
+            name: String::new(),
         }
     }
 
@@ -31,6 +34,16 @@ impl Progress {
             start: Instant::now(),
             loud: false,
             colour: false,
+            name: String::new(),
+        }
+    }
+
+    /// The same progress with a name in front of each line.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        Self {
+            name: format!("{name}: "),
+            ..self.clone()
         }
     }
 
@@ -41,11 +54,12 @@ impl Progress {
         } else {
             ("", "")
         };
-        self.line(&format!("\n{on}== {text}{off}"));
+        self.line(&format!("\n{on}== {}{text}{off}", self.name));
     }
 
     pub fn say(&self, text: &str) {
-        self.line(&format!("[{:6.1} s] {text}", self.start.elapsed().as_secs_f64()));
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.line(&format!("[{seconds:6.1} s] {}{text}", self.name));
     }
 
     /// Text as it is.

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::attribute;
-use super::input::{AwsCall, Inputs, NEW_WORK_BEGINS, Snapshot};
+use super::input::{AwsCall, Inputs, LoadBalancer, NEW_WORK_BEGINS, Snapshot};
 use super::rules::{Rules, Side};
+use super::tenure::Tenure;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// Writes of our manager that no change of desired state called for.
 ///
@@ -35,10 +38,7 @@ pub(super) fn recreated(inputs: &Inputs, rules: &Rules) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (before, after) in steps(inputs) {
         for (name, old) in &before.load_balancers {
-            let same = after
-                .load_balancers
-                .get(name)
-                .is_some_and(|new| new.dns_name == old.dns_name && new.created == old.created);
+            let same = after.load_balancers.get(name).is_some_and(|new| is_same(old, new));
             if !same {
                 found.insert(name.clone());
             }
@@ -46,13 +46,10 @@ pub(super) fn recreated(inputs: &Inputs, rules: &Rules) -> BTreeSet<String> {
     }
 
     // Between two snapshots a load balancer may have gone and come back under the same name.
-    for call in calls(inputs, "DeleteLoadBalancer") {
-        found.extend(
-            call.parameters
-                .get("LoadBalancerName")
-                .filter(|name| seen_before(inputs, call, name))
-                .cloned(),
-        );
+    for action in ["DeleteLoadBalancer", "DeleteTargetGroup"] {
+        for call in calls(inputs, action) {
+            found.extend(named_before(inputs, call).map(|(name, _)| name));
+        }
     }
 
     found.retain(|name| !rules.removed_on_purpose.contains(name));
@@ -74,16 +71,16 @@ pub(super) fn lost_targets(inputs: &Inputs, rules: &Rules) -> BTreeSet<(String, 
         }
     }
 
-    for call in calls(inputs, "DeregisterInstancesFromLoadBalancer") {
-        let Some(name) = call.parameters.get("LoadBalancerName") else {
-            continue;
-        };
-
-        let targets = call
-            .parameters
-            .values()
-            .filter(|target| had_target(inputs, call, name, target));
-        found.extend(targets.map(|target| (name.clone(), target.clone())));
+    for action in ["DeregisterInstancesFromLoadBalancer", "DeregisterTargets"] {
+        for call in calls(inputs, action) {
+            for (name, before) in named_before(inputs, call) {
+                let targets = call
+                    .parameters
+                    .values()
+                    .filter(|target| before.targets.contains(*target));
+                found.extend(targets.map(|target| (name.clone(), target.clone())));
+            }
+        }
     }
 
     let on_purpose = &rules.removed_on_purpose;
@@ -114,22 +111,41 @@ fn calls<'a>(inputs: &'a Inputs, action: &'a str) -> impl Iterator<Item = &'a Aw
     })
 }
 
-fn seen_before(inputs: &Inputs, call: &AwsCall, name: &str) -> bool {
-    inputs
-        .snapshots
-        .iter()
-        .any(|snapshot| snapshot.at <= call.at && snapshot.load_balancers.contains_key(name))
+/// The load balancers of the snapshots before a call that it names, as they were then.
+fn named_before<'a>(inputs: &'a Inputs, call: &'a AwsCall) -> impl Iterator<Item = (String, &'a LoadBalancer)> {
+    let before = inputs.snapshots.iter().filter(|snapshot| snapshot.at <= call.at);
+    let all = before.flat_map(|snapshot| &snapshot.load_balancers);
+    let named = all.filter(|(name, seen)| {
+        let values = || call.parameters.values();
+        values().any(|value| value == *name || seen.identifiers.contains(value))
+    });
+    named.map(|(name, seen)| (name.clone(), seen))
 }
 
-fn had_target(inputs: &Inputs, call: &AwsCall, name: &str, target: &str) -> bool {
+fn is_same(old: &LoadBalancer, new: &LoadBalancer) -> bool {
+    new.dns_name == old.dns_name && new.created == old.created && new.identifiers.is_superset(&old.identifiers)
+}
+
+/// AWS writes of our manager outside of its tenures of the lease that guards the controller. A process that was stopped
+/// and continued must not write on what it believed before.
+pub(super) fn writes_without_lease<'a>(inputs: &'a Inputs, tenures: &[Tenure], rules: &Rules) -> Vec<&'a AwsCall> {
+    let ours = |call: &&AwsCall| {
+        let of_caller = |process: &&ProcessSpan| process.process == call.caller;
+        let process = inputs.processes.iter().find(of_caller)?;
+        let is_new = rules.component(&process.component)?.side == Side::New;
+        let lease = rules.governing(attribute::of_aws_call(call)?, process)?;
+        is_new.then_some(lease)
+    };
+    let held = |lease: Lease, call: &AwsCall| {
+        let of_process = |tenure: &&Tenure| tenure.lease == lease && tenure.actor.names.contains(&call.caller);
+        let mut tenures = tenures.iter().filter(of_process);
+        tenures.any(|tenure| tenure.contains(call.at) && call.at < tenure.expires)
+    };
+
     inputs
-        .snapshots
+        .aws_calls
         .iter()
-        .filter(|snapshot| snapshot.at <= call.at)
-        .any(|snapshot| {
-            snapshot
-                .load_balancers
-                .get(name)
-                .is_some_and(|load_balancer| load_balancer.targets.contains(target))
-        })
+        .filter(|call| call.is_write && !call.is_dry_run() && call.at <= inputs.until)
+        .filter(|call| ours(call).is_some_and(|lease| !held(lease, call)))
+        .collect()
 }

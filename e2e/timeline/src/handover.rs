@@ -11,21 +11,28 @@ use super::rules::{Controller, Limits, Rules, Side};
 use super::tenure::Tenure;
 use outrigger_cluster_harness::leases::Lease;
 
+/// From the release of M to the end of a process that was told to end.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// One change of hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver {
     /// The holder before.
     pub from: Actor,
     pub to: Actor,
-    /// When the old process ended, or released M, whichever came first; `None` when it did neither.
+    /// When the old process ended, released M or was stopped by a signal, whichever came first; `None` when none.
     pub ended: Option<Timestamp>,
     /// True when M was released rather than left to expire.
     pub released: bool,
+    /// True when our process released M and ran on: it offered M to a Go manager, for which nothing limits the gap to
+    /// another process of ours.
+    pub offered: bool,
     /// True when M had not been renewed for its whole duration: then it may be taken from a process that still runs.
     pub expired: bool,
     /// `acquireTime` of M by the new holder.
     pub acquired: Timestamp,
-    /// From the old process's end to the acquisition; zero when that came later.
+    /// From the old process's end to the acquisition; zero when that came later. For a Go manager it begins when the
+    /// manager leads and so competes for M.
     pub gap: Option<Duration>,
     /// From the acquisition to the new holder's first call of a migrated controller.
     pub first_sync: Option<Duration>,
@@ -36,6 +43,7 @@ impl HandOver {
     pub fn limit(&self, limits: &Limits) -> Option<Duration> {
         match (self.from.side, self.to.side) {
             (Side::Old, Side::New) => Some(limits.old_to_new),
+            (Side::New, Side::New) if self.offered => None,
             (Side::New, Side::New) if self.released => Some(limits.new_to_new_released),
             (Side::New, Side::New) => Some(limits.new_to_new_killed),
             (Side::New, Side::Old) if self.released => Some(limits.new_to_old_released),
@@ -55,7 +63,10 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             Some(from) if from.actor == to.actor => continue,
             Some(from) => (
                 from.actor.clone(),
-                [from.released, from.process_ended].into_iter().flatten().min(),
+                [from.released, from.process_ended, paused(from, to.from, inputs)]
+                    .into_iter()
+                    .flatten()
+                    .min(),
             ),
             None if to.actor.side != Side::New => continue,
             None => match last_in_tree(to.from, inputs, rules) {
@@ -68,15 +79,41 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
+            offered: previous.is_some_and(|from| is_offer(from)),
             expired: previous.is_some_and(|from| from.expires <= to.from),
             acquired: to.from,
-            gap: ended.map(|ended| since(ended, to.from)),
+            gap: ended.map(|ended| since(ended.max(candidate_since(to, tenures)), to.from)),
             first_sync: first_call(to, tenures, inputs, rules).map(|at| since(to.from, at)),
             to: to.actor.clone(),
         });
     }
 
     found
+}
+
+/// A process that ends by SIGTERM releases M last.
+fn is_offer(holder: &Tenure) -> bool {
+    let ran_on = |released: Timestamp| holder.process_ended.is_none_or(|ended| since(released, ended) > ENDING);
+    holder.actor.names.len() == 1 && holder.released.is_some_and(ran_on)
+}
+
+/// From when on a Go manager competes for M: it acquires its main lease first.
+fn candidate_since(to: &Tenure, tenures: &[Tenure]) -> Timestamp {
+    let mut main = tenures
+        .iter()
+        .filter(|tenure| tenure.lease == Lease::K && tenure.actor == to.actor);
+    let is_old = to.actor.side == Side::Old;
+    main.find(|_| is_old).map_or(Timestamp::MIN, |tenure| tenure.from)
+}
+
+/// When the holder was stopped by a signal that still stopped it at `at`.
+fn paused(holder: &Tenure, at: Timestamp, inputs: &Inputs) -> Option<Timestamp> {
+    let of_holder = inputs
+        .pauses
+        .iter()
+        .filter(|pause| holder.actor.names.contains(&pause.process));
+    let lasting = of_holder.filter(|pause| pause.from <= at && pause.until.is_none_or(|until| at < until));
+    lasting.map(|pause| pause.from).min()
 }
 
 /// The in-tree process that was there before `before` and ended last (or has not ended).

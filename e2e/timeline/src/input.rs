@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::rules::Side;
 use outrigger_cluster_harness::audit::AuditEvent;
 use outrigger_cluster_harness::leases::LeaseChange;
 use outrigger_cluster_harness::pods::ProcessSpan;
@@ -27,6 +28,10 @@ pub struct Inputs {
     /// Steps of the run.
     pub markers: Vec<Marker>,
     pub snapshots: Vec<Snapshot>,
+    /// Times in which the harness stopped a process.
+    pub pauses: Vec<Pause>,
+    /// Every version of the migration object's status, in order.
+    pub statements: Vec<Statement>,
     /// The end of the run; what comes later (the tear-down) is left out.
     pub until: Timestamp,
 }
@@ -96,4 +101,40 @@ pub struct LoadBalancer {
     pub created: String,
     /// Instances (or other targets) behind it.
     pub targets: BTreeSet<String>,
+    /// AWS identifiers that stay the same for its whole life: security groups of a classic load balancer, its own ARN
+    /// and those of the target groups of a network load balancer.
+    pub identifiers: BTreeSet<String>,
+}
+
+/// A time in which a process was stopped by a signal and not killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// Its name, as in [`ProcessSpan::process`].
+    pub process: String,
+    pub from: Timestamp,
+    /// When it was continued, if it was.
+    pub until: Option<Timestamp>,
+}
+
+/// The migration object's status, from one moment on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// When it was written.
+    pub at: Timestamp,
+    /// The side that owns the Service controller, if the status names one.
+    pub owner: Option<Side>,
+    /// The holder of the lease that guards it, if the status names one.
+    pub holder: Option<String>,
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of the status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type, such as `ControlPlaneMigrated`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
 }

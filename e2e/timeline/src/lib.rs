@@ -5,7 +5,8 @@
 //! audit log ─┼─▶ Inputs ─▶ analyse ──┤─ tenure:    who held K, C, M
 //! leases ────┤      +                 ├─ interval:  from when until when a process owned a controller
 //! processes ─┤    Rules               ├─ overlap, handover, aws_effects: the five figures
-//! snapshots ─┘                        └▶ Report ─▶ table, proof line, verdict
+//! snapshots ─┤                        ├─ ownerless, status_record: the status meanwhile, and whether it is true
+//! status ────┘                        └▶ Report ─▶ table, proof line, verdict; measurement of a scenario
 //! ```
 //!
 //! Everything here is pure: no clock, no IO. A controller's interval in a process spans all its calls, reads
@@ -18,9 +19,12 @@ mod aws_record;
 mod handover;
 mod input;
 mod interval;
+mod measurement;
 mod overlap;
+mod ownerless;
 mod report;
 mod rules;
+mod status_record;
 mod table;
 mod tenure;
 mod verdict;
@@ -31,11 +35,14 @@ use jiff::Timestamp;
 
 pub use self::attribute::Actor;
 pub use self::handover::HandOver;
-pub use self::input::{AwsCall, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Snapshot};
+pub use self::input::{AwsCall, Condition, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Pause, Snapshot, Statement};
 pub use self::interval::Interval;
+pub use self::measurement::{Bounds, Gaps, Measurement};
 pub use self::overlap::Overlap;
+pub use self::ownerless::Ownerless;
 pub use self::report::{ControllerTimeline, Figures, Report};
 pub use self::rules::{Component, Controller, Limits, Rules, Side};
+pub use self::status_record::Contradiction;
 pub use self::tenure::Tenure;
 pub use self::verdict::Verdict;
 
@@ -57,6 +64,12 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
         until: inputs.until,
         hand_overs: handover::hand_overs(&tenures, inputs, rules),
         controllers,
+        ownerless: ownerless::ownerless(&tenures, inputs, rules),
+        contradictions: status_record::contradictions(&tenures, inputs, rules),
+        writes_without_lease: aws_effects::writes_without_lease(inputs, &tenures, rules)
+            .into_iter()
+            .cloned()
+            .collect(),
         tenures,
         writes_by_switch: aws_effects::writes_by_switch(inputs, rules)
             .into_iter()

@@ -10,7 +10,9 @@ use super::handover::HandOver;
 use super::input::{AwsCall, Marker, Snapshot};
 use super::interval::Interval;
 use super::overlap::{self, Overlap, milliseconds};
+use super::ownerless::Ownerless;
 use super::rules::{Controller, Rules, Side};
+use super::status_record::Contradiction;
 use super::tenure::Tenure;
 
 /// The timeline of one run.
@@ -32,6 +34,12 @@ pub struct Report {
     pub recreated: BTreeSet<String>,
     /// Load balancer and target, for each target that went.
     pub lost_targets: BTreeSet<(String, String)>,
+    /// Times without an owner of the Service controller.
+    pub ownerless: Vec<Ownerless>,
+    /// Statements of the status that were not true.
+    pub contradictions: Vec<Contradiction>,
+    /// AWS writes of our manager without the lease that guards the controller.
+    pub writes_without_lease: Vec<AwsCall>,
     /// User agents of programs of either side that wrote Services under a name that no controller is known by.
     pub(super) overlooked: BTreeSet<String>,
     pub(super) markers: Vec<Marker>,

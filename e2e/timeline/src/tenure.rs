@@ -13,6 +13,8 @@ use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// `--leader-elect-lease-duration` where a lease does not say its own.
 const DEFAULT_DURATION: Duration = Duration::from_secs(15);
+/// `leaseDurationSeconds` of a lease that its holder released.
+const RELEASED: Duration = Duration::from_secs(1);
 
 /// One holder's time with one lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +91,8 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
             }
             (Some(span), Some(_)) => span.until = Some(acquired),
             (Some(span), None) => {
-                let released = change
-                    .renewed
-                    .filter(|at| !change.deleted && *at <= change.at)
-                    .unwrap_or(change.at);
-                let released = released.max(span.from);
-                span.until = Some(released);
-                span.released = Some(released);
+                span.released = released(change).map(|at| at.max(span.from));
+                span.until = span.released.or(Some(change.at));
             }
             (None, _) => {}
         }
@@ -115,6 +112,15 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
     }
 
     spans
+}
+
+/// When a lease without a holder was released. Only a holder of its own writes the duration of one second
+/// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>): a lease that
+/// somebody else deleted or emptied is lost, and its holder may still act.
+fn released(change: &LeaseChange) -> Option<Timestamp> {
+    let by_holder = !change.deleted && change.duration == Some(RELEASED);
+    let at = || change.renewed.filter(|at| *at <= change.at).unwrap_or(change.at);
+    by_holder.then(at)
 }
 
 fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure {

@@ -27,10 +27,24 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         let mut reasons = Vec::new();
         self.judge_overlaps(&mut reasons);
+        if self.taken_over().next().is_none() {
+            reasons.push("M never went from the old side to the new one".into());
+        }
         self.judge_gaps(&mut reasons);
         self.judge_aws_effects(&mut reasons);
         self.judge_evidence(&mut reasons);
         Verdict { reasons }
+    }
+
+    /// The reasons that hold for every run, whether M went from one side to the other or not.
+    pub(super) fn verdict_of_events(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        self.judge_overlaps(&mut reasons);
+        self.judge_gaps(&mut reasons);
+        self.judge_aws_effects(&mut reasons);
+        self.judge_snapshots(&mut reasons);
+        self.judge_attribution(&mut reasons);
+        reasons
     }
 
     fn judge_overlaps(&self, reasons: &mut Vec<String>) {
@@ -52,9 +66,6 @@ impl Report {
     }
 
     fn judge_gaps(&self, reasons: &mut Vec<String>) {
-        if self.taken_over().next().is_none() {
-            reasons.push("M never went from the old side to the new one".into());
-        }
         for hand_over in &self.hand_overs {
             let (from, to) = (hand_over.from.label(), hand_over.to.label());
             match (hand_over.limit(&self.rules.limits), hand_over.gap) {
@@ -86,7 +97,7 @@ impl Report {
         }
     }
 
-    fn judge_evidence(&self, reasons: &mut Vec<String>) {
+    fn judge_snapshots(&self, reasons: &mut Vec<String>) {
         let targets = |snapshot: &super::Snapshot| snapshot.load_balancers.values().any(|lb| !lb.targets.is_empty());
         if self.snapshots.len() < 2 || !self.snapshots.first().is_some_and(targets) {
             reasons.push(
@@ -94,13 +105,29 @@ impl Report {
                     .into(),
             );
         }
+    }
 
+    fn judge_evidence(&self, reasons: &mut Vec<String>) {
+        self.judge_snapshots(reasons);
         for timeline in &self.controllers {
             for (side, name) in [(Side::Old, "old"), (Side::New, "new")] {
                 if !timeline.intervals.iter().any(|interval| interval.actor.side == side) {
                     reasons.push(format!("{}: no owner on the {name} side was seen", timeline.controller));
                 }
             }
+        }
+
+        self.judge_attribution(reasons);
+        for hand_over in self.taken_over() {
+            self.judge_silence(&hand_over.from, hand_over.ended.unwrap_or(hand_over.acquired), reasons);
+            if hand_over.first_sync.is_none() {
+                reasons.push(format!("{} took M and was never seen to work", hand_over.to.label()));
+            }
+        }
+    }
+
+    fn judge_attribution(&self, reasons: &mut Vec<String>) {
+        for timeline in &self.controllers {
             for interval in timeline
                 .intervals
                 .iter()
@@ -118,13 +145,6 @@ impl Report {
             reasons.push(format!(
                 "service: writes to Services by {user_agent:?} are counted for nobody"
             ));
-        }
-
-        for hand_over in self.taken_over() {
-            self.judge_silence(&hand_over.from, hand_over.ended.unwrap_or(hand_over.acquired), reasons);
-            if hand_over.first_sync.is_none() {
-                reasons.push(format!("{} took M and was never seen to work", hand_over.to.label()));
-            }
         }
     }
 

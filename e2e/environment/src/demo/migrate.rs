@@ -22,9 +22,9 @@ pub struct Outcome {
     _load: Load,
 }
 
-const ROLL: Duration = Duration::from_secs(90);
+pub(crate) const ROLL: Duration = Duration::from_secs(90);
 /// How long both sides run under load after each handover, so that an idle owner would show.
-const QUIET: Duration = Duration::from_secs(8);
+pub(crate) const QUIET: Duration = Duration::from_secs(8);
 
 /// Performs the migration in `run`.
 ///
@@ -106,11 +106,16 @@ async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<(
 /// # Errors
 /// When no client can be made.
 pub async fn start_load(environment: &Environment) -> Result<Load> {
+    start_load_on(environment, "web").await
+}
+
+/// As [`start_load`], on a Service of another name.
+pub(crate) async fn start_load_on(environment: &Environment, service: &str) -> Result<Load> {
     let cluster = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
     let node = environment.account.instances[0].private_dns_name.clone();
     let target = LoadTarget {
         namespace: "default".into(),
-        service: "web".into(),
+        service: service.into(),
         node,
     };
 
@@ -118,7 +123,7 @@ pub async fn start_load(environment: &Environment) -> Result<Load> {
 }
 
 /// Webhook, resource, rights, and our manager beside the old one.
-async fn install(environment: &mut Environment, progress: &Progress) -> Result<()> {
+pub(crate) async fn install(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("Install: webhook, CloudProviderMigration in phase InTree, our manager");
     environment.install_management(progress).await?;
     environment.install_tenant(progress).await?;
@@ -143,7 +148,7 @@ async fn install(environment: &mut Environment, progress: &Progress) -> Result<(
 }
 
 /// The old manager gets leader migration, through the webhook.
-async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
+pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Prepare: the old manager is rolled with --enable-leader-migration");
     environment.set_phase("Prepare").await?;
 
@@ -177,7 +182,7 @@ async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
 }
 
 /// The old manager becomes external; ours takes the migration lease once it has run out.
-async fn take_over(environment: &Environment, progress: &Progress) -> Result<()> {
+pub(crate) async fn take_over(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Migrate: the old manager is rolled with --cloud-provider=external, ours takes over");
 
     let before = environment.holder(Lease::M);

@@ -46,9 +46,13 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
         };
     }
 
-    let unguarded = all.seen.iter().any(|seen| seen.is_unguarded() && seen.running);
+    // An external process may hold the main lease, or one that has ended.
+    let owns = |holder: &str| {
+        let mut unguarded = all.seen.iter().filter(|seen| seen.is_unguarded() && seen.running);
+        unguarded.any(|seen| seen.is_holder(holder))
+    };
     match facts.main.live_holder.clone() {
-        Some(holder) if unguarded => Ownership {
+        Some(holder) if owns(&holder) => Ownership {
             owner: Some(Party::KubeControllerManager),
             lease: Lease::OldManagers,
             holder: Some(holder),
@@ -64,4 +68,33 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
 /// The operator says that every kube-controller-manager has leader migration on.
 fn attests(facts: &Facts) -> bool {
     facts.attested_phase == Some(Phase::Prepare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::migrating;
+    use super::*;
+    use crate::evidence::tests::{EXTERNAL, UNGUARDED, held, kcm, seen};
+    use crate::evidence::{ControllerManager, LeaseFacts};
+
+    /// The owner beside an unguarded manager on host kcm-0 and an external one on kcm-1, with this holder of the main
+    /// lease.
+    fn owner(holder: &str) -> Option<Party> {
+        let external = ControllerManager {
+            host_names: vec!["kcm-1".into()],
+            ..kcm(EXTERNAL)
+        };
+        let mut inputs = migrating();
+        inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED), external]);
+        inputs.facts.main = held(holder);
+        inputs.facts.migration = LeaseFacts::default();
+        owner_of_shared(&inputs).owner
+    }
+
+    #[test]
+    fn an_unguarded_manager_owns_the_controllers_while_it_holds_the_main_lease() {
+        assert_eq!(owner("kcm-0_a"), Some(Party::KubeControllerManager));
+        assert_eq!(owner("kcm-1_a"), None, "the external one leads");
+        assert_eq!(owner("deleted_a"), None, "its lease has not expired yet");
+    }
 }

@@ -207,6 +207,13 @@ fn yield_ends(main: &View, migration: &View, offer: Option<Offer>, now: Instant)
     since.into_iter().flatten().max().map(|since| since + YIELD)
 }
 
+/// Whether this process acquired M after the last offer. The watch may show that before the answer to the request, so
+/// before the lease counts as held: the gate that was open for it stays open.
+fn is_own_acquisition(migration: &View, identity: &str, offer: Option<Offer>, now: Instant) -> bool {
+    let is_own = migration.live_holder(now) == Some(identity);
+    is_own && migration.holder_since() > offer.map(|offer| offer.at)
+}
+
 fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option<Offer>) -> Inputs {
     let now = Instant::now();
     let main = sources.main.borrow_and_update().clone();
@@ -232,7 +239,8 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
         service_write: service_write.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
         main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
         offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
-        yielded: yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
+        yielded: is_own_acquisition(&migration, &config.identity, offer, now)
+            || yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
         facts: Facts {
             controller_managers,
             attested_phase: spec.known().and_then(|spec| spec.attested_phase),

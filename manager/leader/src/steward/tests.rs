@@ -236,6 +236,25 @@ async fn a_lease_that_was_not_released_is_offered_for_the_full_time_after_its_ex
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_own_acquisition_does_not_close_the_gate_before_it_counts_as_held() {
+    let mut ends = Ends::new(Phase::Prepare, Some(latch(Phase::Prepare)));
+    sleep(YIELD + Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+    ends.renew(|ends| &ends.migration, "us");
+    sleep(Duration::from_secs(1)).await;
+    assert!(
+        ends.is_open(),
+        "the watch was faster than the answer to the own request"
+    );
+    ends.holding.send_replace(Some(Acquired {
+        at: Instant::now(),
+        stored_at: None,
+    }));
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lease_is_offered_again_with_a_growing_backoff() {
     let mut ends = Ends::new(Phase::Prepare, Some(latch(Phase::Prepare)));
     ends.renew(|ends| &ends.main, KCM);

@@ -1,0 +1,148 @@
+//! Scenarios of leadership on real components, each with one measurement of its whole record.
+
+mod cluster;
+mod mutation;
+mod options;
+mod page;
+mod random;
+mod rows;
+mod scenario;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_timeline::{Component, Inputs, Measurement, Rules};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::Progress;
+use cluster::Cluster;
+use mutation::Mutation;
+pub use options::{Options, USAGE};
+use page::Row;
+use random::Random;
+use scenario::Scenario;
+
+/// Runs the scenarios, prints their figures, and returns whether every bound holds.
+///
+/// # Errors
+/// When an environment cannot be built, or the page cannot be written.
+pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
+    let places = Arc::new(Semaphore::new(options.jobs));
+    let mut rows: BTreeMap<u8, Row> = BTreeMap::new();
+    let tasks = LocalSet::new();
+    let mut running = JoinSet::new();
+    for run in 0..options.runs {
+        for scenario in options.scenarios.clone() {
+            let progress = match options.jobs {
+                1 => progress.clone(),
+                _ => progress.named(&scenario.number().to_string()),
+            };
+            let one = run_one(scenario, run, options.clone(), progress, Arc::clone(&places));
+            running.spawn_local_on(one, &tasks);
+        }
+    }
+
+    let collect = async {
+        while let Some(row) = running.join_next().await {
+            let row = row.context("a scenario ended with a panic")??;
+            let number = row.scenario.number();
+            rows.entry(number).and_modify(|sum| sum.add(row.clone())).or_insert(row);
+            if let Some(path) = &options.write {
+                let page = page::page(rows.values(), options);
+                std::fs::write(path, page).with_context(|| path.display().to_string())?;
+            }
+        }
+        anyhow::Ok(())
+    };
+    tasks.run_until(collect).await?;
+
+    let rows: Vec<Row> = rows.into_values().collect();
+    progress.step("Measurements");
+    progress.line(&page::table(&rows));
+    let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
+    violations.iter().for_each(|violation| progress.line(violation));
+
+    Ok(violations.is_empty())
+}
+
+async fn run_one(
+    scenario: Scenario,
+    run: u32,
+    options: Options,
+    progress: Progress,
+    places: Arc<Semaphore>,
+) -> Result<Row> {
+    let _place = places.acquire().await?;
+    let number = scenario.number();
+    progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
+    let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
+    let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
+    let mut cluster = Cluster::build(folder.path(), random, &progress).await?;
+
+    let ended = rows::run(scenario, &mut cluster).await;
+    let mut problems = std::mem::take(&mut cluster.problems);
+    if let Err(error) = ended {
+        problems.push(format!("it did not come to its end: {error:#}"));
+    }
+
+    cluster.environment.snapshot().await?;
+    let mut record = cluster.environment.record().await?;
+    let rules = rules(&cluster, scenario);
+    problems.extend(undiscovered(&record, &rules, scenario));
+    if let Some(mutation) = options.mutation {
+        mutation.plant(&mut record);
+    }
+
+    let report = outrigger_timeline::analyse(&record, &rules);
+    let mut measurement = Measurement::of(&report, &scenario.bounds());
+    measurement.violations.extend(problems);
+    progress.line(&report.table());
+    std::fs::write(folder.path().join("timeline.txt"), report.table())?;
+    if !measurement.violations.is_empty() {
+        progress.line(&format!("logs: {}", folder.keep().display()));
+        measurement
+            .violations
+            .iter()
+            .for_each(|text| progress.line(&format!("VIOLATION: {text}")));
+    }
+
+    let row = Row {
+        scenario,
+        runs: 1,
+        measurement,
+        notes: std::mem::take(&mut cluster.notes),
+    };
+    cluster.end(Duration::from_secs(10)).await;
+    Ok(row)
+}
+
+fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {
+    let mut rules = Rules::new(Component::outrigger_manager());
+    rules.limits = scenario.limits();
+    rules.unchanged.clone_from(&cluster.unchanged);
+    rules.route_note = "by leases; no routes are configured".into();
+    rules
+}
+
+/// The mutations of this record that break no bound. There must be none: a measurement that cannot fail shows nothing.
+fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario) -> Vec<String> {
+    let violations = |record: &Inputs| {
+        let report = outrigger_timeline::analyse(record, rules);
+        Measurement::of(&report, &scenario.bounds()).violations
+    };
+    let real = violations(record);
+    let is_found = |mutation: &Mutation| {
+        let mut planted = record.clone();
+        mutation.plant(&mut planted);
+        violations(&planted).iter().any(|violation| !real.contains(violation))
+    };
+
+    let undiscovered = Mutation::ALL.into_iter().filter(|mutation| !is_found(mutation));
+    undiscovered
+        .map(|mutation| format!("the planted defect {} breaks no bound", mutation.name()))
+        .collect()
+}

@@ -1,0 +1,252 @@
+//! The figures as a table for the terminal and as a page of the documentation. Pure.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use outrigger_timeline::{Gaps, Limits, Measurement};
+
+use super::options::Options;
+use super::scenario::Scenario;
+
+/// The measurement of one scenario, over all its runs.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) scenario: Scenario,
+    pub(super) runs: u32,
+    pub(super) measurement: Measurement,
+    /// Figures of this scenario alone.
+    pub(super) notes: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.measurement.add(other.measurement);
+        self.notes.extend(other.notes);
+    }
+
+    pub(super) fn violations(&self) -> impl Iterator<Item = String> {
+        let number = self.scenario.number();
+        let all = self.measurement.violations.iter();
+        all.map(move |violation| format!("scenario {number}: {violation}"))
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let figures = &self.measurement;
+        let mut cells = vec![
+            self.scenario.number().to_string(),
+            self.runs.to_string(),
+            figures.hand_overs.to_string(),
+            milliseconds(figures.overlap),
+            milliseconds(figures.overrun),
+        ];
+        cells.extend(Gaps::ALL.map(|kind| gap(figures, kind)));
+        cells.push(
+            figures
+                .ownerless
+                .as_ref()
+                .map_or("none".to_owned(), |time| seconds(time.length())),
+        );
+        let counts = [
+            figures.needless_writes,
+            figures.writes_without_lease,
+            figures.recreated,
+            figures.lost_targets,
+            figures.contradictions,
+        ];
+        cells.extend(counts.map(|count| count.to_string()));
+        cells.push(
+            if figures.violations.is_empty() {
+                "passed"
+            } else {
+                "FAILED"
+            }
+            .to_owned(),
+        );
+        cells
+    }
+}
+
+const HEADINGS: [&str; 16] = [
+    "#",
+    "runs",
+    "handovers",
+    "overlap",
+    "overrun of a Go manager",
+    "old → ours",
+    "ours → ours, SIGTERM",
+    "ours → ours, expired",
+    "ours → old",
+    "longest without owner",
+    "needless AWS writes",
+    "AWS writes without lease",
+    "load balancers recreated",
+    "targets lost",
+    "false statements",
+    "result",
+];
+
+/// One line for each figure, one column for each scenario.
+pub(super) fn table(rows: &[Row]) -> String {
+    let columns: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    let width = |cells: &[String]| cells.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
+    let first = HEADINGS
+        .iter()
+        .map(|heading| heading.chars().count())
+        .max()
+        .unwrap_or_default();
+
+    let mut text = String::new();
+    for (index, heading) in HEADINGS.iter().enumerate() {
+        let cells = columns
+            .iter()
+            .map(|cells| format!("  {:>1$}", cells[index], width(cells)));
+        let _ = writeln!(text, "{heading:first$}{}", cells.collect::<String>());
+    }
+    text
+}
+
+pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -> String {
+    let rows: Vec<&Row> = rows.collect();
+    let limits = Limits::default();
+    let mut text = String::from(
+        "# Proof of one owner\n\n\
+         `make prove UPDATE=1` writes this page. Each scenario runs on a real kube-controller-manager 1.26, real API \
+         servers, Outrigger's manager and webhook, and a simulated AWS. The whole record of a run is measured: AWS \
+         calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n",
+    );
+    let _ = writeln!(
+        text,
+        "Seed {}. Gaps are `median / longest`, in seconds.\n",
+        options.seed
+    );
+
+    text.push_str("| # | scenario |\n|---|---|\n");
+    for row in &rows {
+        let _ = writeln!(text, "| {} | {} |", row.scenario.number(), row.scenario.title());
+    }
+
+    text.push_str("\n| figure | bound |");
+    rows.iter().for_each(|row| {
+        let _ = write!(text, " {} |", row.scenario.number());
+    });
+    let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(rows.len()));
+    let columns: Vec<Vec<String>> = rows.iter().map(|row| row.cells()).collect();
+    for (index, heading) in HEADINGS.iter().enumerate().skip(1) {
+        let cells: String = columns.iter().map(|cells| format!(" {} |", cells[index])).collect();
+        let _ = writeln!(text, "| {heading} | {} |{cells}", bound(index, &limits));
+    }
+
+    text.push_str(
+        "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
+         that it lost. The longest time without an owner leaves out the rollout of one old manager to another. A false \
+         statement is a status that names an owner that held no lease at that time. In scenario 11 the bound after \
+         SIGKILL is 27 s: without the object a restarted manager first offers the lease for 10 s, because the operator \
+         may have gone back.\n\n\
+         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
+         write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
+         otherwise the scenario fails.\n\n\
+         ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
+    );
+    for row in &rows {
+        let shown = row.measurement.ownerless.as_ref().and_then(|time| time.shown.clone());
+        let _ = writeln!(
+            text,
+            "| {} | {} |",
+            row.scenario.number(),
+            shown.unwrap_or_default().replace('|', "\\|")
+        );
+    }
+
+    text.push_str("\n## Figures of single scenarios\n\n");
+    for row in &rows {
+        row.notes.iter().for_each(|note| {
+            let _ = writeln!(text, "- {}: {note}", row.scenario.number());
+        });
+    }
+
+    text
+}
+
+/// The bound of a figure, where all scenarios have the same.
+fn bound(index: usize, limits: &Limits) -> String {
+    match HEADINGS[index] {
+        "overlap" => "0 ms".to_owned(),
+        "old → ours" => seconds(limits.old_to_new),
+        "ours → ours, SIGTERM" => seconds(limits.new_to_new_released),
+        "ours → ours, expired" => seconds(limits.new_to_new_killed),
+        "ours → old" => seconds(limits.new_to_old_released),
+        "needless AWS writes"
+        | "AWS writes without lease"
+        | "load balancers recreated"
+        | "targets lost"
+        | "false statements" => "0".to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn gap(figures: &Measurement, kind: Gaps) -> String {
+    let gaps = figures.median_and_worst(kind);
+    gaps.map_or("-".to_owned(), |(median, worst)| {
+        format!("{:.1} / {:.1}", median.as_secs_f64(), worst.as_secs_f64())
+    })
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(scenario: Scenario, violations: &[&str]) -> Row {
+        let measurement = Measurement {
+            overlap: Duration::from_millis(7),
+            gaps: [(
+                Gaps::OldToNew,
+                vec![Duration::from_millis(14_000), Duration::from_millis(14_600)],
+            )]
+            .into(),
+            violations: violations.iter().map(|text| (*text).to_owned()).collect(),
+            ..Measurement::default()
+        };
+        Row {
+            scenario,
+            runs: 1,
+            measurement,
+            notes: vec!["released after 0.4 s".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_row_with_a_violation_has_failed_and_the_others_have_passed() {
+        let rows = [row(Scenario::ThereAndBack, &[]), row(Scenario::Leases, &["two owners"])];
+        let table = table(&rows);
+        let line = |heading: &str| table.lines().find(|line| line.starts_with(heading)).unwrap().to_owned();
+        assert_eq!(
+            line("result").split_whitespace().collect::<Vec<_>>(),
+            ["result", "passed", "FAILED"]
+        );
+        assert!(line("overlap").ends_with("7 ms"));
+        let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
+        assert_eq!(violations, ["scenario 6: two owners"]);
+    }
+
+    #[test]
+    fn the_page_has_bounds_figures_and_notes_and_adds_up_runs() {
+        let mut both = row(Scenario::Leases, &[]);
+        both.add(row(Scenario::Leases, &[]));
+        let page = page([both].iter(), &Options::parse(&[]).unwrap());
+        assert!(page.contains("| old → ours | 15.5 s | 14.6 / 14.6 |"), "{page}");
+        assert!(
+            page.contains("| runs |  | 2 |") && page.contains("- 6: released after 0.4 s"),
+            "{page}"
+        );
+        assert!(page.contains("| overlap | 0 ms | 14 ms |"), "{page}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The events of each scenario.
+
+mod blind;
+mod leases;
+mod paused;
+mod random_ends;
+mod second_run;
+mod static_pods;
+mod there_and_back;
+mod unanswered;
+mod unguarded;
+mod uninstalled;
+
+use anyhow::Result;
+
+use super::cluster::Cluster;
+use super::scenario::Scenario;
+
+pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()> {
+    match scenario {
+        Scenario::ThereAndBack => there_and_back::run(cluster).await,
+        Scenario::SecondRun => second_run::run(cluster).await,
+        Scenario::Paused => paused::run(cluster).await,
+        Scenario::StaticPods => static_pods::run(cluster).await,
+        Scenario::Unguarded => unguarded::run(cluster).await,
+        Scenario::Leases => leases::run(cluster).await,
+        Scenario::RandomEnds => random_ends::run(cluster).await,
+        Scenario::Blind => blind::run(cluster).await,
+        Scenario::Uninstalled => uninstalled::run(cluster).await,
+        Scenario::Unanswered => unanswered::run(cluster).await,
+    }
+}

@@ -1,0 +1,104 @@
+//! The scenarios and their bounds.
+
+use std::time::Duration;
+
+use outrigger_timeline::{Bounds, Limits};
+
+/// From the end of a process that does not release M until the next holder: the lease duration and a reaction.
+const GAP: Duration = Duration::from_millis(15_500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    ThereAndBack,
+    SecondRun,
+    Paused,
+    StaticPods,
+    Unguarded,
+    Leases,
+    RandomEnds,
+    Blind,
+    Uninstalled,
+    Unanswered,
+}
+
+impl Scenario {
+    pub const ALL: [Self; 10] = [
+        Self::ThereAndBack,
+        Self::SecondRun,
+        Self::Paused,
+        Self::StaticPods,
+        Self::Unguarded,
+        Self::Leases,
+        Self::RandomEnds,
+        Self::Blind,
+        Self::Uninstalled,
+        Self::Unanswered,
+    ];
+
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::ThereAndBack => 1,
+            Self::SecondRun => 2,
+            Self::Paused => 3,
+            Self::StaticPods => 4,
+            Self::Unguarded => 5,
+            Self::Leases => 6,
+            Self::RandomEnds => 10,
+            Self::Blind => 11,
+            Self::Uninstalled => 13,
+            Self::Unanswered => 17,
+        }
+    }
+
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.number() == number)
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::ThereAndBack => "Prepare, Migrate, back to Prepare, Migrate, Complete",
+            Self::SecondRun => "back to InTree after Complete, and a second migration",
+            Self::Paused => "SIGSTOP of our leader for 60 s with an AWS write in flight",
+            Self::StaticPods => "three static Pods, rolled one by one, one of them 60 s late",
+            Self::Unguarded => "an in-tree manager without leader migration runs for 60 s, in Migrate and in Complete",
+            Self::Leases => "leases deleted and emptied by hand, in Prepare and in Migrate",
+            Self::RandomEnds => "our leader ends at random moments, also in the middle of steps in both directions",
+            Self::Blind => "the migration object is deleted and created again in Migrate, and deleted in a step back",
+            Self::Uninstalled => "the manager is uninstalled before the steps back, and installed again in InTree",
+            Self::Unanswered => "a step back while an AWS write has no answer, so that the lease is left to expire",
+        }
+    }
+
+    /// The limits of the gaps. Without the object a restarted manager offers M for 10 s first: it cannot know whether
+    /// the operator went back. It observes the lease from its own start on.
+    pub(super) fn limits(self) -> Limits {
+        let mut limits = Limits::default();
+        if self == Self::Blind {
+            limits.new_to_new_killed += Duration::from_millis(11_500);
+        }
+        limits
+    }
+
+    /// The bounds of this scenario. A scenario that takes the owner away on purpose allows the time of this.
+    pub(super) fn bounds(self) -> Bounds {
+        let (hand_overs, ownerless) = match self {
+            Self::ThereAndBack => (3, GAP),
+            Self::SecondRun => (3, GAP),
+            Self::Paused => (2, GAP),
+            Self::StaticPods => (1, GAP),
+            // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
+            Self::Unguarded => (1, Duration::from_secs(92)),
+            Self::Leases => (1, GAP),
+            // An end in the middle of an offer adds its gap to the offer.
+            Self::RandomEnds => (10, Duration::from_secs(45)),
+            Self::Blind => (3, self.limits().new_to_new_killed),
+            // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
+            Self::Uninstalled => (3, Duration::from_secs(60)),
+            // The lease expires, and is offered for 10 s.
+            Self::Unanswered => (2, Duration::from_secs(30)),
+        };
+        Bounds { hand_overs, ownerless }
+    }
+}

@@ -1,0 +1,162 @@
+//! Old managers as static Pods: a process on each Node, and its mirror Pod in the tenant's kube-system.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use outrigger_aws_sim::Caller;
+use outrigger_cluster_harness::pods::ProcessSpan;
+use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::tools::Tool;
+use serde_json::json;
+
+use super::Environment;
+
+const PROGRAM: &str = "kube-controller-manager";
+const NAMESPACE: &str = "kube-system";
+/// A kubelet's default for a static Pod.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// The processes of static Pods, those that ended included.
+#[derive(Debug, Default)]
+pub(super) struct StaticPods(Mutex<Vec<StaticPod>>);
+
+#[derive(Debug)]
+struct StaticPod {
+    span: ProcessSpan,
+    process: Arc<Process>,
+}
+
+impl StaticPods {
+    pub(super) fn spans(&self) -> Vec<ProcessSpan> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = |pod: &StaticPod| {
+            let exit = pod.process.exit();
+            ProcessSpan {
+                ended: exit.as_ref().map(|exit| exit.at),
+                exit: exit.and_then(|exit| exit.status).map(Into::into),
+                ..pod.span.clone()
+            }
+        };
+        all.iter().map(ended).collect()
+    }
+
+    /// The latest process of a Pod, and how many it had.
+    fn latest(&self, pod: &str) -> (Option<Arc<Process>>, usize) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pod: Vec<_> = all.iter().filter(|known| known.span.pod == pod).collect();
+        (of_pod.last().map(|known| Arc::clone(&known.process)), of_pod.len())
+    }
+
+    fn add(&self, span: ProcessSpan, process: Process) {
+        let process = Arc::new(process);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(StaticPod { span, process });
+    }
+}
+
+impl Environment {
+    /// Writes the manifest of the old manager on the Node of an instance, with these flags, as the kubelet runs it: the
+    /// process of the old manifest ends first.
+    ///
+    /// # Errors
+    /// When the process does not start, or the API server refuses the mirror Pod.
+    pub async fn roll_static_manager(&self, instance: usize, flags: &[String]) -> Result<()> {
+        let machine = self.account.instances.get(instance).context("no such instance")?;
+        let (node, address) = (&machine.private_dns_name, &machine.private_ip);
+        let pod = format!("{PROGRAM}-{node}");
+
+        let (running, count) = self.static_pods.latest(&pod);
+        if let Some(running) = running {
+            running.stop(GRACE).await?;
+            self.delete_mirror_pod(&pod).await?;
+        }
+
+        let argv: Vec<String> = std::iter::once(PROGRAM.to_owned())
+            .chain(flags.iter().cloned())
+            .collect();
+        self.start_static(&pod, node, count, &argv)?;
+        self.create_mirror_pod(&pod, node, address, &argv).await
+    }
+
+    fn start_static(&self, pod: &str, node: &str, count: usize, argv: &[String]) -> Result<()> {
+        let name = format!("{pod}~{}", count + 1);
+        let caller = Caller::new(&name);
+        self.proxy.add_caller(&caller);
+
+        let program = self.tools.path(Tool::ControllerManager126)?;
+        let mut launch = Launch::new(&name, &program)
+            .arguments(argv.iter().skip(1).cloned())
+            .environment("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .environment("HOME", self.run.display().to_string())
+            .host_name(node);
+        for (variable, value) in caller.environment(self.proxy.url()) {
+            launch = launch.environment(variable, value);
+        }
+
+        let process = Process::start(&launch, &self.run.join("pods"))?;
+        let span = ProcessSpan {
+            process: name,
+            component: PROGRAM.to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            pod: pod.to_owned(),
+            uid: String::new(),
+            pid: u32::try_from(process.pid()).unwrap_or_default(),
+            program: program.into(),
+            argv: argv.to_vec(),
+            started: process.started(),
+            ended: None,
+            exit: None,
+        };
+        self.static_pods.add(span, process);
+        Ok(())
+    }
+
+    /// The mirror Pod as a kubelet creates it, for kubeadm's manifest.
+    async fn create_mirror_pod(&self, name: &str, node: &str, address: &str, argv: &[String]) -> Result<()> {
+        let owner = Api::<Node>::all(self.tenant_admin.clone())
+            .get(node)
+            .await?
+            .metadata
+            .uid;
+        let hash = format!("{:032x}", argv.join(" ").len());
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": NAMESPACE,
+                "labels": {"component": PROGRAM, "tier": "control-plane"},
+                "annotations": {
+                    "kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash,
+                    "kubernetes.io/config.source": "file",
+                },
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner, "controller": true},
+                ],
+            },
+            "spec": {
+                "nodeName": node, "hostNetwork": true, "priorityClassName": "system-node-critical",
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": PROGRAM, "image": "registry.k8s.io/kube-controller-manager:v1.26.13", "command": argv,
+                }],
+            },
+        });
+
+        let pods: Api<Pod> = Api::namespaced(self.tenant_admin.clone(), NAMESPACE);
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
+            .await?;
+        let status = json!({"status": {"phase": "Running", "hostIP": address, "podIP": address}});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_mirror_pod(&self, name: &str) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.tenant_admin.clone(), NAMESPACE);
+        pods.delete(name, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+}

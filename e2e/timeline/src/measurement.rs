@@ -1,0 +1,158 @@
+//! The figures of one scenario, and the violations of its bounds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::handover::HandOver;
+use super::overlap::milliseconds;
+use super::ownerless::Ownerless;
+use super::report::{ControllerTimeline, Report};
+use super::rules::Side;
+
+/// The bounds of a scenario. Those of the gaps are the rules' [`Limits`](super::Limits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least number of handovers of M: fewer measure nothing.
+    pub hand_overs: usize,
+    /// The longest time without an owner, except between two processes of the old side.
+    pub ownerless: Duration,
+}
+
+/// The gaps of one kind of handover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gaps {
+    /// From a Go manager to ours.
+    OldToNew,
+    /// From ours to ours after SIGTERM.
+    Released,
+    /// From ours to ours after SIGKILL or SIGSTOP.
+    Expired,
+    /// From ours to a Go manager.
+    NewToOld,
+}
+
+impl Gaps {
+    pub const ALL: [Self; 4] = [Self::OldToNew, Self::Released, Self::Expired, Self::NewToOld];
+
+    /// The kind of a handover; `None` where nothing is promised.
+    fn of(hand_over: &HandOver) -> Option<Self> {
+        match (hand_over.from.side, hand_over.to.side) {
+            (Side::Old, Side::New) => Some(Self::OldToNew),
+            (Side::New, Side::New) if hand_over.offered => None,
+            (Side::New, Side::New) if hand_over.released => Some(Self::Released),
+            (Side::New, Side::New) => Some(Self::Expired),
+            (Side::New, Side::Old) => Some(Self::NewToOld),
+            _ => None,
+        }
+    }
+}
+
+/// The figures of one or more runs of a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measurement {
+    /// Handovers of M.
+    pub hand_overs: usize,
+    /// Time with two owners that a process of ours caused.
+    pub overlap: Duration,
+    /// Time with two owners that a Go manager caused, which was stopped and continued.
+    pub overrun: Duration,
+    pub gaps: BTreeMap<Gaps, Vec<Duration>>,
+    /// The longest time without an owner, except between two processes of the old side.
+    pub ownerless: Option<Ownerless>,
+    pub needless_writes: usize,
+    pub writes_without_lease: usize,
+    pub recreated: usize,
+    pub lost_targets: usize,
+    pub contradictions: usize,
+    /// The violations of bounds, in words.
+    pub violations: Vec<String>,
+}
+
+impl Measurement {
+    /// The figures of one run.
+    pub fn of(report: &Report, bounds: &Bounds) -> Self {
+        let mut gaps: BTreeMap<Gaps, Vec<Duration>> = BTreeMap::new();
+        for hand_over in &report.hand_overs {
+            if let (Some(kind), Some(gap)) = (Gaps::of(hand_over), hand_over.gap) {
+                gaps.entry(kind).or_default().push(gap);
+            }
+        }
+
+        let ours = report.ownerless.iter().filter(|time| time.concerns_ours());
+        Self {
+            hand_overs: report.hand_overs.len(),
+            overlap: report.controllers.iter().map(ControllerTimeline::overlap).sum(),
+            overrun: report
+                .controllers
+                .iter()
+                .map(ControllerTimeline::overlap_by_old_side)
+                .sum(),
+            gaps,
+            ownerless: ours.max_by_key(|time| time.length()).cloned(),
+            needless_writes: report.writes_by_switch.len(),
+            writes_without_lease: report.writes_without_lease.len(),
+            recreated: report.recreated.len(),
+            lost_targets: report.lost_targets.len(),
+            contradictions: report.contradictions.len(),
+            violations: violations(report, bounds),
+        }
+    }
+
+    /// Adds the figures of another run.
+    pub fn add(&mut self, other: Self) {
+        self.hand_overs += other.hand_overs;
+        self.overlap += other.overlap;
+        self.overrun += other.overrun;
+        for (kind, gaps) in other.gaps {
+            self.gaps.entry(kind).or_default().extend(gaps);
+        }
+
+        let both = [self.ownerless.take(), other.ownerless];
+        self.ownerless = both.into_iter().flatten().max_by_key(Ownerless::length);
+        self.needless_writes += other.needless_writes;
+        self.writes_without_lease += other.writes_without_lease;
+        self.recreated += other.recreated;
+        self.lost_targets += other.lost_targets;
+        self.contradictions += other.contradictions;
+        self.violations.extend(other.violations);
+    }
+
+    /// Median and longest gap of one kind.
+    pub fn median_and_worst(&self, kind: Gaps) -> Option<(Duration, Duration)> {
+        let mut gaps = self.gaps.get(&kind)?.clone();
+        gaps.sort();
+        let middle = gaps.get(gaps.len() / 2)?;
+        Some((*middle, *gaps.last()?))
+    }
+}
+
+fn violations(report: &Report, bounds: &Bounds) -> Vec<String> {
+    let mut found = report.verdict_of_events();
+    if report.hand_overs.len() < bounds.hand_overs {
+        let (seen, least) = (report.hand_overs.len(), bounds.hand_overs);
+        found.push(format!("{seen} handovers were seen, at least {least} are expected"));
+    }
+
+    let ours = report.ownerless.iter().filter(|time| time.concerns_ours());
+    found.extend(ours.filter(|time| time.length() > bounds.ownerless).map(|time| {
+        format!(
+            "nobody owned the Service controller for {} ms, the limit is {} ms; the status said {}",
+            milliseconds(time.length()),
+            milliseconds(bounds.ownerless),
+            time.shown.as_deref().unwrap_or("nothing")
+        )
+    }));
+
+    for call in &report.writes_without_lease {
+        found.push(format!(
+            "{} wrote to AWS without the lease: {}",
+            call.caller, call.action
+        ));
+    }
+    for contradiction in &report.contradictions {
+        let seconds = contradiction.at.duration_since(report.start).as_secs_f64();
+        found.push(format!("at {seconds:.1} s {}", contradiction.text));
+    }
+
+    found
+}
