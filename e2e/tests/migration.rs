@@ -89,7 +89,8 @@ async fn the_status_shows_the_whole_migration(environment: &Environment) {
     expected.extend(["EvidenceLatched", "MigrationLeaseAcquired"]);
     let events = migration_events(environment).await;
     let mut reasons: Vec<&str> = events.iter().filter_map(|event| event.reason.as_deref()).collect();
-    (reasons.sort_unstable(), expected.sort_unstable());
+    reasons.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(reasons, expected, "{events:#?}");
 
     let metrics = manager_metrics(environment).await;

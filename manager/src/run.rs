@@ -90,37 +90,49 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
             .map_err(|error| anyhow::anyhow!("{error}"));
     }
 
-    let setup = Setup {
-        leases: cluster.client("leader-election")?,
-        namespace: options.leader_election.resource_namespace.clone(),
-        main_lease: options.leader_election.resource_name.clone(),
-        identity: assembly::identity(),
-        timing: timing(&options),
-        mode: mode(
-            &options,
-            &placement,
-            cluster_id,
-            (&cluster, &management),
-            &assembly,
-            &metrics,
-        )?,
-        start_main: assembly.start(Set {
-            controllers: placement.main.clone(),
-        }),
-        start_migrated: assembly.start(Set {
-            controllers: placement.migrated.clone(),
-        }),
-        slow_path: slow_path(metrics.clone()),
-        elections: elections(Recorder::new(
-            cluster.client("leader-election-events")?,
-            EVENT_COMPONENT,
-        )),
-        observer: observer(metrics, &health),
-    };
+    let mode = mode(
+        &options,
+        &placement,
+        cluster_id,
+        (&cluster, &management),
+        &assembly,
+        &metrics,
+    )?;
+    let setup = setup(&options, &placement, &cluster, &assembly, mode, (metrics, &health))?;
 
     Box::pin(outrigger_leader::run(setup, shutdown))
         .await
         .context("leadership ended")
+}
+
+fn setup(
+    options: &Options,
+    placement: &Placement,
+    cluster: &Cluster,
+    assembly: &Arc<Assembly>,
+    mode: Mode,
+    (metrics, health): (Metrics, &Health),
+) -> Result<Setup> {
+    let events = Recorder::new(cluster.client("leader-election-events")?, EVENT_COMPONENT);
+    let start = |controllers: &[Controller]| {
+        assembly.start(Set {
+            controllers: controllers.to_vec(),
+        })
+    };
+
+    Ok(Setup {
+        leases: cluster.client("leader-election")?,
+        namespace: options.leader_election.resource_namespace.clone(),
+        main_lease: options.leader_election.resource_name.clone(),
+        identity: assembly::identity(),
+        timing: timing(options),
+        mode,
+        start_main: start(&placement.main),
+        start_migrated: start(&placement.migrated),
+        slow_path: slow_path(metrics.clone()),
+        elections: elections(events),
+        observer: observer(metrics, health),
+    })
 }
 
 fn on_signals() -> Result<CancellationToken> {

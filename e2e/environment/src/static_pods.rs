@@ -88,7 +88,7 @@ impl Environment {
         self.proxy.add_caller(&caller);
 
         let program = self.tools.path(Tool::ControllerManager126)?;
-        let mut launch = Launch::new(&name, &program)
+        let mut launch = Launch::new(&name, program)
             .arguments(argv.iter().skip(1).cloned())
             .environment("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .environment("HOME", self.run.display().to_string())

@@ -27,13 +27,16 @@ pub struct Snapshot {
     pub alarm: bool,
 }
 
+/// Emits an Event about an object, if the permit allows it.
+pub type EmitEvent = Arc<dyn Fn(&Permit, &About, &Notice) + Send + Sync>;
+
 /// Takes what the holder of lease C reports.
 #[derive(Clone)]
 pub struct Reporter {
     /// Called at each pass.
     pub metrics: Arc<dyn Fn(&Snapshot) + Send + Sync>,
     /// Called at each change. The Event may be written only while the permit of lease C is valid.
-    pub events: Arc<dyn Fn(&Permit, &About, &Notice) + Send + Sync>,
+    pub events: EmitEvent,
 }
 
 impl Snapshot {
