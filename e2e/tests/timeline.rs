@@ -968,3 +968,19 @@ fn an_offer_that_nobody_takes_is_no_leader_change_and_a_late_standby_is_one() {
         );
     }
 }
+
+#[test]
+fn the_overrun_of_a_continued_go_manager_begins_when_it_is_continued() {
+    let mut run = good_run();
+    run.processes[0].ended = None;
+    run.lease_changes.extend(held(Lease::K, "host_0003", 56.0, 90.0));
+    run.pauses = vec![Pause {
+        process: OLD.into(),
+        from: at(39.5),
+        until: Some(at(70.0)),
+    }];
+    run.aws_calls.extend(reads(OLD, 70.0, 79.0));
+    let measured = measured(&run);
+    assert_eq!(measured.overrun, Duration::from_secs(8));
+    assert_eq!(measured.violations, Vec::<String>::new());
+}

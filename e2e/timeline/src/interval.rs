@@ -58,7 +58,8 @@ pub(super) fn intervals(controller: Controller, tenures: &[Tenure], inputs: &Inp
     let mut intervals = Vec::new();
     for (actor, mut evidence) in by_actor {
         evidence.sort_by_key(|evidence| evidence.from);
-        let returns = returns(&actor, controller, tenures, inputs, rules);
+        let mut returns = returns(&actor, controller, tenures, inputs, rules);
+        returns.extend(continued(&actor, inputs));
         intervals.extend(split(&actor, &evidence, &returns));
     }
 
@@ -147,6 +148,15 @@ fn returns(
         .map(|tenure| tenure.from)
         .skip(1)
         .collect()
+}
+
+/// When the process was continued after a signal stopped it: meanwhile it did nothing.
+fn continued(actor: &Actor, inputs: &Inputs) -> impl Iterator<Item = Timestamp> {
+    let of_process = inputs
+        .pauses
+        .iter()
+        .filter(|pause| actor.names.contains(&pause.process));
+    of_process.filter_map(|pause| pause.until)
 }
 
 fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Interval> {

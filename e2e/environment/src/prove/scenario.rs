@@ -18,11 +18,12 @@ pub enum Scenario {
     RandomEnds,
     Blind,
     Uninstalled,
+    OldPaused,
     Unanswered,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -32,6 +33,7 @@ impl Scenario {
         Self::RandomEnds,
         Self::Blind,
         Self::Uninstalled,
+        Self::OldPaused,
         Self::Unanswered,
     ];
 
@@ -47,6 +49,7 @@ impl Scenario {
             Self::RandomEnds => 10,
             Self::Blind => 11,
             Self::Uninstalled => 13,
+            Self::OldPaused => 14,
             Self::Unanswered => 17,
         }
     }
@@ -67,6 +70,7 @@ impl Scenario {
             Self::RandomEnds => "our leader ends at random moments, also in the middle of steps in both directions",
             Self::Blind => "the migration object is deleted and created again in Migrate, and deleted in a step back",
             Self::Uninstalled => "the manager is uninstalled before the steps back, and installed again in InTree",
+            Self::OldPaused => "SIGSTOP of the old manager for 60 s while it holds the migration lease in Migrate",
             Self::Unanswered => "a step back while an AWS write has no answer, so that the lease is left to expire",
         }
     }
@@ -90,7 +94,7 @@ impl Scenario {
             Self::StaticPods => (1, GAP),
             // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
             Self::Unguarded => (1, Duration::from_secs(92)),
-            Self::Leases => (1, GAP),
+            Self::Leases | Self::OldPaused => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
             Self::Blind => (3, self.limits().new_to_new_killed),

@@ -2,6 +2,7 @@
 
 mod blind;
 mod leases;
+mod old_paused;
 mod paused;
 mod random_ends;
 mod second_run;
@@ -27,6 +28,7 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::RandomEnds => random_ends::run(cluster).await,
         Scenario::Blind => blind::run(cluster).await,
         Scenario::Uninstalled => uninstalled::run(cluster).await,
+        Scenario::OldPaused => old_paused::run(cluster).await,
         Scenario::Unanswered => unanswered::run(cluster).await,
     }
 }
