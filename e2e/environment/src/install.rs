@@ -12,6 +12,8 @@ use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::process::free_port;
 
+const PUBLIC_PATHS: &str = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics";
+
 impl Environment {
     /// The management cluster's part, but for the manager itself: definition, rights, webhook registration.
     ///
@@ -97,6 +99,16 @@ impl Environment {
         manifests::apply(&self.management_admin, &objects).await
     }
 
+    /// Our manager with one replica and another command line.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn install_manager_with(&self, mut arguments: Vec<String>) -> Result<()> {
+        arguments.push(format!("--secure-port={}", free_port()?));
+        arguments.push(PUBLIC_PATHS.to_owned());
+        self.replace_manager("outrigger-manager", arguments).await
+    }
+
     /// The service account of the manager's Pods alone, where the rest is not installed.
     ///
     /// # Errors
@@ -127,7 +139,11 @@ impl Environment {
             .await
     }
 
-    async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
+    /// Rolls the old manager by hand to a command line with these flags.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
         let command: Vec<String> = std::iter::once("kube-controller-manager".to_owned())
             .chain(flags)
             .collect();
@@ -189,7 +205,7 @@ impl Environment {
         // One host: a fixed port is for one replica only.
         let port = if replicas == 1 { free_port()? } else { 0 };
         arguments.push(format!("--secure-port={port}"));
-        arguments.push("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics".to_owned());
+        arguments.push(PUBLIC_PATHS.to_owned());
 
         let patch = json!([
             {"op": "replace", "path": "/spec/replicas", "value": replicas},

@@ -95,7 +95,7 @@ pub struct Environment {
     statuses: Statuses,
     static_pods: StaticPods,
     _management_controllers: Process,
-    _etcd: Etcd,
+    etcd: Etcd,
 }
 
 /// The tools of `e2e/tools` that an environment needs.
@@ -146,7 +146,7 @@ impl Environment {
             statuses: Statuses::start(&management_admin),
             static_pods: StaticPods::default(),
             _management_controllers: controllers,
-            _etcd: etcd,
+            etcd,
             tools,
             binaries,
             account,

@@ -212,6 +212,18 @@ impl Environment {
         manifests::apply(&self.management_admin, &[migration]).await
     }
 
+    /// Changes fields of the migration object's spec.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn change_migration(&self, fields: &Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": fields}));
+        self.migrations()
+            .patch(CLUSTER, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
     /// Deletes the migration object.
     ///
     /// # Errors
@@ -228,11 +240,7 @@ impl Environment {
     /// When the API server refuses it.
     pub async fn set_phase(&self, phase: &str) -> Result<()> {
         self.mark(&format!("phase {phase}"));
-        let patch = Patch::Merge(json!({"spec": {"phase": phase}}));
-        self.migrations()
-            .patch(CLUSTER, &PatchParams::default(), &patch)
-            .await?;
-        Ok(())
+        self.change_migration(&json!({"phase": phase})).await
     }
 
     /// Asks for the phase to be applied to the old manager's Deployment: the annotation that the tool would write.

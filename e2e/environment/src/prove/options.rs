@@ -61,7 +61,13 @@ impl Options {
 }
 
 fn scenario(text: &str) -> Result<Scenario> {
-    let known = Scenario::ALL.map(|scenario| scenario.number().to_string()).join(", ");
+    let mut known: Vec<u8> = Scenario::ALL
+        .into_iter()
+        .chain(Scenario::BY_NUMBER)
+        .map(Scenario::number)
+        .collect();
+    known.sort_unstable();
+    let known = known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let found = text.trim().parse().ok().and_then(Scenario::of_number);
     found.with_context(|| format!("there is no scenario {text:?}; there are {known}"))
 }

@@ -40,7 +40,7 @@ impl Row {
             milliseconds(figures.overlap),
             milliseconds(figures.overrun),
         ];
-        cells.extend(Gaps::ALL.map(|kind| gap(figures, kind)));
+        cells.extend(Gaps::ALL.map(|kind| times(figures.median_and_worst(kind))));
         cells.push(
             figures
                 .ownerless
@@ -140,10 +140,15 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     text.push_str(
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
          that it lost. The longest time without an owner leaves out the rollout of one old manager to another. A false \
-         statement is a status that names an owner that held no lease at that time. In scenario 11 the bound after \
-         SIGKILL is 27 s: without the object a restarted manager first offers the lease for 10 s, because the operator \
-         may have gone back.\n\n\
-         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
+         statement is a status that names an owner that held no lease at that time.\n\n",
+    );
+    for row in &rows {
+        if let Some(other) = row.scenario.other_bound() {
+            let _ = writeln!(text, "- {}: {other}", row.scenario.number());
+        }
+    }
+    text.push_str(
+        "\nIn a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
          write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
          otherwise the scenario fails.\n\n\
          ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
@@ -185,9 +190,8 @@ fn bound(index: usize, limits: &Limits) -> String {
     }
 }
 
-fn gap(figures: &Measurement, kind: Gaps) -> String {
-    let gaps = figures.median_and_worst(kind);
-    gaps.map_or("-".to_owned(), |(median, worst)| {
+fn times(median_and_worst: Option<(Duration, Duration)>) -> String {
+    median_and_worst.map_or("-".to_owned(), |(median, worst)| {
         format!("{:.1} / {:.1}", median.as_secs_f64(), worst.as_secs_f64())
     })
 }

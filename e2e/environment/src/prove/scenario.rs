@@ -37,6 +37,9 @@ impl Scenario {
         Self::Unanswered,
     ];
 
+    /// These run only by their number.
+    pub const BY_NUMBER: [Self; 0] = [];
+
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -56,7 +59,8 @@ impl Scenario {
 
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|scenario| scenario.number() == number)
+        let mut all = Self::ALL.into_iter().chain(Self::BY_NUMBER);
+        all.find(|scenario| scenario.number() == number)
     }
 
     pub(super) fn title(self) -> &'static str {
@@ -75,14 +79,25 @@ impl Scenario {
         }
     }
 
-    /// The limits of the gaps. Without the object a restarted manager offers M for 10 s first: it cannot know whether
-    /// the operator went back. It observes the lease from its own start on.
+    /// The limits of the gaps. [`Self::other_bound`] has the reasons.
     pub(super) fn limits(self) -> Limits {
         let mut limits = Limits::default();
-        if self == Self::Blind {
-            limits.new_to_new_killed += Duration::from_millis(11_500);
+        match self {
+            Self::Blind => limits.new_to_new_killed += Duration::from_millis(11_500),
+            _ => {}
         }
         limits
+    }
+
+    /// A bound that differs from those of the other scenarios, and its reason.
+    pub(super) fn other_bound(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Blind => {
+                "27 s after SIGKILL. Without the object a restarted manager first offers the lease for 10 s, because the \
+                 operator may have gone back. It observes the lease from its own start on."
+            }
+            _ => return None,
+        })
     }
 
     /// The bounds of this scenario. A scenario that takes the owner away on purpose allows the time of this.
@@ -104,5 +119,19 @@ impl Scenario {
             Self::Unanswered => (2, Duration::from_secs(30)),
         };
         Bounds { hand_overs, ownerless }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_finds_its_scenario_and_other_limits_have_a_reason() {
+        for scenario in Scenario::ALL.into_iter().chain(Scenario::BY_NUMBER) {
+            assert_eq!(Scenario::of_number(scenario.number()), Some(scenario));
+            let is_other = scenario.limits() != Limits::default();
+            assert_eq!(is_other, scenario.other_bound().is_some(), "{scenario:?}");
+        }
     }
 }

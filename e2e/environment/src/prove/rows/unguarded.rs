@@ -37,7 +37,7 @@ async fn appears(cluster: &mut Cluster, phase: &str, leads: bool) -> Result<()> 
 
     let appeared = Timestamp::now();
     cluster.environment.mark(&format!("unguarded in {phase}"));
-    cluster.environment.start_unguarded_manager().await?;
+    cluster.environment.start_old_manager_beside(&[]).await?;
     let released = cluster.released(Duration::from_secs(60)).await?;
     cluster.measured(&format!("{phase}: M released"), appeared, released, RELEASE);
     cluster.environment.start_webhook().await?;
@@ -50,7 +50,7 @@ async fn appears(cluster: &mut Cluster, phase: &str, leads: bool) -> Result<()> 
     if leads {
         cluster.environment.scale(OLD_MANAGER, 1).await?;
     }
-    let ended = cluster.environment.end_unguarded_manager(&progress).await?;
+    let ended = cluster.environment.end_old_manager_beside(&progress).await?;
     cluster.environment.mark(&format!("unguarded ended in {phase}"));
     if leads {
         let what = "the external manager runs";
