@@ -895,6 +895,24 @@ fn a_statement_that_a_living_writer_does_not_correct_is_contradicted() {
 }
 
 #[test]
+fn every_load_balancer_is_observed_when_each_was_named_after_the_handover() {
+    let mut run = good_run();
+    assert!(measured(&run).all_observed.is_empty(), "no call names one");
+    for (action, seconds, name) in [
+        ("DescribeLoadBalancers", 50.0, "lb-a"),
+        ("DescribeLoadBalancers", 55.0, "lb-b"),
+    ] {
+        run.aws_calls
+            .push(call(NEW, action, seconds, &[("LoadBalancerNames.member.1", name)]));
+    }
+    assert!(measured(&run).all_observed.is_empty(), "lb-a was named before");
+
+    run.aws_calls
+        .push(call(NEW, "DescribeTargetHealth", 57.8, &[("Arn", "sg-a.elb")]));
+    assert_eq!(measured(&run).all_observed, [Duration::from_secs(4)]);
+}
+
+#[test]
 fn a_network_load_balancer_must_keep_its_arn_its_target_groups_and_its_targets() {
     let mut run = good_run();
     let group = || "arn:targetgroup/a".to_owned();

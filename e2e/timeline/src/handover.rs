@@ -36,6 +36,9 @@ pub struct HandOver {
     pub gap: Option<Duration>,
     /// From the acquisition to the new holder's first call of a migrated controller.
     pub first_sync: Option<Duration>,
+    /// From the acquisition until the new holder had asked AWS about each load balancer of the snapshot before it; `None`
+    /// when it did not ask about all of them, or there was none.
+    pub all_observed: Option<Duration>,
 }
 
 impl HandOver {
@@ -84,6 +87,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             acquired: to.from,
             gap: ended.map(|ended| since(ended.max(candidate_since(to, tenures)), to.from)),
             first_sync: first_call(to, tenures, inputs, rules).map(|at| since(to.from, at)),
+            all_observed: all_observed(to, inputs).map(|at| since(to.from, at)),
             to: to.actor.clone(),
         });
     }
@@ -142,4 +146,21 @@ fn first_call(to: &Tenure, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -
     });
 
     calls.chain(writes).filter(|at| to.from <= *at && *at <= to.until).min()
+}
+
+/// When the holder had named each load balancer in a call.
+fn all_observed(to: &Tenure, inputs: &Inputs) -> Option<Timestamp> {
+    let before = inputs.snapshots.iter().filter(|snapshot| snapshot.at <= to.from);
+    let balancers = &before.max_by_key(|snapshot| snapshot.at)?.load_balancers;
+    let calls = || {
+        let calls = inputs.aws_calls.iter().filter(|call| !call.preflight);
+        calls.filter(|call| to.actor.names.contains(&call.caller) && to.from <= call.at && call.at <= to.until)
+    };
+    let observed = balancers.iter().map(|(name, balancer)| {
+        let names = |value: &String| value == name || balancer.identifiers.contains(value);
+        let of_it = calls().filter(|call| call.parameters.values().any(names));
+        of_it.map(|call| call.at).min()
+    });
+
+    observed.collect::<Option<Vec<_>>>()?.into_iter().max()
 }

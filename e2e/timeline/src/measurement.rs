@@ -57,6 +57,8 @@ pub struct Measurement {
     /// Time with two owners that a Go manager caused, which was stopped and continued.
     pub overrun: Duration,
     pub gaps: BTreeMap<Gaps, Vec<Duration>>,
+    /// From each acquisition of M by ours until it had asked AWS about every load balancer.
+    pub all_observed: Vec<Duration>,
     /// The longest time without an owner, except between two processes of the old side.
     pub ownerless: Option<Ownerless>,
     pub needless_writes: usize,
@@ -88,6 +90,7 @@ impl Measurement {
                 .map(ControllerTimeline::overlap_by_old_side)
                 .sum(),
             gaps,
+            all_observed: report.acquired_by_ours().filter_map(|one| one.all_observed).collect(),
             ownerless: ours.max_by_key(|time| time.length()).cloned(),
             needless_writes: report.writes_by_switch.len(),
             writes_without_lease: report.writes_without_lease.len(),
@@ -107,6 +110,7 @@ impl Measurement {
             self.gaps.entry(kind).or_default().extend(gaps);
         }
 
+        self.all_observed.extend(other.all_observed);
         let both = [self.ownerless.take(), other.ownerless];
         self.ownerless = both.into_iter().flatten().max_by_key(Ownerless::length);
         self.needless_writes += other.needless_writes;
@@ -119,11 +123,20 @@ impl Measurement {
 
     /// Median and longest gap of one kind.
     pub fn median_and_worst(&self, kind: Gaps) -> Option<(Duration, Duration)> {
-        let mut gaps = self.gaps.get(&kind)?.clone();
-        gaps.sort();
-        let middle = gaps.get(gaps.len() / 2)?;
-        Some((*middle, *gaps.last()?))
+        median_and_worst(self.gaps.get(&kind)?)
     }
+
+    /// Median and longest time until every load balancer was asked about.
+    pub fn observed_median_and_worst(&self) -> Option<(Duration, Duration)> {
+        median_and_worst(&self.all_observed)
+    }
+}
+
+fn median_and_worst(times: &[Duration]) -> Option<(Duration, Duration)> {
+    let mut times = times.to_vec();
+    times.sort();
+    let middle = times.get(times.len() / 2)?;
+    Some((*middle, *times.last()?))
 }
 
 fn violations(report: &Report, bounds: &Bounds) -> Vec<String> {

@@ -120,6 +120,13 @@ impl Report {
             .filter(|hand_over| hand_over.from.side == Side::Old && hand_over.to.side == Side::New)
     }
 
+    /// Handovers to a process of ours.
+    pub(super) fn acquired_by_ours(&self) -> impl Iterator<Item = &HandOver> {
+        self.hand_overs
+            .iter()
+            .filter(|hand_over| hand_over.to.side == Side::New)
+    }
+
     /// The timeline of one controller.
     pub fn controller(&self, controller: Controller) -> Option<&ControllerTimeline> {
         self.controllers

@@ -41,6 +41,7 @@ impl Row {
             milliseconds(figures.overrun),
         ];
         cells.extend(Gaps::ALL.map(|kind| times(figures.median_and_worst(kind))));
+        cells.push(times(figures.observed_median_and_worst()));
         cells.push(
             figures
                 .ownerless
@@ -67,7 +68,7 @@ impl Row {
     }
 }
 
-const HEADINGS: [&str; 16] = [
+const HEADINGS: [&str; 17] = [
     "#",
     "runs",
     "handovers",
@@ -77,6 +78,7 @@ const HEADINGS: [&str; 16] = [
     "ours → ours, SIGTERM",
     "ours → ours, expired",
     "ours → old",
+    "until every load balancer is read",
     "longest without owner",
     "needless AWS writes",
     "AWS writes without lease",
@@ -148,7 +150,8 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
         }
     }
     text.push_str(
-        "\nIn a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
+        "\nThe time until every load balancer was read begins when our manager acquires the migration lease.\n\n\
+         In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
          write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
          otherwise the scenario fails.\n\n\
          ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
