@@ -895,6 +895,33 @@ fn a_statement_that_a_living_writer_does_not_correct_is_contradicted() {
 }
 
 #[test]
+fn a_go_manager_in_our_place_does_not_write_the_status() {
+    let mut run = good_run();
+    run.processes.push(process(
+        "incumbent",
+        "aws-cloud-controller-manager",
+        &["--cloud-provider=aws"],
+        60.0,
+        None,
+    ));
+    run.holders = [("host_9".to_owned(), "incumbent".to_owned())].into();
+    run.lease_changes
+        .retain(|change| change.at < at(62.0) || change.lease == Lease::K);
+    for which in [Lease::C, Lease::M] {
+        run.lease_changes.push(lease(which, "", 11.0, 62.0));
+        run.lease_changes.extend(held(which, "host_9", 63.0, 120.0));
+    }
+    run.until = at(120.0);
+    let contradicted = |incumbent: Component| {
+        let mut rules = rules();
+        rules.components.push(incumbent);
+        !analyse(&run, &rules).contradictions.is_empty()
+    };
+    assert!(contradicted(Component::aws_cloud_controller_manager()));
+    assert!(!contradicted(Component::aws_cloud_controller_manager().on(Side::Old)));
+}
+
+#[test]
 fn every_load_balancer_is_observed_when_each_was_named_after_the_handover() {
     let mut run = good_run();
     assert!(measured(&run).all_observed.is_empty(), "no call names one");

@@ -83,6 +83,13 @@ impl Component {
         self
     }
 
+    /// The same program on another side, such as the incumbent in the place of an old manager.
+    #[must_use]
+    pub fn on(mut self, side: Side) -> Self {
+        self.side = side;
+        self
+    }
+
     fn new(name: &str, side: Side, main_lease: Lease) -> Self {
         Self {
             name: name.into(),

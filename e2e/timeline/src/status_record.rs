@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::input::{Inputs, Statement};
 use super::interval::governs;
 use super::overlap::since;
-use super::rules::{Controller, Rules};
+use super::rules::{Controller, Rules, Side};
 use super::tenure::Tenure;
 use outrigger_cluster_harness::leases::Lease;
 
@@ -71,7 +71,8 @@ fn contradiction(
         .max()?;
     let stale = since(ended.max(said.at), end);
     let has_writer = tenures.iter().any(|tenure| {
-        tenure.lease == Lease::C && since(tenure.from, end) > CORRECTION && tenure.from <= end && end <= tenure.until
+        let of_c = tenure.lease == Lease::C && tenure.actor.side == Side::New;
+        of_c && since(tenure.from, end) > CORRECTION && tenure.from <= end && end <= tenure.until
     });
     if stale > CORRECTION && has_writer {
         return contradicted(format!(
