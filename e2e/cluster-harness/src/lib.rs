@@ -8,6 +8,7 @@ pub mod leases;
 pub mod loopback;
 pub mod pods;
 pub mod process;
+pub mod relay;
 pub mod run_folder;
 pub mod tools;
 pub mod versions;

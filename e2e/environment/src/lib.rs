@@ -18,6 +18,7 @@ pub mod manifests;
 mod observe;
 pub mod operator;
 pub mod prove;
+pub mod relays;
 pub mod review;
 mod settle;
 mod static_pods;
