@@ -204,6 +204,11 @@ impl Cluster {
         Ok(found.map_or_else(String::new, |found| format!("{}: {}", found.reason, found.message)))
     }
 
+    pub(super) async fn condition_is_true(&self, kind: &str) -> Result<bool> {
+        let object = self.environment.migrations().get(crate::CLUSTER).await?;
+        Ok(object.has_condition(kind))
+    }
+
     /// The process behind a holder identity.
     pub(super) fn process(&self, identity: &str) -> Result<ProcessSpan> {
         let known = self.environment.process_of(identity);

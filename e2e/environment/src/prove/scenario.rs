@@ -15,6 +15,7 @@ pub enum Scenario {
     StaticPods,
     Unguarded,
     Leases,
+    Configurations,
     RandomEnds,
     Blind,
     Uninstalled,
@@ -38,7 +39,7 @@ impl Scenario {
     ];
 
     /// These run only by their number.
-    pub const BY_NUMBER: [Self; 0] = [];
+    pub const BY_NUMBER: [Self; 1] = [Self::Configurations];
 
     #[must_use]
     pub fn number(self) -> u8 {
@@ -49,6 +50,7 @@ impl Scenario {
             Self::StaticPods => 4,
             Self::Unguarded => 5,
             Self::Leases => 6,
+            Self::Configurations => 8,
             Self::RandomEnds => 10,
             Self::Blind => 11,
             Self::Uninstalled => 13,
@@ -76,6 +78,9 @@ impl Scenario {
             Self::Uninstalled => "the manager is uninstalled before the steps back, and installed again in InTree",
             Self::OldPaused => "SIGSTOP of the old manager for 60 s while it holds the migration lease in Migrate",
             Self::Unanswered => "a step back while an AWS write has no answer, so that the lease is left to expire",
+            Self::Configurations => {
+                "an external manager with leader migration, a partial list, names of 1.28, two leases"
+            }
         }
     }
 
@@ -117,6 +122,7 @@ impl Scenario {
             Self::Uninstalled => (3, Duration::from_secs(60)),
             // The lease expires, and is offered for 10 s.
             Self::Unanswered => (2, Duration::from_secs(30)),
+            Self::Configurations => (4, GAP),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -1,6 +1,7 @@
 //! The events of each scenario.
 
 mod blind;
+mod configurations;
 mod leases;
 mod old_paused;
 mod paused;
@@ -30,5 +31,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Uninstalled => uninstalled::run(cluster).await,
         Scenario::OldPaused => old_paused::run(cluster).await,
         Scenario::Unanswered => unanswered::run(cluster).await,
+        Scenario::Configurations => configurations::run(cluster).await,
     }
 }
