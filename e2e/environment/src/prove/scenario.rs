@@ -7,6 +7,9 @@ use outrigger_timeline::{Bounds, Limits};
 /// From the end of a process that does not release M until the next holder: the lease duration and a reaction.
 const GAP: Duration = Duration::from_millis(15_500);
 
+/// While the operator stops one side and starts the other.
+const DOWNTIME: Duration = Duration::from_secs(75);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
     ThereAndBack,
@@ -18,13 +21,14 @@ pub enum Scenario {
     Configurations,
     RandomEnds,
     Blind,
+    Downtime,
     Uninstalled,
     OldPaused,
     Unanswered,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -33,6 +37,7 @@ impl Scenario {
         Self::Leases,
         Self::RandomEnds,
         Self::Blind,
+        Self::Downtime,
         Self::Uninstalled,
         Self::OldPaused,
         Self::Unanswered,
@@ -53,6 +58,7 @@ impl Scenario {
             Self::Configurations => 8,
             Self::RandomEnds => 10,
             Self::Blind => 11,
+            Self::Downtime => 12,
             Self::Uninstalled => 13,
             Self::OldPaused => 14,
             Self::Unanswered => 17,
@@ -81,6 +87,7 @@ impl Scenario {
             Self::Configurations => {
                 "an external manager with leader migration, a partial list, names of 1.28, two leases"
             }
+            Self::Downtime => "downtime, a start at Complete and an attested phase; our leader ends after each phase",
         }
     }
 
@@ -89,6 +96,7 @@ impl Scenario {
         let mut limits = Limits::default();
         match self {
             Self::Blind => limits.new_to_new_killed += Duration::from_millis(11_500),
+            Self::Downtime => limits.old_to_new += DOWNTIME,
             _ => {}
         }
         limits
@@ -101,6 +109,7 @@ impl Scenario {
                 "27 s after SIGKILL. Without the object a restarted manager first offers the lease for 10 s, because the \
                  operator may have gone back. It observes the lease from its own start on."
             }
+            Self::Downtime => "90.5 s from the old manager to ours. The operator stops the old manager first.",
             _ => return None,
         })
     }
@@ -123,6 +132,7 @@ impl Scenario {
             // The lease expires, and is offered for 10 s.
             Self::Unanswered => (2, Duration::from_secs(30)),
             Self::Configurations => (4, GAP),
+            Self::Downtime => (10, GAP + DOWNTIME),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -2,6 +2,7 @@
 
 mod blind;
 mod configurations;
+mod downtime;
 mod leases;
 mod old_paused;
 mod paused;
@@ -32,5 +33,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::OldPaused => old_paused::run(cluster).await,
         Scenario::Unanswered => unanswered::run(cluster).await,
         Scenario::Configurations => configurations::run(cluster).await,
+        Scenario::Downtime => downtime::run(cluster).await,
     }
 }

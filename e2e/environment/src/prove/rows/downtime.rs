@@ -1,0 +1,147 @@
+//! Scenario 12: migrations without evidence of leader migration. Our leader ends after each change of phase.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use outrigger_cluster_harness::leases::Lease;
+use serde_json::json;
+
+use super::Cluster;
+use crate::demo::migrate::{QUIET, ROLL};
+use crate::faults::LeaseFault;
+use crate::operator::{NEW_MANAGER, OLD_MANAGER};
+use crate::prove::cluster::TAKEN;
+
+const OWNER: Duration = Duration::from_secs(20);
+
+pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
+    cluster.hosted().await?;
+    cluster.two_managers().await?;
+    downtime(cluster).await?;
+    back_by_hand(cluster).await?;
+    at_complete(cluster).await?;
+    back_by_hand(cluster).await?;
+    attested(cluster).await
+}
+
+/// Every old manager is stopped before ours starts.
+async fn downtime(cluster: &mut Cluster) -> Result<()> {
+    cluster
+        .progress
+        .step("spec.downtime: the old manager is stopped, and started again as external");
+    let progress = cluster.progress.clone();
+    cluster.environment.change_migration(&json!({"downtime": true})).await?;
+    cluster.environment.scale(OLD_MANAGER, 0).await?;
+    none_left(cluster, "app=kube-controller-manager").await?;
+    cluster.environment.set_phase("Prepare").await?;
+    leader_ends(cluster, "downtime, Prepare", Lease::C).await?;
+
+    cluster.environment.set_phase("Migrate").await?;
+    cluster.environment.apply_phase("Migrate").await?;
+    cluster.environment.scale(OLD_MANAGER, 1).await?;
+    cluster.environment.wait_handed_over(None, ROLL, &progress).await?;
+    leader_ends(cluster, "downtime, Migrate", Lease::M).await?;
+    cluster.complete().await?;
+    leader_ends(cluster, "downtime, Complete", Lease::M).await?;
+    cluster.environment.change_migration(&json!({"downtime": false})).await
+}
+
+/// The object and the manager are installed when the migration is over.
+async fn at_complete(cluster: &mut Cluster) -> Result<()> {
+    cluster
+        .progress
+        .step("The migration starts at Complete, without a latch");
+    let progress = cluster.progress.clone();
+    cluster.environment.scale_manager(0).await?;
+    none_left(cluster, "app.kubernetes.io/name=outrigger-manager").await?;
+    cluster.environment.delete_migration().await?;
+    cluster.environment.break_lease(Lease::C, LeaseFault::Delete).await?;
+    let before = cluster.environment.holder(Lease::M);
+    cluster.environment.deploy_external().await?;
+
+    cluster.environment.create_migration_in("Complete").await?;
+    cluster.environment.scale_manager(2).await?;
+    cluster
+        .environment
+        .wait_handed_over(before.as_deref(), ROLL, &progress)
+        .await?;
+    leader_ends(cluster, "at Complete", Lease::M).await
+}
+
+/// No old manager can be read: no target selects one.
+async fn attested(cluster: &mut Cluster) -> Result<()> {
+    cluster.progress.step("spec.attestedPhase: no old manager can be read");
+    cluster.environment.set_phase("InTree").await?;
+    tokio::time::sleep(QUIET).await;
+    let fields = json!({"targets": [{"profile": "Nodes"}], "attestedPhase": "Prepare"});
+    cluster.environment.change_migration(&fields).await?;
+    cluster.environment.set_phase("Prepare").await?;
+    let progress = cluster.progress.clone();
+    cluster.environment.wait_condition("Prepared", TAKEN, &progress).await?;
+    leader_ends(cluster, "attested, Prepare", Lease::C).await?;
+
+    let before = cluster.environment.holder(Lease::M);
+    cluster.environment.set_phase("Migrate").await?;
+    cluster.environment.deploy_external().await?;
+    cluster
+        .environment
+        .wait_handed_over(before.as_deref(), ROLL, &progress)
+        .await?;
+    leader_ends(cluster, "attested, Migrate", Lease::M).await?;
+    cluster.complete().await?;
+    leader_ends(cluster, "attested, Complete", Lease::M).await
+}
+
+/// Back to Prepare, with the old manager in-tree with leader migration.
+async fn back_by_hand(cluster: &mut Cluster) -> Result<()> {
+    cluster
+        .progress
+        .step("Back to Prepare: the old manager is rolled by hand");
+    cluster.environment.set_phase("Migrate").await?;
+    cluster.environment.set_phase("Prepare").await?;
+    cluster.environment.deploy_guarded().await?;
+    let in_tree = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=aws");
+    let what = "the old manager runs in-tree with leader migration";
+    cluster
+        .environment
+        .wait_rolled(OLD_MANAGER, what, ROLL, &cluster.progress, in_tree)
+        .await?;
+    cluster.old_manager_holds().await?;
+    tokio::time::sleep(QUIET).await;
+    cluster.environment.snapshot().await
+}
+
+/// SIGKILL of our leader; the next one holds the same lease within the bound.
+async fn leader_ends(cluster: &mut Cluster, what: &str, lease: Lease) -> Result<()> {
+    cluster.standby_waits().await?;
+    let before = cluster.environment.holder(lease);
+    let ended = Timestamp::now();
+    cluster.end_leader(true).await?;
+
+    let progress = cluster.progress.clone();
+    let environment = &cluster.environment;
+    environment
+        .wait_holder(lease, before.as_deref(), TAKEN, &progress)
+        .await?;
+    let holder = environment.holder(lease).unwrap_or_default();
+    let acquired = environment.leases.latest(lease).and_then(|change| change.acquired);
+    let ours = cluster.process(&holder)?.component == NEW_MANAGER;
+    cluster.expect(ours, &format!("{what}: ours holds {lease}"));
+    let acquired = acquired.unwrap_or_else(Timestamp::now);
+    cluster.measured(&format!("{what}: {lease} is held again"), ended, acquired, OWNER);
+    tokio::time::sleep(QUIET).await;
+    cluster.environment.snapshot().await
+}
+
+async fn none_left(cluster: &Cluster, selector: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(cluster.environment.management_admin.clone(), crate::CONTROL_PLANE);
+    let gone = async || {
+        let left = pods.list(&ListParams::default().labels(selector)).await?.items.len();
+        Ok(if left == 0 { Ok(()) } else { Err(format!("{left} Pods")) })
+    };
+    cluster.progress.wait("no Pod is left", ROLL, gone).await
+}
