@@ -15,7 +15,7 @@ use outrigger_timeline::{Component, Controller, Report, Rules};
 const ROLL: Duration = Duration::from_secs(120);
 /// How long both run side by side, and the incumbent alone, under load.
 const QUIET: Duration = Duration::from_secs(15);
-const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager:v1.37.0";
+pub(crate) const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager:v1.37.0";
 /// A file that names the incumbent's own controllers, so that its exact match finds them.
 const OWN_NAMES: &str = "apiVersion: controllermanager.config.k8s.io/v1
 kind: LeaderMigrationConfiguration
@@ -118,7 +118,8 @@ fn incumbents_rules(own_names: bool) -> Component {
     incumbent.runs_under(Controller::Service, Lease::C)
 }
 
-fn arguments(environment: &Environment, own_names: bool) -> Result<Vec<String>> {
+/// The command line of the incumbent. With `own_names` its file has the names of its own controllers.
+pub(crate) fn arguments(environment: &Environment, own_names: bool) -> Result<Vec<String>> {
     // The incumbent may do what it asks for: this is about its leases, not about its rights.
     let kubeconfig = environment.tenant.kubeconfig(&User::admin())?;
     let cloud_config = environment.run.join("incumbent-cloud.conf");

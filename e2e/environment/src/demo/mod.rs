@@ -1,6 +1,6 @@
 //! The demonstration: one real migration from beginning to end, shown as it happens, and judged by the timeline.
 
-mod incumbent;
+pub(crate) mod incumbent;
 pub(crate) mod migrate;
 
 pub use incumbent::incumbent;

@@ -11,6 +11,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
+use outrigger_cluster_harness::tools::Tool;
 
 use super::random::Random;
 use crate::demo::migrate::{self, QUIET, ROLL};
@@ -39,8 +40,8 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) async fn build(run: &Path, random: Random, progress: &Progress) -> Result<Self> {
-        let environment = Environment::build(run, INSTANCES, &[], progress).await?;
+    pub(super) async fn build(run: &Path, tools: &[Tool], random: Random, progress: &Progress) -> Result<Self> {
+        let environment = Environment::build(run, INSTANCES, tools, progress).await?;
         Ok(Self {
             environment,
             progress: progress.clone(),

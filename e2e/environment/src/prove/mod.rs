@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_timeline::{Component, Inputs, Measurement, Rules};
+use outrigger_timeline::{Component, Inputs, Measurement, Rules, Side};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -81,7 +81,7 @@ async fn run_one(
     progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
     let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
     let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
-    let mut cluster = Cluster::build(folder.path(), random, &progress).await?;
+    let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, &progress).await?;
 
     let ended = rows::run(scenario, &mut cluster).await;
     let mut problems = std::mem::take(&mut cluster.problems);
@@ -122,6 +122,9 @@ async fn run_one(
 
 fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {
     let mut rules = Rules::new(Component::outrigger_manager());
+    rules
+        .components
+        .push(Component::aws_cloud_controller_manager().on(Side::Old));
     rules.limits = scenario.limits();
     rules.unchanged.clone_from(&cluster.unchanged);
     rules.route_note = "by leases; no routes are configured".into();

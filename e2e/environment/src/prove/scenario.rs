@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outrigger_cluster_harness::tools::Tool;
 use outrigger_timeline::{Bounds, Limits};
 
 /// From the end of a process that does not release M until the next holder: the lease duration and a reaction.
@@ -9,6 +10,8 @@ const GAP: Duration = Duration::from_millis(15_500);
 
 /// While the operator stops one side and starts the other.
 const DOWNTIME: Duration = Duration::from_secs(75);
+/// From the end of a Pod to the start of the next one.
+const START: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
@@ -24,11 +27,12 @@ pub enum Scenario {
     Downtime,
     Uninstalled,
     OldPaused,
+    Incumbent,
     Unanswered,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -40,6 +44,7 @@ impl Scenario {
         Self::Downtime,
         Self::Uninstalled,
         Self::OldPaused,
+        Self::Incumbent,
         Self::Unanswered,
     ];
 
@@ -61,6 +66,7 @@ impl Scenario {
             Self::Downtime => 12,
             Self::Uninstalled => 13,
             Self::OldPaused => 14,
+            Self::Incumbent => 15,
             Self::Unanswered => 17,
         }
     }
@@ -88,6 +94,9 @@ impl Scenario {
                 "an external manager with leader migration, a partial list, names of 1.28, two leases"
             }
             Self::Downtime => "downtime, a start at Complete and an attested phase; our leader ends after each phase",
+            Self::Incumbent => {
+                "from our manager to aws-cloud-controller-manager v1.37.0 and back, in Migrate and in Complete"
+            }
         }
     }
 
@@ -97,6 +106,7 @@ impl Scenario {
         match self {
             Self::Blind => limits.new_to_new_killed += Duration::from_millis(11_500),
             Self::Downtime => limits.old_to_new += DOWNTIME,
+            Self::Incumbent => limits.old_to_new += START,
             _ => {}
         }
         limits
@@ -110,8 +120,20 @@ impl Scenario {
                  operator may have gone back. It observes the lease from its own start on."
             }
             Self::Downtime => "90.5 s from the old manager to ours. The operator stops the old manager first.",
+            Self::Incumbent => {
+                "17.5 s from aws-cloud-controller-manager to ours. It does not release its leases, and our process \
+                 observes them from its own start on."
+            }
             _ => return None,
         })
+    }
+
+    /// The tools that it needs beside those of each environment.
+    pub(super) fn tools(self) -> &'static [Tool] {
+        match self {
+            Self::Incumbent => &[Tool::AwsCloudControllerManager],
+            _ => &[],
+        }
     }
 
     /// The bounds of this scenario. A scenario that takes the owner away on purpose allows the time of this.
@@ -133,6 +155,7 @@ impl Scenario {
             Self::Unanswered => (2, Duration::from_secs(30)),
             Self::Configurations => (4, GAP),
             Self::Downtime => (10, GAP + DOWNTIME),
+            Self::Incumbent => (5, GAP + START),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -3,6 +3,7 @@
 mod blind;
 mod configurations;
 mod downtime;
+mod incumbent;
 mod leases;
 mod old_paused;
 mod paused;
@@ -34,5 +35,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Unanswered => unanswered::run(cluster).await,
         Scenario::Configurations => configurations::run(cluster).await,
         Scenario::Downtime => downtime::run(cluster).await,
+        Scenario::Incumbent => incumbent::run(cluster).await,
     }
 }

@@ -1,0 +1,100 @@
+//! Scenario 15: the incumbent in our manager's place and back, in Migrate and in Complete.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use outrigger_cluster_harness::leases::Lease;
+
+use super::Cluster;
+use crate::demo::incumbent::{IMAGE, arguments};
+use crate::demo::migrate::{QUIET, ROLL};
+use crate::operator::NEW_MANAGER;
+use crate::prove::cluster::TAKEN;
+
+const INCUMBENT: &str = "aws-cloud-controller-manager";
+
+pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
+    cluster.hosted().await?;
+    cluster.prepare().await?;
+    cluster.migrate().await?;
+    there_and_back(cluster, "Migrate").await?;
+    cluster.complete().await?;
+    there_and_back(cluster, "Complete").await?;
+
+    let note = format!(
+        "AWS writes of aws-cloud-controller-manager v1.37.0: {}",
+        writes(cluster)
+    );
+    cluster.notes.push(note);
+    Ok(())
+}
+
+/// The incumbent gets a file with the names of its controllers: with its default list it does not use M for them.
+async fn there_and_back(cluster: &mut Cluster, phase: &str) -> Result<()> {
+    let progress = cluster.progress.clone();
+    let latch = cluster.environment.latch();
+
+    progress.step(&format!("{phase}: our manager is replaced by the incumbent"));
+    cluster.environment.mark(&format!("incumbent in {phase}"));
+    let before = cluster.environment.holder(Lease::M);
+    let flags = arguments(&cluster.environment, true)?;
+    cluster.environment.replace_manager(IMAGE, flags).await?;
+    let is_incumbent = |argv: &[String]| argv.iter().any(|flag| flag == "--enable-leader-migration");
+    cluster
+        .environment
+        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, &progress, is_incumbent)
+        .await?;
+    let incumbent = cluster
+        .environment
+        .wait_holder(Lease::M, before.as_deref(), TAKEN, &progress)
+        .await?;
+    tokio::time::sleep(QUIET).await;
+    cluster.environment.snapshot().await?;
+    let now = cluster.environment.latch();
+    let text = format!("{phase}: the latch {latch:?} survives the incumbent, now {now:?}");
+    cluster.expect(now == latch && latch.is_some(), &text);
+
+    progress.step(&format!("{phase}: the incumbent is replaced by our manager"));
+    cluster.environment.mark(&format!("our manager in {phase}"));
+    cluster.environment.install_manager(1).await?;
+    let is_ours = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--migration="));
+    cluster
+        .environment
+        .wait_rolled(NEW_MANAGER, "our manager runs", ROLL, &progress, is_ours)
+        .await?;
+    cluster
+        .environment
+        .wait_holder(Lease::M, Some(&incumbent), TAKEN, &progress)
+        .await?;
+    cluster
+        .environment
+        .wait_condition("ControlPlaneMigrated", TAKEN, &progress)
+        .await?;
+    tokio::time::sleep(QUIET).await;
+    cluster.environment.snapshot().await
+}
+
+/// The AWS writes of the incumbent, with their counts. They are its own: the load makes it reconcile.
+fn writes(cluster: &Cluster) -> String {
+    let spans = cluster.environment.runner.spans();
+    let is_incumbent = |caller: &str| {
+        let mut spans = spans.iter();
+        spans.any(|span| span.component == INCUMBENT && span.process == caller)
+    };
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for call in cluster.environment.proxy.calls() {
+        if call.is_write() && is_incumbent(&call.caller) {
+            *counts.entry(call.action).or_default() += 1;
+        }
+    }
+
+    let texts: Vec<_> = counts
+        .iter()
+        .map(|(action, count)| format!("{count} {action}"))
+        .collect();
+    if texts.is_empty() {
+        "none".to_owned()
+    } else {
+        texts.join(", ")
+    }
+}
