@@ -29,10 +29,11 @@ pub enum Scenario {
     OldPaused,
     Incumbent,
     Unanswered,
+    Routes,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -46,6 +47,7 @@ impl Scenario {
         Self::OldPaused,
         Self::Incumbent,
         Self::Unanswered,
+        Self::Routes,
     ];
 
     /// These run only by their number.
@@ -68,6 +70,7 @@ impl Scenario {
             Self::OldPaused => 14,
             Self::Incumbent => 15,
             Self::Unanswered => 17,
+            Self::Routes => 18,
         }
     }
 
@@ -97,6 +100,7 @@ impl Scenario {
             Self::Incumbent => {
                 "from our manager to aws-cloud-controller-manager v1.37.0 and back, in Migrate and in Complete"
             }
+            Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
         }
     }
 
@@ -156,6 +160,7 @@ impl Scenario {
             Self::Configurations => (4, GAP),
             Self::Downtime => (10, GAP + DOWNTIME),
             Self::Incumbent => (5, GAP + START),
+            Self::Routes => (1, GAP),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -8,6 +8,7 @@ mod leases;
 mod old_paused;
 mod paused;
 mod random_ends;
+mod routes;
 mod second_run;
 mod static_pods;
 mod there_and_back;
@@ -36,5 +37,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Configurations => configurations::run(cluster).await,
         Scenario::Downtime => downtime::run(cluster).await,
         Scenario::Incumbent => incumbent::run(cluster).await,
+        Scenario::Routes => routes::run(cluster).await,
     }
 }
