@@ -10,6 +10,8 @@ const GAP: Duration = Duration::from_millis(15_500);
 
 /// While the operator stops one side and starts the other.
 const DOWNTIME: Duration = Duration::from_secs(75);
+/// While no process of ours can read the latch.
+const WAITING: Duration = Duration::from_secs(90);
 /// From the end of a Pod to the start of the next one.
 const START: Duration = Duration::from_secs(2);
 
@@ -28,12 +30,13 @@ pub enum Scenario {
     Uninstalled,
     OldPaused,
     Incumbent,
+    NewerLatch,
     Unanswered,
     Routes,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -46,6 +49,7 @@ impl Scenario {
         Self::Uninstalled,
         Self::OldPaused,
         Self::Incumbent,
+        Self::NewerLatch,
         Self::Unanswered,
         Self::Routes,
     ];
@@ -69,6 +73,7 @@ impl Scenario {
             Self::Uninstalled => 13,
             Self::OldPaused => 14,
             Self::Incumbent => 15,
+            Self::NewerLatch => 16,
             Self::Unanswered => 17,
             Self::Routes => 18,
         }
@@ -100,6 +105,7 @@ impl Scenario {
             Self::Incumbent => {
                 "from our manager to aws-cloud-controller-manager v1.37.0 and back, in Migrate and in Complete"
             }
+            Self::NewerLatch => "a rolling update with a newer field in the latch, and with a newer format",
             Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
         }
     }
@@ -110,6 +116,7 @@ impl Scenario {
         match self {
             Self::Blind => limits.new_to_new_killed += Duration::from_millis(11_500),
             Self::Downtime => limits.old_to_new += DOWNTIME,
+            Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
             _ => {}
         }
@@ -124,6 +131,7 @@ impl Scenario {
                  operator may have gone back. It observes the lease from its own start on."
             }
             Self::Downtime => "90.5 s from the old manager to ours. The operator stops the old manager first.",
+            Self::NewerLatch => "105.5 s after SIGKILL. No process can read the latch until the operator removes it.",
             Self::Incumbent => {
                 "17.5 s from aws-cloud-controller-manager to ours. It does not release its leases, and our process \
                  observes them from its own start on."
@@ -160,6 +168,7 @@ impl Scenario {
             Self::Configurations => (4, GAP),
             Self::Downtime => (10, GAP + DOWNTIME),
             Self::Incumbent => (5, GAP + START),
+            Self::NewerLatch => (3, WAITING),
             Self::Routes => (1, GAP),
         };
         Bounds { hand_overs, ownerless }

@@ -5,6 +5,7 @@ mod configurations;
 mod downtime;
 mod incumbent;
 mod leases;
+mod newer_latch;
 mod old_paused;
 mod paused;
 mod random_ends;
@@ -37,6 +38,7 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Configurations => configurations::run(cluster).await,
         Scenario::Downtime => downtime::run(cluster).await,
         Scenario::Incumbent => incumbent::run(cluster).await,
+        Scenario::NewerLatch => newer_latch::run(cluster).await,
         Scenario::Routes => routes::run(cluster).await,
     }
 }
