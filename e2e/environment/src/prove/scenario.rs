@@ -23,6 +23,7 @@ pub enum Scenario {
     StaticPods,
     Unguarded,
     Leases,
+    CutOff,
     Configurations,
     RandomEnds,
     Blind,
@@ -36,13 +37,14 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
         Self::StaticPods,
         Self::Unguarded,
         Self::Leases,
+        Self::CutOff,
         Self::RandomEnds,
         Self::Blind,
         Self::Downtime,
@@ -66,6 +68,7 @@ impl Scenario {
             Self::StaticPods => 4,
             Self::Unguarded => 5,
             Self::Leases => 6,
+            Self::CutOff => 7,
             Self::Configurations => 8,
             Self::RandomEnds => 10,
             Self::Blind => 11,
@@ -107,6 +110,9 @@ impl Scenario {
             }
             Self::NewerLatch => "a rolling update with a newer field in the latch, and with a newer format",
             Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
+            Self::CutOff => {
+                "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
+            }
         }
     }
 
@@ -170,6 +176,7 @@ impl Scenario {
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
             Self::Routes => (1, GAP),
+            Self::CutOff => (4, GAP),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -2,6 +2,7 @@
 
 mod blind;
 mod configurations;
+mod cut_off;
 mod downtime;
 mod incumbent;
 mod leases;
@@ -40,5 +41,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Incumbent => incumbent::run(cluster).await,
         Scenario::NewerLatch => newer_latch::run(cluster).await,
         Scenario::Routes => routes::run(cluster).await,
+        Scenario::CutOff => cut_off::run(cluster).await,
     }
 }
