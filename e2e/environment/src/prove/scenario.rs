@@ -14,6 +14,8 @@ const DOWNTIME: Duration = Duration::from_secs(75);
 const WAITING: Duration = Duration::from_secs(90);
 /// From the end of a Pod to the start of the next one.
 const START: Duration = Duration::from_secs(2);
+/// While no API server answers, and until a process of ours has started again.
+const OUTAGE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
@@ -25,6 +27,7 @@ pub enum Scenario {
     Leases,
     CutOff,
     Configurations,
+    SlowApi,
     RandomEnds,
     Blind,
     Downtime,
@@ -57,7 +60,7 @@ impl Scenario {
     ];
 
     /// These run only by their number.
-    pub const BY_NUMBER: [Self; 1] = [Self::Configurations];
+    pub const BY_NUMBER: [Self; 2] = [Self::Configurations, Self::SlowApi];
 
     #[must_use]
     pub fn number(self) -> u8 {
@@ -70,6 +73,7 @@ impl Scenario {
             Self::Leases => 6,
             Self::CutOff => 7,
             Self::Configurations => 8,
+            Self::SlowApi => 9,
             Self::RandomEnds => 10,
             Self::Blind => 11,
             Self::Downtime => 12,
@@ -113,6 +117,7 @@ impl Scenario {
             Self::CutOff => {
                 "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
             }
+            Self::SlowApi => "the API servers are slow for 2 min, one is killed for 60 s, etcd is stopped for 30 s",
         }
     }
 
@@ -124,6 +129,7 @@ impl Scenario {
             Self::Downtime => limits.old_to_new += DOWNTIME,
             Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
+            Self::SlowApi => limits.new_to_new_killed += OUTAGE,
             _ => {}
         }
         limits
@@ -142,6 +148,7 @@ impl Scenario {
                 "17.5 s from aws-cloud-controller-manager to ours. It does not release its leases, and our process \
                  observes them from its own start on."
             }
+            Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
             _ => return None,
         })
     }
@@ -177,6 +184,7 @@ impl Scenario {
             Self::NewerLatch => (3, WAITING),
             Self::Routes => (1, GAP),
             Self::CutOff => (4, GAP),
+            Self::SlowApi => (3, OUTAGE),
         };
         Bounds { hand_overs, ownerless }
     }

@@ -12,6 +12,7 @@ mod paused;
 mod random_ends;
 mod routes;
 mod second_run;
+mod slow_api;
 mod static_pods;
 mod there_and_back;
 mod unanswered;
@@ -42,5 +43,6 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::NewerLatch => newer_latch::run(cluster).await,
         Scenario::Routes => routes::run(cluster).await,
         Scenario::CutOff => cut_off::run(cluster).await,
+        Scenario::SlowApi => slow_api::run(cluster).await,
     }
 }
