@@ -464,7 +464,7 @@ fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &str) -> Opt
 
     if guarded && !is_pod && !is_rolled_out(kind, object) {
         form = Form::Unreadable {
-            reason: "its rollout is not complete, so Pods of an older template may still run".into(),
+            reason: "its rollout is not complete, so Pods of an older template may still run: wait for it".into(),
         };
     }
 

@@ -449,7 +449,7 @@ fn a_latch_from_before_unobserved_changes_needs_command_lines_or_the_operators_w
             if !current {
                 let decision = decide(&inputs);
                 assert!(
-                    decision.warnings[0].contains("no manager watched"),
+                    decision.warnings[0].contains("no manager observed"),
                     "{:?}",
                     decision.warnings
                 );
@@ -570,4 +570,16 @@ fn the_writes_of_an_old_manager_that_held_the_lease_are_its_own_work() {
     inputs.latch = Stored::Latch(latch(Phase::Migrate, false));
     free(&mut inputs);
     assert!(competes(&inputs), "we never held it");
+}
+
+#[test]
+fn in_phase_in_tree_a_manager_without_leader_migration_is_the_owner_and_no_problem() {
+    let mut inputs = inputs(Phase::InTree, None);
+    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+    let decision = decide(&inputs);
+    assert!(stands_by(&decision));
+    assert_eq!(reason(&decision), reason::OLD_MANAGER_OWNS);
+
+    hold(&mut inputs);
+    assert!(matches!(decide(&inputs).action, LeaseAction::Alarm(_)));
 }
