@@ -300,23 +300,26 @@ fn unproven(facts: &Facts) -> Vec<String> {
         ));
     }
 
-    let processes = || {
-        facts
-            .controller_managers
-            .seen
-            .iter()
-            .filter(|seen| !seen.host_names.is_empty())
-    };
-    if let Some(holder) = &facts.main.live_holder
-        && processes().next().is_some()
-        && !processes().any(|seen| seen.is_holder(holder))
-    {
-        unproven.push(format!(
-            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease, or state in spec.attestedPhase: Prepare that all have leader migration on"
-        ));
-    }
+    unproven.extend(unlisted_leader(facts).map(|problem| {
+        format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on")
+    }));
 
     unproven
+}
+
+/// The live holder of the main lease is none of the processes that can be read, so at least one is not read.
+#[must_use]
+pub fn unlisted_leader(facts: &Facts) -> Option<String> {
+    let all = facts.controller_managers.seen.iter();
+    let mut processes = all.filter(|seen| !seen.host_names.is_empty()).peekable();
+    let holder = facts.main.live_holder.as_ref()?;
+    processes.peek()?;
+
+    (!processes.any(|seen| seen.is_holder(holder))).then(|| {
+        format!(
+            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -392,7 +395,9 @@ pub(crate) mod tests {
     fn each_missing_piece_is_named() {
         let cases: [(&str, Change); 9] = [
             ("main lease is not being renewed", |f| f.main.live_holder = None),
-            ("no process renews the migration lease", |f| f.migration.live_holder = None),
+            ("no process renews the migration lease", |f| {
+                f.migration.live_holder = None
+            }),
             ("does not hold both", |f| f.migration = held("b")),
             ("without --enable-leader-migration", |f| {
                 f.controller_managers = seen(vec![kcm(UNGUARDED)]);

@@ -54,6 +54,8 @@ pub struct Inputs {
     pub acquired: Option<Timestamp>,
     /// The newest write of a Service's status by a kube-controller-manager, for [`QUIET`] after it was observed.
     pub service_write: Option<ServiceWrite>,
+    /// The Services were read once, or cannot be read.
+    pub services_read: bool,
     /// While this process holds M: the holder of K has changed since it acquired M.
     pub main_holder_changed: bool,
     /// While this process holds M in a step back: the backoff since the last offer is over.
@@ -203,6 +205,8 @@ fn not_read(inputs: &Inputs) -> Option<&'static str> {
         () if !facts.controller_managers.read => Some("the list of kube-controller-managers"),
         () if !facts.main.read => Some("the kube-controller-manager's main lease"),
         () if !facts.migration.read => Some("the migration lease"),
+        // Its predecessor may have released the lease because of a write to a Service.
+        () if !inputs.services_read && !inputs.holding => Some("the list of Services"),
         () => None,
     }
 }
@@ -291,7 +295,8 @@ fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Strin
     let Some(last) = bound.map(|latch| latch.phase) else {
         return (Some(spec.phase), Vec::new());
     };
-    let is_safe = inputs.facts.controller_managers.are_all_external();
+    let facts = &inputs.facts;
+    let is_safe = facts.controller_managers.are_all_external() && evidence::unlisted_leader(facts).is_none();
     if spec.phase > last && !last.may_become(spec.phase) && !is_safe {
         let warning = format!(
             "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
@@ -568,6 +573,13 @@ fn without_old_manager(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, miss
     } else {
         return Err(missing);
     };
+
+    if let Some(problem) = evidence::unlisted_leader(&inputs.facts)
+        && !attested
+    {
+        let text = format!("{problem}, or state in spec.attestedPhase: {phase} that none is in-tree");
+        return Err(Why::new(reason::EVIDENCE_MISSING, text));
+    }
 
     if !inputs.facts.migration.idle {
         return Err(lease_in_use(inputs));

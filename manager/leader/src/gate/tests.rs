@@ -33,6 +33,7 @@ fn inputs(phase: Phase, latch: Option<Latch>) -> Inputs {
         holding: false,
         acquired: None,
         service_write: None,
+        services_read: true,
         main_holder_changed: false,
         offer_again: false,
         yielded: false,
@@ -582,4 +583,34 @@ fn in_phase_in_tree_a_manager_without_leader_migration_is_the_owner_and_no_probl
 
     hold(&mut inputs);
     assert!(matches!(decide(&inputs).action, LeaseAction::Alarm(_)));
+}
+
+#[test]
+fn external_managers_are_no_evidence_while_an_unread_one_leads() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    free(&mut inputs);
+    inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
+    assert!(matches!(decide(&inputs).latch, LatchChange::Store(_)), "kcm-0 leads");
+
+    inputs.facts.main = held("cp-3_a");
+    let decision = decide(&inputs);
+    assert!(stands_by(&decision));
+    assert_eq!(decision.latch, LatchChange::Keep);
+    assert!(decision.action.why().unwrap().message.contains("cp-3_a"));
+
+    inputs.facts.attested_phase = Some(Phase::Migrate);
+    assert!(
+        matches!(decide(&inputs).latch, LatchChange::Store(_)),
+        "the operator's word"
+    );
+}
+
+#[test]
+fn nothing_is_acquired_before_the_services_are_read() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    free(&mut inputs);
+    inputs.services_read = false;
+    assert_eq!(reason(&decide(&inputs)), reason::NOT_READ_YET);
+    hold(&mut inputs);
+    assert!(competes(&inputs), "nothing is released for it");
 }

@@ -15,7 +15,7 @@ use outrigger_shared::migration::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{self, ControllerManager, Reading};
@@ -100,10 +100,14 @@ impl StatusWriter {
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
         let mut last_error = String::new();
+        let (mut minor, mut asked) = (None, None::<Instant>);
         while !stop.is_cancelled() {
             let nodes = (self.nodes)();
-            let version = in_time(self.cluster.apiserver_version()).await.ok();
-            let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+            if asked.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
+                let version = in_time(self.cluster.apiserver_version()).await.ok();
+                minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+                asked = Some(Instant::now());
+            }
 
             match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
                 Ok(()) => last_error.clear(),
@@ -166,7 +170,7 @@ impl StatusWriter {
             (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
         }
 
-        if object.is_none() || new == old {
+        if object.is_none() || is_same(&old, &new) {
             return Ok(());
         }
 
@@ -251,6 +255,18 @@ impl StatusWriter {
             })
             .collect()
     }
+}
+
+/// Whether both say the same, apart from conditions of other writers.
+fn is_same(old: &CloudProviderMigrationStatus, new: &CloudProviderMigrationStatus) -> bool {
+    let own = |status: &CloudProviderMigrationStatus| {
+        let mut own = status.clone();
+        own.conditions
+            .retain(|row| condition::ALL.contains(&row.type_.as_str()));
+        own.conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+        own
+    };
+    own(old) == own(new)
 }
 
 async fn patch(
