@@ -399,7 +399,7 @@ pub fn controller_manager_command_line(pod_spec: &Value) -> Option<Result<Comman
         .is_ok_and(|located| located.program.is_some());
     if finding.certainty == Certainty::Suspected && !executable_is_known {
         return Some(Err(format!(
-            "container {:?} may be a kube-controller-manager, by its name or image only",
+            "container {:?} may be a kube-controller-manager, by its name or image only: name the program kube-controller-manager in its command, or exclude it by the objectSelector of spec.targets",
             finding.name
         )));
     }

@@ -76,6 +76,7 @@ pub fn expected() -> Writes {
         of(
             MANAGER,
             &[
+                "create events",
                 "create leases",
                 "create serviceaccounts",
                 "create serviceaccounts/token",

@@ -200,15 +200,15 @@ fn leases(facts: &Facts) -> Option<String> {
     match (&facts.main.live_holder, &facts.migration.live_holder) {
         (Some(main), Some(migration)) if main == migration => None,
         (None, _) => Some(
-            "the kube-controller-manager's main lease is not being renewed: check spec.kubeControllerManagerLease and that it runs"
+            "the kube-controller-manager's main lease is not being renewed: check that a kube-controller-manager runs, and that spec.kubeControllerManagerLease names its lease"
                 .into(),
         ),
         (Some(_), None) => Some(
-            "nobody renews the migration lease: the leading kube-controller-manager has no leader migration, or may not get and update that lease (see the Role for user system:kube-controller-manager)"
+            "no process renews the migration lease: start the leading kube-controller-manager with --enable-leader-migration, and grant user system:kube-controller-manager get, update and create on that lease (Role outrigger:kube-controller-manager:migration-lease)"
                 .into(),
         ),
         (Some(main), Some(migration)) => Some(format!(
-            "the main lease is held by {main:?} and the migration lease by {migration:?}: the leading kube-controller-manager does not hold both"
+            "the main lease is held by {main:?} and the migration lease by {migration:?}: the leading kube-controller-manager does not hold both; wait if a rollout is in progress, else stop the process that holds the migration lease"
         )),
     }
 }
@@ -252,7 +252,7 @@ fn problem(seen: &ControllerManager) -> Option<String> {
         Form::InTree {
             leader_migration: false,
         } => Some(format!(
-            "{object} runs in-tree without --enable-leader-migration: roll it in phase Prepare"
+            "{object} runs in-tree without --enable-leader-migration: roll its workload in phase Prepare, or add the flag to the file of the static Pod"
         )),
         Form::Unreadable { reason } => Some(format!("{object} cannot be judged: {reason}")),
     }
@@ -300,23 +300,26 @@ fn unproven(facts: &Facts) -> Vec<String> {
         ));
     }
 
-    let processes = || {
-        facts
-            .controller_managers
-            .seen
-            .iter()
-            .filter(|seen| !seen.host_names.is_empty())
-    };
-    if let Some(holder) = &facts.main.live_holder
-        && processes().next().is_some()
-        && !processes().any(|seen| seen.is_holder(holder))
-    {
-        unproven.push(format!(
-            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease, or state in spec.attestedPhase: Prepare that all have leader migration on"
-        ));
-    }
+    unproven.extend(unlisted_leader(facts).map(|problem| {
+        format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on")
+    }));
 
     unproven
+}
+
+/// The live holder of the main lease is none of the processes that can be read, so at least one is not read.
+#[must_use]
+pub fn unlisted_leader(facts: &Facts) -> Option<String> {
+    let all = facts.controller_managers.seen.iter();
+    let mut processes = all.filter(|seen| !seen.host_names.is_empty()).peekable();
+    let holder = facts.main.live_holder.as_ref()?;
+    processes.peek()?;
+
+    (!processes.any(|seen| seen.is_holder(holder))).then(|| {
+        format!(
+            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -392,7 +395,9 @@ pub(crate) mod tests {
     fn each_missing_piece_is_named() {
         let cases: [(&str, Change); 9] = [
             ("main lease is not being renewed", |f| f.main.live_holder = None),
-            ("nobody renews the migration lease", |f| f.migration.live_holder = None),
+            ("no process renews the migration lease", |f| {
+                f.migration.live_holder = None
+            }),
             ("does not hold both", |f| f.migration = held("b")),
             ("without --enable-leader-migration", |f| {
                 f.controller_managers = seen(vec![kcm(UNGUARDED)]);

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::object_watch;
 use crate::observation::Observation;
 use crate::record::Record;
 
@@ -111,15 +111,14 @@ impl KubeLease {
     #[must_use]
     pub fn watch(&self, stop: CancellationToken) -> watch::Receiver<View> {
         let (tx, rx) = watch::channel(View::default());
-        let mut events = watcher::watch_object(self.api.clone(), &self.name)
-            .default_backoff()
-            .boxed();
-        let name = self.name.clone();
+        let (api, name) = (self.api.clone(), self.name.clone());
 
         tokio::spawn(async move {
-            while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+            let start = || watcher::watch_object(api.clone(), &name);
+            object_watch::follow(start, stop, |event| {
                 tx.send_modify(|view| view.update(&name, event, Instant::now()));
-            }
+            })
+            .await;
         });
 
         rx

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{Configuration, ControllerManager, ControllerManagers, Reading};
 use crate::gate::MigrationSpec;
+use crate::object_watch;
 
 /// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
@@ -82,11 +83,11 @@ pub fn follow_migration(
 ) -> watch::Receiver<Reading<CloudProviderMigration>> {
     let (tx, rx) = watch::channel(Reading::Pending);
     let api: Api<CloudProviderMigration> = Api::all(client);
-    let mut events = watcher::watch_object(api, name).default_backoff().boxed();
     let name = name.to_owned();
 
     tokio::spawn(async move {
-        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        let start = || watcher::watch_object(api.clone(), &name);
+        let pass = |event| {
             let reading = match event {
                 Ok(Some(object)) => match own.as_ref().and_then(|own| own.disagreement(&object)) {
                     Some(why) => Reading::Unreadable(why),
@@ -107,7 +108,8 @@ pub fn follow_migration(
             } else {
                 tx.send_replace(reading);
             }
-        }
+        };
+        object_watch::follow(start, stop, pass).await;
     });
 
     rx
@@ -464,7 +466,7 @@ fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &str) -> Opt
 
     if guarded && !is_pod && !is_rolled_out(kind, object) {
         form = Form::Unreadable {
-            reason: "its rollout is not complete, so Pods of an older template may still run".into(),
+            reason: "its rollout is not complete, so Pods of an older template may still run: wait for it".into(),
         };
     }
 

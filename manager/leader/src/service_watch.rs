@@ -12,14 +12,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service_write::ServiceWrite;
 
-/// The newest write, and when this process first observed it.
-pub type Observed = Option<(ServiceWrite, Instant)>;
+/// The writes of kube-controller-managers to Services.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// The Services were listed once, or cannot be listed.
+    pub read: bool,
+    /// The newest write, and when this process first observed it.
+    pub newest: Option<(ServiceWrite, Instant)>,
+}
 
 /// Follows the newest write of any Service's status by a kube-controller-manager. A later write of another process can
 /// remove its entry, so each event counts, not only the last state.
 #[must_use]
 pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Observed> {
-    let (tx, rx) = watch::channel(None);
+    let (tx, rx) = watch::channel(Observed::default());
     let services: Api<PartialObjectMeta<Service>> = Api::all(cluster);
     let mut events = watcher(services, watcher::Config::default()).default_backoff().boxed();
 
@@ -28,13 +34,18 @@ pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Obser
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             match event {
                 Ok(Event::Apply(service) | Event::InitApply(service)) => {
-                    tx.send_if_modified(|newest| note(newest, ServiceWrite::of(&service.metadata), Instant::now()));
+                    let write = ServiceWrite::of(&service.metadata);
+                    tx.send_if_modified(|observed| note(&mut observed.newest, write, Instant::now()));
                 }
-                Ok(Event::InitDone) if std::mem::take(&mut failing) => {
-                    tracing::info!("the watch of Services recovered");
+                Ok(Event::InitDone) => {
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("the watch of Services recovered");
+                    }
+                    tx.send_if_modified(|observed| !std::mem::replace(&mut observed.read, true));
                 }
-                Ok(Event::InitDone | Event::Init | Event::Delete(_)) => {}
+                Ok(Event::Init | Event::Delete(_)) => {}
                 Err(error) => {
+                    tx.send_if_modified(|observed| !std::mem::replace(&mut observed.read, true));
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "cannot watch Services; a second owner that no other source shows is not noticed");
                     }
@@ -49,7 +60,10 @@ pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Obser
 /// A source without writes, until `stop`.
 #[must_use]
 pub fn none(stop: CancellationToken) -> watch::Receiver<Observed> {
-    let (tx, rx) = watch::channel(None);
+    let (tx, rx) = watch::channel(Observed {
+        read: true,
+        newest: None,
+    });
     tokio::spawn(async move {
         stop.cancelled().await;
         drop(tx);
@@ -59,7 +73,7 @@ pub fn none(stop: CancellationToken) -> watch::Receiver<Observed> {
 }
 
 /// Whether `write` is newer than the newest one.
-fn note(newest: &mut Observed, write: Option<ServiceWrite>, now: Instant) -> bool {
+fn note(newest: &mut Option<(ServiceWrite, Instant)>, write: Option<ServiceWrite>, now: Instant) -> bool {
     let Some(write) = write.filter(|write| newest.as_ref().is_none_or(|(old, _)| old.time < write.time)) else {
         return false;
     };

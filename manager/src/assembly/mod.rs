@@ -151,14 +151,18 @@ impl Assembly {
     async fn run(self: Arc<Self>, set: Set, permit: Permit, stop: CancellationToken) -> Result<(), ControllerError> {
         let stop = stop.child_token();
         let mut running = JoinSet::new();
-        let mut started = Vec::new();
+        let mut started = Started {
+            controllers: Vec::new(),
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
+        };
 
         for controller in set.controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
-                let place = u32::try_from(started.len()).unwrap_or(u32::MAX);
+                let place = u32::try_from(started.controllers.len()).unwrap_or(u32::MAX);
                 let pause = self.options.general.controller_start_interval.saturating_mul(place);
                 let (metrics, health, stop) = (self.metrics.clone(), self.health.clone(), stop.clone());
-                started.push(controller);
+                started.controllers.push(controller);
                 running.spawn(async move {
                     if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                         return Ok(());
@@ -191,12 +195,23 @@ impl Assembly {
             };
         }
 
-        for controller in started {
-            self.metrics.set_running(short_name(controller), false);
+        result
+    }
+}
+
+/// The controllers of a set that were started. Dropped when the set has ended, or was ended while it read.
+struct Started {
+    controllers: Vec<Controller>,
+    metrics: Metrics,
+    health: Health,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        for controller in &self.controllers {
+            self.metrics.set_running(short_name(*controller), false);
             self.health.remove(controller.canonical_name());
         }
-
-        result
     }
 }
 

@@ -194,7 +194,10 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let Some((name, unshare)) = self.host_name.as_ref().zip(uts_namespace()) else {
+        // A program that is missing must fail to start under its own name.
+        let can_start = self.program.components().count() == 1 || self.program.is_file();
+        let namespace = self.host_name.as_ref().zip(uts_namespace()).filter(|_| can_start);
+        let Some((name, unshare)) = namespace else {
             return Command::new(&self.program);
         };
         let mut command = Command::new("unshare");

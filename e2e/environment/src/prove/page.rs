@@ -73,7 +73,7 @@ const HEADINGS: [&str; 17] = [
     "runs",
     "handovers",
     "overlap",
-    "overrun of a Go manager",
+    "overrun of an old manager",
     "old → ours",
     "ours → ours, SIGTERM",
     "ours → ours, expired",
@@ -115,7 +115,10 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
         "# Proof of one owner\n\n\
          `make prove UPDATE=1` writes this page. Each scenario runs on a real kube-controller-manager 1.26, real API \
          servers, Outrigger's manager and webhook, and a simulated AWS. The whole record of a run is measured: AWS \
-         calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n",
+         calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n\
+         \"Old\" is the kube-controller-manager, \"ours\" is Outrigger's manager. After SIGTERM a leader releases its \
+         lease; \"expired\" is a lease that was not released. A needless AWS write has no cause but the change of the \
+         owner. Numbers are not consecutive, because not every planned scenario exists.\n\n",
     );
     let _ = writeln!(
         text,
@@ -142,7 +145,8 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     text.push_str(
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
          that it lost. The longest time without an owner leaves out the rollout of one old manager to another. A false \
-         statement is a status that names an owner that held no lease at that time.\n\n",
+         statement names an owner that held no lease when the status was written, or is not corrected within 20 s \
+         although a manager holds the main lease.\n\n",
     );
     for row in &rows {
         if let Some(other) = row.scenario.other_bound() {
@@ -154,7 +158,9 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
          In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
          write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
          otherwise the scenario fails.\n\n\
-         ## During the longest time without an owner\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
+         ## During the longest time without an owner\n\n\
+         The status is the last one written. Where no manager runs that could correct it, it still names the last \
+         owner.\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
     for row in &rows {
         let shown = row.measurement.ownerless.as_ref().and_then(|time| time.shown.clone());

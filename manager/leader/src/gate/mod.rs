@@ -54,6 +54,8 @@ pub struct Inputs {
     pub acquired: Option<Timestamp>,
     /// The newest write of a Service's status by a kube-controller-manager, for [`QUIET`] after it was observed.
     pub service_write: Option<ServiceWrite>,
+    /// The Services were read once, or cannot be read.
+    pub services_read: bool,
     /// While this process holds M: the holder of K has changed since it acquired M.
     pub main_holder_changed: bool,
     /// While this process holds M in a step back: the backoff since the last offer is over.
@@ -164,13 +166,16 @@ pub fn decide(inputs: &Inputs) -> Decision {
 
 fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if let Some(unguarded) = running_unguarded(inputs) {
-        return unguarded_runs(inputs, unguarded, bound);
+        return unguarded_runs(inputs, unguarded, phase, bound);
     }
     if let Some(write) = second_owner::write(inputs, bound) {
         return second_owner::rule(inputs, write, bound);
     }
     if let Some(source) = not_read(inputs) {
-        let waiting = Why::new(reason::NOT_READ_YET, format!("{source} has not been read yet"));
+        let waiting = Why::new(
+            reason::NOT_READ_YET,
+            format!("{source} has not been read yet; if this lasts, see the manager's log for its rights"),
+        );
         return (LatchChange::Keep, keep_or_stand_by(inputs, waiting));
     }
     if let Stored::Unreadable(why) = &inputs.latch {
@@ -200,6 +205,8 @@ fn not_read(inputs: &Inputs) -> Option<&'static str> {
         () if !facts.controller_managers.read => Some("the list of kube-controller-managers"),
         () if !facts.main.read => Some("the kube-controller-manager's main lease"),
         () if !facts.migration.read => Some("the migration lease"),
+        // Its predecessor may have released the lease because of a write to a Service.
+        () if !inputs.services_read && !inputs.holding => Some("the list of Services"),
         () => None,
     }
 }
@@ -263,7 +270,7 @@ fn outdated(inputs: &Inputs) -> Option<String> {
     };
     (spec.uid == latch.uid && !is_current(inputs, spec, latch)).then(|| {
         format!(
-            "the latch is of generation {} and the object's is {}: no manager watched the changes between them, and no command line shows what runs; state in spec.attestedPhase: {} that every kube-controller-manager has the form of this phase",
+            "the evidence was recorded for generation {} of the spec, and the spec is at {}: no manager observed the changes between them, and the command lines cannot be read; if every kube-controller-manager has the flags of phase {2}, set spec.attestedPhase: {2}",
             latch.generation, spec.generation, spec.phase
         )
     })
@@ -271,23 +278,25 @@ fn outdated(inputs: &Inputs) -> Option<String> {
 
 /// The effective phase: that of the object, unless it cannot be read or skips a phase.
 ///
-/// Skipping a phase forward is ignored, unless every old manager is external already. Skipping one backward is followed: a manager that was down while the operator
-/// went back step by step sees it that way. If it stayed in Migrate, it would own controllers beside an old manager that
-/// has its original flags again.
+/// Skipping a phase forward is ignored, unless every old manager is external already. Skipping one backward is followed:
+/// a manager that was down while the operator went back step by step sees it that way. If it stayed in Migrate, it would
+/// own controllers beside an old manager that has its original flags again.
 fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<String>) {
     let spec = match &inputs.spec {
         Reading::Known(spec) => spec,
         Reading::Pending => return (bound.map(|latch| latch.phase), Vec::new()),
         Reading::Unreadable(why) => {
-            let warning =
-                format!("the CloudProviderMigration cannot be read ({why}): following the phase of the latch");
+            let warning = format!(
+                "the CloudProviderMigration cannot be read ({why}): following the phase of the recorded evidence"
+            );
             return (bound.map(|latch| latch.phase), vec![warning]);
         }
     };
     let Some(last) = bound.map(|latch| latch.phase) else {
         return (Some(spec.phase), Vec::new());
     };
-    let is_safe = inputs.facts.controller_managers.are_all_external();
+    let facts = &inputs.facts;
+    let is_safe = facts.controller_managers.are_all_external() && evidence::unlisted_leader(facts).is_none();
     if spec.phase > last && !last.may_become(spec.phase) && !is_safe {
         let warning = format!(
             "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
@@ -296,7 +305,7 @@ fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Strin
         return (Some(last), vec![warning]);
     }
     if spec.phase == Phase::InTree && !is_in_tree_confirmed(inputs, bound) {
-        let warning = "phase InTree is not followed while this manager owns the controllers and every kube-controller-manager is external: acting as in Prepare; roll a kube-controller-manager in phase Prepare first";
+        let warning = "phase InTree is not followed while this manager owns the controllers and every kube-controller-manager is external: acting as in Prepare: set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease";
         return (Some(Phase::Prepare), vec![warning.to_owned()]);
     }
 
@@ -321,23 +330,28 @@ fn running_unguarded(inputs: &Inputs) -> Option<&ControllerManager> {
     all.find(|seen| seen.is_unguarded() && seen.running)
 }
 
-fn unguarded_runs(inputs: &Inputs, unguarded: &ControllerManager, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+fn unguarded_runs(
+    inputs: &Inputs,
+    unguarded: &ControllerManager,
+    phase: Option<Phase>,
+    bound: Option<&Latch>,
+) -> (LatchChange, LeaseAction) {
+    if phase == Some(Phase::InTree) && !inputs.holding {
+        return in_tree(inputs, bound);
+    }
+
     let latch = if bound.is_some() {
         LatchChange::Remove
     } else {
         LatchChange::Keep
     };
-    let why = Why::new(
-        reason::UNGUARDED,
-        format!(
-            "{} runs in-tree without leader migration: roll it in phase Prepare, or stop it",
-            unguarded.object
-        ),
-    );
+    let remedy = "start it with --enable-leader-migration: the webhook adds the flag when its workload is rolled in phase Prepare; edit the file of a static Pod";
+    let text = format!("{} runs in-tree without leader migration: {remedy}", unguarded.object);
     let action = if inputs.holding {
-        LeaseAction::Alarm(why)
+        let text = format!("{text}; or stop it, if it is not to run");
+        LeaseAction::Alarm(Why::new(reason::UNGUARDED, text))
     } else {
-        LeaseAction::StandBy(why)
+        LeaseAction::StandBy(Why::new(reason::UNGUARDED, text))
     };
 
     (latch, action)
@@ -359,7 +373,7 @@ fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> LeaseAction {
     match bound {
         None => LeaseAction::StandBy(Why::new(
             reason::MIGRATION_UNREADABLE,
-            "the CloudProviderMigration cannot be read and there is no latch: make it readable, or correct --migration",
+            "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration",
         )),
         Some(latch) if latch.phase <= Phase::Prepare && latch.held_by.is_none() => {
             LeaseAction::StandBy(old_manager_owns(inputs, latch.phase))
@@ -373,13 +387,17 @@ fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
         return Why::new(
             reason::NO_OWNER,
             format!(
-                "phase {phase}: the migration lease belongs to the old manager, but every kube-controller-manager is external, so nobody owns the controllers: roll one in-tree, or set spec.phase forward to Migrate, one step at a time"
+                "phase {phase}: the migration lease belongs to the old manager, but every kube-controller-manager is external, so no process owns the controllers: roll one in-tree, or set spec.phase forward to Migrate, one step at a time"
             ),
         );
     }
+    let next = match phase {
+        Phase::InTree => "set spec.phase to Prepare to begin the migration",
+        _ => "set spec.phase to Migrate when the condition Prepared is True",
+    };
     Why::new(
         reason::OLD_MANAGER_OWNS,
-        format!("phase {phase}: the migration lease belongs to the old manager"),
+        format!("phase {phase}: the kube-controller-manager owns the controllers; {next}"),
     )
 }
 
@@ -389,7 +407,9 @@ fn after_yield(inputs: &Inputs) -> LeaseAction {
     }
     LeaseAction::Yield(Why::new(
         reason::STEPPING_BACK,
-        format!("offered to the old manager; acquired again if it stays free for {YIELD:?}"),
+        format!(
+            "the migration lease is offered to the kube-controller-managers; roll one of them in phase Prepare, or this manager acquires the lease again after {YIELD:?}"
+        ),
     ))
 }
 
@@ -478,7 +498,7 @@ fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
         Some(template) if !inputs.holding && latch.held_by.is_none() => LeaseAction::StandBy(Why::new(
             reason::UNGUARDED,
             format!(
-                "{} has no leader migration, and its next Pod would run in-tree: roll it in phase Prepare",
+                "{} has no leader migration, and its next Pod would run in-tree: apply phase Prepare to it",
                 template.object
             ),
         )),
@@ -553,6 +573,13 @@ fn without_old_manager(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, miss
     } else {
         return Err(missing);
     };
+
+    if let Some(problem) = evidence::unlisted_leader(&inputs.facts)
+        && !attested
+    {
+        let text = format!("{problem}, or state in spec.attestedPhase: {phase} that none is in-tree");
+        return Err(Why::new(reason::EVIDENCE_MISSING, text));
+    }
 
     if !inputs.facts.migration.idle {
         return Err(lease_in_use(inputs));

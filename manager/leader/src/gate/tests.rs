@@ -33,6 +33,7 @@ fn inputs(phase: Phase, latch: Option<Latch>) -> Inputs {
         holding: false,
         acquired: None,
         service_write: None,
+        services_read: true,
         main_holder_changed: false,
         offer_again: false,
         yielded: false,
@@ -449,7 +450,7 @@ fn a_latch_from_before_unobserved_changes_needs_command_lines_or_the_operators_w
             if !current {
                 let decision = decide(&inputs);
                 assert!(
-                    decision.warnings[0].contains("no manager watched"),
+                    decision.warnings[0].contains("no manager observed"),
                     "{:?}",
                     decision.warnings
                 );
@@ -570,4 +571,46 @@ fn the_writes_of_an_old_manager_that_held_the_lease_are_its_own_work() {
     inputs.latch = Stored::Latch(latch(Phase::Migrate, false));
     free(&mut inputs);
     assert!(competes(&inputs), "we never held it");
+}
+
+#[test]
+fn in_phase_in_tree_a_manager_without_leader_migration_is_the_owner_and_no_problem() {
+    let mut inputs = inputs(Phase::InTree, None);
+    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+    let decision = decide(&inputs);
+    assert!(stands_by(&decision));
+    assert_eq!(reason(&decision), reason::OLD_MANAGER_OWNS);
+
+    hold(&mut inputs);
+    assert!(matches!(decide(&inputs).action, LeaseAction::Alarm(_)));
+}
+
+#[test]
+fn external_managers_are_no_evidence_while_an_unread_one_leads() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    free(&mut inputs);
+    inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
+    assert!(matches!(decide(&inputs).latch, LatchChange::Store(_)), "kcm-0 leads");
+
+    inputs.facts.main = held("cp-3_a");
+    let decision = decide(&inputs);
+    assert!(stands_by(&decision));
+    assert_eq!(decision.latch, LatchChange::Keep);
+    assert!(decision.action.why().unwrap().message.contains("cp-3_a"));
+
+    inputs.facts.attested_phase = Some(Phase::Migrate);
+    assert!(
+        matches!(decide(&inputs).latch, LatchChange::Store(_)),
+        "the operator's word"
+    );
+}
+
+#[test]
+fn nothing_is_acquired_before_the_services_are_read() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    free(&mut inputs);
+    inputs.services_read = false;
+    assert_eq!(reason(&decide(&inputs)), reason::NOT_READ_YET);
+    hold(&mut inputs);
+    assert!(competes(&inputs), "nothing is released for it");
 }

@@ -38,7 +38,9 @@ impl Candidate {
             let Some(problem) = self.problem.borrow_and_update().clone() else {
                 continue;
             };
-            if self.lease.borrow().live_holder(Instant::now()).is_some() {
+            // Without a watch that works it is unknown whether another process holds the lease.
+            let may_be_held = |view: &View| view.failing || !view.synced || view.live_holder(Instant::now()).is_some();
+            if may_be_held(&self.lease.borrow()) {
                 continue;
             }
 

@@ -51,7 +51,8 @@ impl State {
             return None;
         }
 
-        let unguarded = action.why().is_some_and(|why| why.reason == reason::UNGUARDED);
+        let causes = [reason::UNGUARDED, reason::SECOND_OWNER];
+        let lasts = action.why().is_some_and(|why| causes.contains(&why.reason));
         Some(Self {
             phase: report.decision.phase?,
             holder: match inputs.holding {
@@ -59,7 +60,7 @@ impl State {
                 false => report.holders.migration.clone(),
             },
             owner: owner_of_shared(inputs).owner,
-            alarm: matches!(action, LeaseAction::Alarm(_)) || unguarded && last.is_some_and(|last| last.alarm),
+            alarm: matches!(action, LeaseAction::Alarm(_)) || lasts && last.is_some_and(|last| last.alarm),
         })
     }
 }
@@ -125,6 +126,8 @@ mod tests {
 
     use super::super::tests::{beside_unguarded, holding, migrating, report};
     use super::*;
+    use crate::latch::Stored;
+    use crate::service_write::ServiceWrite;
 
     fn entry(second: i64, holder: Option<&str>) -> HistoryEntry {
         let state = State {
@@ -223,6 +226,35 @@ mod tests {
         assert_eq!(observed(Some(newest), reports).await, [state(None, None, false)]);
         let never_held = vec![report(beside_unguarded(migrating()))];
         assert_eq!(observed(None, never_held).await, [state(None, kcm, false)]);
+    }
+
+    #[tokio::test]
+    async fn the_alarm_of_a_second_owner_lasts_while_its_writes_are_recent() {
+        let us = Some(Party::CloudControllerManager);
+        let written = |mut inputs: crate::gate::Inputs| {
+            let (acquired, wrote) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
+            let text = r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External","heldBy":"us","heldSince":"1970-01-01T00:00:00Z"}"#;
+            inputs.latch = Stored::read(Some(text));
+            inputs.acquired = inputs.holding.then_some(acquired);
+            inputs.service_write = Some(ServiceWrite {
+                service: "shop/web".into(),
+                time: wrote,
+            });
+            report(inputs)
+        };
+        let reports = [
+            report(holding()),
+            written(holding()),
+            written(migrating()),
+            report(migrating()),
+        ];
+        let expected = [
+            state(Some("us"), us, false),
+            state(Some("us"), us, true),
+            state(None, None, true),
+            state(None, None, false),
+        ];
+        assert_eq!(observed(None, reports.to_vec()).await, expected);
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use outrigger_shared::migration::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{self, ControllerManager, Reading};
@@ -100,10 +100,14 @@ impl StatusWriter {
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
         let mut last_error = String::new();
+        let (mut minor, mut asked) = (None, None::<Instant>);
         while !stop.is_cancelled() {
             let nodes = (self.nodes)();
-            let version = in_time(self.cluster.apiserver_version()).await.ok();
-            let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+            if asked.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
+                let version = in_time(self.cluster.apiserver_version()).await.ok();
+                minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
+                asked = Some(Instant::now());
+            }
 
             match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
                 Ok(()) => last_error.clear(),
@@ -166,7 +170,7 @@ impl StatusWriter {
             (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
         }
 
-        if object.is_none() || new == old {
+        if object.is_none() || is_same(&old, &new) {
             return Ok(());
         }
 
@@ -253,6 +257,18 @@ impl StatusWriter {
     }
 }
 
+/// Whether both say the same, apart from conditions of other writers.
+fn is_same(old: &CloudProviderMigrationStatus, new: &CloudProviderMigrationStatus) -> bool {
+    let own = |status: &CloudProviderMigrationStatus| {
+        let mut own = status.clone();
+        own.conditions
+            .retain(|row| condition::ALL.contains(&row.type_.as_str()));
+        own.conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+        own
+    };
+    own(old) == own(new)
+}
+
 async fn patch(
     api: &Api<CloudProviderMigration>,
     name: &str,
@@ -305,7 +321,7 @@ fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
             condition::COMPLETED,
             Some(false),
             "NotYet",
-            "needs phase Complete, ControlPlaneMigrated and NodesMigrated".to_owned(),
+            left(phase, control_plane.1, nodes.1),
         ),
     };
 
@@ -396,14 +412,17 @@ fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
             );
         }
         Some(seen) => {
-            let text = format!("{} is still in-tree: roll it in phase Migrate", seen.object);
+            let text = format!(
+                "{} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod",
+                seen.object
+            );
             return (name, Some(false), "InTreeLeft", text);
         }
         None => "this manager holds the migration lease and every kube-controller-manager is external",
     };
     if let Some(left_on) = all.seen.iter().find(|seen| seen.holds_for_nothing()) {
         let text = format!(
-            "{} is external and still has --enable-leader-migration: remove it, or it holds the migration lease for nothing when it acquires it",
+            "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
             left_on.object
         );
         return (name, Some(false), "LeaderMigrationLeftOn", text);
@@ -417,22 +436,47 @@ fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
             );
             (name, None, "NotReadable", text)
         }
-        _ => (name, Some(true), "Migrated", text.into()),
+        Some(_) => {
+            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
+            (name, Some(true), "Migrated", text.into())
+        }
+        None => (name, Some(true), "Migrated", text.into()),
     }
+}
+
+/// The steps to the end of the migration.
+fn left(phase: Option<Phase>, control_plane: Option<bool>, nodes: Option<bool>) -> String {
+    let phase = match phase {
+        Some(Phase::Complete) => None,
+        Some(phase) => Some(format!(
+            "spec.phase has to go from {phase} to Complete, one step at a time"
+        )),
+        None => Some("the phase is not known".to_owned()),
+    };
+    let conditions = [
+        (condition::CONTROL_PLANE_MIGRATED, control_plane),
+        (condition::NODES_MIGRATED, nodes),
+    ];
+    let open = conditions.into_iter().filter(|(_, truth)| *truth != Some(true));
+    let conditions = open.map(|(name, _)| format!("{name} is not True: see its message"));
+
+    phase.into_iter().chain(conditions).collect::<Vec<_>>().join("; ")
 }
 
 fn stepping_back(report: &Report, object: &str) -> String {
     let offer = report.offer.map_or_else(
-        || "it is offered when the main lease has a new holder".to_owned(),
+        || "this manager releases it as soon as a new one holds the main lease".to_owned(),
         |offer| {
             format!(
-                "it was last offered at {} ({} times) and not acquired: check that user system:kube-controller-manager may get and update the lease",
+                "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
                 offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 offer.count
             )
         },
     );
-    format!("this manager holds the migration lease until {object} acquires it; {offer}")
+    format!(
+        "stepping back: roll the kube-controller-managers in phase Prepare. This manager holds the migration lease until {object} acquires it; {offer}"
+    )
 }
 
 /// Why this manager does not hold the migration lease, and what ends that.
@@ -464,7 +508,8 @@ fn nodes(counts: Option<NodeCounts>) -> Row {
     let name = condition::NODES_MIGRATED;
     match counts {
         None => (name, None, "NotCounted", "the Nodes have not been listed yet".into()),
-        Some(n) if n.total > 0 && n.migrated == n.total => (
+        Some(n) if n.total == 0 => (name, Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
+        Some(n) if n.migrated == n.total => (
             name,
             Some(true),
             "Migrated",

@@ -102,7 +102,7 @@ fn alarm(change: &Change<'_>) -> Option<Notice> {
         }
         (true, false) => Some(Notice::normal(
             "MigrationAlarmEnded",
-            "no kube-controller-manager without leader migration runs any more",
+            "no kube-controller-manager without leader migration is observed any more",
         )),
         _ => None,
     }

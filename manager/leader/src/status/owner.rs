@@ -37,8 +37,8 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
     if let Some(holder) = facts.migration.live_holder.clone() {
         let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
         let leads = facts.main.live_holder.as_ref() == Some(&holder);
-        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts))
-            || guarded().any(|seen| seen.is_holder(&holder));
+        // A kube-controller-manager acquires M only after K. Its host may run one of our managers, too.
+        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts));
         return Ownership {
             owner: is_old_manager.then_some(Party::KubeControllerManager),
             lease: Lease::Migration,
@@ -74,7 +74,7 @@ fn attests(facts: &Facts) -> bool {
 mod tests {
     use super::super::tests::migrating;
     use super::*;
-    use crate::evidence::tests::{EXTERNAL, UNGUARDED, held, kcm, seen};
+    use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
     use crate::evidence::{ControllerManager, LeaseFacts};
 
     /// The owner beside an unguarded manager on host kcm-0 and an external one on kcm-1, with this holder of the main
@@ -89,6 +89,17 @@ mod tests {
         inputs.facts.main = held(holder);
         inputs.facts.migration = LeaseFacts::default();
         owner_of_shared(&inputs).owner
+    }
+
+    #[test]
+    fn a_predecessor_on_the_host_of_a_guarded_manager_is_not_that_manager() {
+        let mut inputs = migrating();
+        inputs.facts.controller_managers = seen(vec![kcm(GUARDED)]);
+        inputs.facts.main = held("kcm-0_a");
+        inputs.facts.migration = held("kcm-0_a");
+        assert_eq!(owner_of_shared(&inputs).owner, Some(Party::KubeControllerManager));
+        inputs.facts.migration = held("kcm-0_ours");
+        assert_eq!(owner_of_shared(&inputs).owner, None);
     }
 
     #[test]

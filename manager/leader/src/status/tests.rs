@@ -29,6 +29,7 @@ pub(super) fn migrating() -> Inputs {
         identity: "us".into(),
         acquired: None,
         service_write: None,
+        services_read: true,
         holding: false,
         main_holder_changed: false,
         offer_again: false,
@@ -77,4 +78,21 @@ fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
     assert_eq!(reason, reason::UNGUARDED);
+}
+
+#[test]
+fn a_condition_of_the_webhook_causes_no_write() {
+    let row = |type_: &str| {
+        serde_json::json!({
+            "type": type_, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let status = |types: &[&str]| -> CloudProviderMigrationStatus {
+        let rows: Vec<_> = types.iter().map(|type_| row(type_)).collect();
+        serde_json::from_value(serde_json::json!({"conditions": rows})).unwrap()
+    };
+    let own = status(&[condition::PREPARED, condition::COMPLETED]);
+    let stored = status(&[condition::OBJECTS_APPLIED, condition::COMPLETED, condition::PREPARED]);
+    assert!(is_same(&stored, &own));
+    assert!(!is_same(&stored, &status(&[condition::PREPARED])));
 }

@@ -222,7 +222,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
     let spec = sources.spec.borrow_and_update().clone();
     let acquired = *sources.holding.borrow_and_update();
     let held_since = acquired.map(|acquired| acquired.at);
-    let service_write = sources.service_writes.borrow_and_update().clone();
+    let services = sources.service_writes.borrow_and_update().clone();
     let is_recent = |at: Instant| now < at + gate::QUIET;
 
     let guarded_runs = controller_managers
@@ -236,7 +236,8 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
         identity: config.identity.clone(),
         holding: held_since.is_some(),
         acquired: acquired.and_then(|acquired| acquired.stored_at),
-        service_write: service_write.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
+        service_write: services.newest.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
+        services_read: services.read,
         main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
         offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
         yielded: is_own_acquisition(&migration, &config.identity, offer, now)

@@ -50,7 +50,10 @@ impl Ends {
         let (managers, managers_rx) = watch::channel(seen(vec![kcm(GUARDED)]));
         let ((main, main_rx), (migration, migration_rx)) = (watch::channel(absent()), watch::channel(absent()));
         let (holding, holding_rx) = watch::channel(None);
-        let (service_writes, service_writes_rx) = watch::channel(None);
+        let (service_writes, service_writes_rx) = watch::channel(Observed {
+            read: true,
+            newest: None,
+        });
         let (notes_tx, annotation_changes) = mpsc::channel(4);
         let (gate_tx, gate) = watch::channel(false);
         let sources = Sources {
@@ -329,7 +332,8 @@ async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
         service: "shop/web".into(),
         time: Timestamp::from_second(60).unwrap(),
     };
-    ends.service_writes.send_replace(Some((write, Instant::now())));
+    ends.service_writes
+        .send_modify(|observed| observed.newest = Some((write, Instant::now())));
     sleep(Duration::from_millis(1)).await;
     assert!(!ends.is_open(), "an alarm");
     ends.release();

@@ -22,7 +22,7 @@ pub type Start = Box<
 
 /// How long controllers may still read after the stop. A reconciliation reads AWS at the rate of its budget, which can take
 /// longer than a termination may.
-const READS: Duration = Duration::from_millis(500);
+const READS: Duration = Duration::from_millis(250);
 
 /// Why leadership ended unexpectedly. The process must exit.
 #[derive(Debug, thiserror::Error)]

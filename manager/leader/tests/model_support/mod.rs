@@ -320,6 +320,7 @@ impl State {
             holding: self.holding,
             acquired: None,
             service_write: None,
+            services_read: true,
             main_holder_changed: self.holding && self.main_changed,
             offer_again: self.holding && self.offer_again,
             yielded: self.is_free(rules) && free_for >= YIELD && self.main_age >= YIELD,
