@@ -106,6 +106,20 @@ async fn a_paused_child_does_nothing_until_it_is_resumed() {
     process.stop(SOON).await.expect("signalled");
 }
 
+/// dash starts programs by vfork(2).
+#[tokio::test]
+async fn a_child_that_starts_programs_all_the_time_can_be_paused() {
+    let run = tempfile::tempdir().expect("folder");
+    let script = "echo ready; while :; do /bin/true; done";
+    let process = Process::start(&shell("busy", script), run.path()).expect("starts");
+    logged(&process, "ready").await;
+    for _ in 0..100 {
+        process.pause().await.expect("stopped");
+        process.resume().expect("signalled");
+    }
+    process.stop(SOON).await.expect("signalled");
+}
+
 #[tokio::test]
 async fn dropping_a_process_kills_its_children_too() {
     let run = tempfile::tempdir().expect("folder");

@@ -39,6 +39,10 @@ pub use port::free_port;
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait for the threads of a paused child.
 const PAUSE_LIMIT: Duration = Duration::from_secs(10);
+/// The state letter of proc(5) of a thread in vfork(2).
+const UNINTERRUPTIBLE: char = 'D';
+/// A moment for a child of vfork(2) to reach its exec.
+const EXEC: Duration = Duration::from_millis(5);
 /// How many of the log's last lines an error shows.
 const TAIL_LINES: usize = 25;
 
@@ -416,28 +420,38 @@ impl Process {
     /// [`ProcessError::Signal`]; [`ProcessError::NotReady`] for a thread that still runs after 10 s.
     pub async fn pause(&self) -> Result<(), ProcessError> {
         self.signal(Signal::SIGSTOP)?;
-        let stopped = async || match self.running_threads() {
-            0 => Ok(()),
-            count => Err(format!("{count} still run")),
+        let stopped = async || {
+            let states = self.running_threads();
+            if states.contains(&UNINTERRUPTIBLE) {
+                self.stop_again().await.map_err(|error| error.to_string())?;
+            }
+            match states.len() {
+                0 => Ok(()),
+                count => Err(format!("{count} still run: {states:?}")),
+            }
         };
         self.ready("a stop of all its threads", PAUSE_LIMIT, stopped).await
     }
 
-    /// The threads of the process that are not stopped, by the state letter of proc(5).
-    fn running_threads(&self) -> usize {
+    /// A process that started a child by vfork(2) does not stop before the child's exec. If the signal stopped the child
+    /// first, both have to go on for a moment.
+    async fn stop_again(&self) -> Result<(), ProcessError> {
+        self.signal(Signal::SIGCONT)?;
+        tokio::time::sleep(EXEC).await;
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// The state letters of proc(5) of the threads that are not stopped.
+    fn running_threads(&self) -> Vec<char> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         let stats = tasks
             .into_iter()
             .flatten()
             .flatten()
             .map(|task| task.path().join("stat"));
-        stats
-            .filter_map(|path| std::fs::read_to_string(path).ok())
-            .filter(|stat| {
-                let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-                !matches!(state, Some('T' | 't' | 'Z' | 'X'))
-            })
-            .count()
+        let stats = stats.filter_map(|path| std::fs::read_to_string(path).ok());
+        let states = stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        states.filter(|state| !matches!(state, 'T' | 't' | 'Z' | 'X')).collect()
     }
 
     /// Lets a paused child go on (SIGCONT).
