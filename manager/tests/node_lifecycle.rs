@@ -229,6 +229,22 @@ async fn many_nodes_gone_at_once_are_all_kept_and_an_alarm_is_raised_once() {
     running.end().await;
 }
 
+/// They become due one after another, each group within the limit.
+#[tokio::test(start_paused = true)]
+async fn young_nodes_without_an_instance_count_for_the_alarm() {
+    let mut nodes: Vec<Value> = (0..20)
+        .map(|n| node(&id(n), if n < 10 { "Unknown" } else { "True" }))
+        .collect();
+    for young in &mut nodes[2..10] {
+        young["metadata"]["creationTimestamp"] = jiff::Timestamp::now().to_string().into();
+    }
+    let running = start(Api::with(nodes), aws(vec![]));
+    pause(600).await;
+    assert_eq!(left(&running.api, 0..20), 20);
+    assert_eq!(running.api.events(), ["Warning TooManyNodesGone default"]);
+    running.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_really_shrank_is_cleaned_up_slowly() {
     let nodes: Vec<Value> = (0..20)

@@ -190,11 +190,12 @@ pub fn plan(seen: &[ObservedNode], history: &mut History, breaker: &DeletionBrea
 
     deletions.sort_by(|a, b| a.0.name().cmp(b.0.name()));
 
-    let (absent, terminated): (Vec<_>, Vec<_>) = deletions.into_iter().partition(|(_, reason)| reason.is_absence());
-    let (allowed, opened) = allowed(absent.len(), seen.len(), history, breaker, now);
+    let (due, terminated): (Vec<_>, Vec<_>) = deletions.into_iter().partition(|(_, reason)| reason.is_absence());
+    let absent = seen.iter().filter(|seen| is_absent(seen, history)).count();
+    let (allowed, opened) = allowed((due.len(), absent), seen.len(), history, breaker, now);
     plan.opened = opened;
 
-    let deletions = terminated.into_iter().chain(absent.into_iter().take(allowed));
+    let deletions = terminated.into_iter().chain(due.into_iter().take(allowed));
     plan.actions
         .extend(deletions.map(|(node, reason)| Action::Delete(node, reason)));
 
@@ -247,10 +248,18 @@ fn reason_to_delete(
     }
 }
 
-/// How many of the `absent` Nodes may be deleted in this pass, and whether the breaker opened. After the hold an open
-/// breaker allows its limit in each window: a cluster that really shrank is cleaned up slowly instead of never.
+/// Whether the breaker counts the Node. It also counts those that are not due yet: Nodes that a fault hides all at once
+/// become due one after another.
+fn is_absent(seen: &ObservedNode, history: &History) -> bool {
+    let gone = history.gone.get(seen.node.uid());
+    matches!(seen.finding, Some(Finding::Absent | Finding::ConfirmedAbsent))
+        && gone.is_some_and(|gone| gone.observations >= OBSERVATIONS)
+}
+
+/// How many of the Nodes that are `due` may be deleted in this pass, and whether the breaker opened. After the hold an
+/// open breaker allows its limit in each window: a cluster that really shrank is cleaned up slowly instead of never.
 fn allowed(
-    absent: usize,
+    (due, absent): (usize, usize),
     present: usize,
     history: &mut History,
     breaker: &DeletionBreaker,
@@ -260,15 +269,15 @@ fn allowed(
 
     let recent = history.deleted.len();
     let limit = breaker.limit(present + recent);
-    if absent == 0 || recent + absent <= limit {
+    if due == 0 || recent + absent <= limit {
         history.open_since = None;
-        return (absent, None);
+        return (due, None);
     }
 
     let is_new = history.open_since.is_none();
     let since = *history.open_since.get_or_insert(now);
     let allowed = if now.duration_since(since) >= breaker.hold {
-        limit.saturating_sub(recent).min(absent)
+        limit.saturating_sub(recent).min(due)
     } else {
         0
     };
