@@ -64,7 +64,7 @@ impl fmt::Display for Hold {
             Self::ForeignInstances(instances) => write!(
                 f,
                 "another cluster may have the same cluster ID: running instances have the cluster's tag and are not Nodes here: \
-                 {}; make them Nodes, take the tag off, or give one of the clusters another ID",
+                 {}; make them Nodes, remove the tag from them, or give one of the clusters another ID",
                 some_of(instances)
             ),
             Self::MassLoss { gone, existing } => write!(
