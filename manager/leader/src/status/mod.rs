@@ -402,7 +402,14 @@ fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
             object,
             form: Form::Unreadable { reason },
             ..
-        }) => return (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
+        }) => {
+            return (
+                name,
+                None,
+                "Undecided",
+                format!("the flags that {object} runs with are not known: {reason}"),
+            );
+        }
         Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
             return (
                 name,
