@@ -122,7 +122,7 @@ impl Account {
             *kept = Kept {
                 token: None,
                 none: Some((
-                    "the API server did not take the last one".into(),
+                    "the API server did not accept the last one".into(),
                     Instant::now() + AGAIN,
                 )),
             };
