@@ -502,7 +502,9 @@ fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, Stri
     match (&report.decision.action, &facts.migration.live_holder) {
         (LeaseAction::Compete, Some(holder)) => (
             "LeaseHeldByOther",
-            format!("{holder:?} holds it: roll or stop that process, so that it releases the lease"),
+            format!(
+                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
+            ),
         ),
         (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
         (action, _) => action

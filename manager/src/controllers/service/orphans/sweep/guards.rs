@@ -32,7 +32,11 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ForeignTargets(targets) => {
-                write!(f, "has targets that are not Nodes here and not terminated instances: {}", some_of(targets))
+                write!(
+                    f,
+                    "has targets that are not Nodes here and not terminated instances: {}",
+                    some_of(targets)
+                )
             }
             Self::UnknownUid => write!(
                 f,
