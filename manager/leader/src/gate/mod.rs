@@ -312,7 +312,8 @@ fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Strin
     (Some(spec.phase), Vec::new())
 }
 
-/// In InTree nobody of ours owns anything. That is refused only where the command lines show that nobody else would.
+/// In InTree no manager of Outrigger owns a controller. That is refused only if the command lines show that no other
+/// process would own them.
 fn is_in_tree_confirmed(inputs: &Inputs, bound: Option<&Latch>) -> bool {
     let we_held_it = inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some());
     !we_held_it || held_by_other(inputs, bound) || !inputs.facts.controller_managers.are_all_external()
@@ -491,7 +492,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
 }
 
 /// A template without leader migration runs nowhere yet. It is a reason not to acquire M for the first time. Later it is
-/// none: somebody has to own the controllers, and a Pod of it is an alarm.
+/// none: a process has to own the controllers, and a Pod of it is an alarm.
 fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
     let mut all = inputs.facts.controller_managers.seen.iter();
     match all.find(|seen| seen.is_unguarded()) {

@@ -143,7 +143,7 @@ pub enum Environment {
         /// The UID of this cluster.
         own: String,
     },
-    /// A security group of ours is tagged for someone else.
+    /// A managed security group has the tag of another cluster.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {
         group: String,
