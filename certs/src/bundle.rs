@@ -23,7 +23,7 @@ pub enum BundleError {
         which: &'static str,
     },
     /// A block holds no certificate that can be read.
-    #[error("certificate {number} of the {which} CA bundle cannot be read ({reason}); take it out")]
+    #[error("certificate {number} of the {which} CA bundle cannot be read ({reason}); remove it")]
     NotACertificate {
         /// Which of the bundles.
         which: &'static str,
@@ -32,7 +32,9 @@ pub enum BundleError {
         reason: String,
     },
     /// A certificate does not belong to an authority.
-    #[error("certificate {number} of the {which} CA bundle is no authority's; a serving certificate was put there")]
+    #[error(
+        "certificate {number} of the {which} CA bundle is not a CA certificate; replace it by that of the authority"
+    )]
     NotAnAuthority {
         /// Which of the bundles.
         which: &'static str,

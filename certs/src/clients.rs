@@ -28,13 +28,13 @@ const LOG_EVERY: u64 = 10;
 /// Why callers cannot be checked. Each message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {
-    #[error("cannot read the authorities of callers")]
+    #[error("cannot read the CA bundle for client certificates")]
     Read(#[from] LoadError),
     /// The file holds no authorities.
-    #[error("{} holds no authorities to check callers with", path.display())]
+    #[error("{} has no CA certificates for the check of client certificates", path.display())]
     Bundle { path: PathBuf, source: BundleError },
     /// The authorities cannot be used.
-    #[error("{} holds no authority to check callers with ({reason}); put its CERTIFICATE block there", path.display())]
+    #[error("{} has no usable CA certificate for the check of client certificates ({reason}); add its CERTIFICATE block", path.display())]
     Unusable { path: PathBuf, reason: String },
 }
 

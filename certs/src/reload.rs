@@ -150,7 +150,7 @@ impl ResolvesServerCert for Reloader {
 
 fn recovered(seen: &mut Seen) {
     if seen.error.take().is_some() {
-        tracing::info!("the serving certificate on disk is good again");
+        tracing::info!("the serving certificate on disk is valid again");
     }
 }
 

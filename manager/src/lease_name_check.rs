@@ -45,7 +45,7 @@ pub async fn check(management: Client, migration: &str, own: &LeaderMigrationCon
             Some(problem) => bail!("{problem}"),
             None => return Ok(()),
         },
-        Ok(Ok(None)) => "there is none yet".to_owned(),
+        Ok(Ok(None)) => "the object does not exist yet".to_owned(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {PATIENCE:?}"),
     };
@@ -53,7 +53,7 @@ pub async fn check(management: Client, migration: &str, own: &LeaderMigrationCon
     tracing::warn!(
         migration,
         why,
-        "the migration's spec.leaderMigration was not compared with this manager's own configuration"
+        "cannot compare the migration's spec.leaderMigration with this manager's own configuration; if it is set, restart this manager when the object can be read"
     );
     Ok(())
 }

@@ -12,7 +12,7 @@ pub fn test_uid(node: &NodeView) -> Value {
     json!({"op": "test", "path": "/metadata/uid", "value": node.uid()})
 }
 
-/// The operations that take away every taint of a key. Each is found by its place, so its key is tested first;
+/// The operations that remove every taint of a key. Each is found by its place, so its key is tested first;
 /// from the last to the first, so that places stay true.
 #[must_use]
 pub fn remove_taints(node: &NodeView, key: &str) -> Vec<Value> {

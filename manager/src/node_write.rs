@@ -32,7 +32,7 @@ pub enum WriteError {
     #[error("the object changed meanwhile: {0}")]
     Conflict(String),
     /// The API server refused, or gave no answer.
-    #[error("the API server did not take the write")]
+    #[error("the API server did not accept the write")]
     Kubernetes(#[source] kube::Error),
     /// A Node without a name that a URL can hold.
     #[error("the Node's name does not make a URL")]

@@ -81,7 +81,9 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     });
 
     if !options.leader_election.leader_elect {
-        tracing::warn!("--leader-elect=false: nothing keeps a second manager from doing the same work");
+        tracing::warn!(
+            "--leader-elect=false: nothing prevents a second manager from running the same controllers; run one replica only"
+        );
         let all = assembly.start(Set {
             controllers: placement.everything(),
         });
@@ -302,7 +304,7 @@ fn mode(
     }
     if options.leader_migration_effective() {
         tracing::warn!(
-            "leader migration without --migration follows Kubernetes' rule: nothing keeps an old manager that has no leader migration from running the same controllers; name a CloudProviderMigration to be safe"
+            "leader migration runs without --migration: nothing prevents a kube-controller-manager without leader migration from running the same controllers; set --migration to the name of a CloudProviderMigration"
         );
         return Ok(Mode::Upstream {
             lease: placement.lease.clone(),

@@ -105,7 +105,7 @@ fn callers(args: &Args) -> Result<tls::Callers> {
         return Ok(tls::Callers::Any);
     };
     let clients = Clients::load(file.clone(), args.client_names.clone(), tls::provider())
-        .context("cannot check callers with --client-ca-file")?;
+        .context("cannot check client certificates with --client-ca-file")?;
     Ok(tls::Callers::Checked(Arc::new(clients)))
 }
 

@@ -258,7 +258,7 @@ async fn told(manager: &Manager, port: u16, expected: &Leftovers) {
 fn told_in_log(manager: &Manager) -> Vec<(String, String, String)> {
     let log = manager.log().expect("a log");
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let about = lines.filter(|line| line["msg"] == "left over at AWS: its Service does not exist");
+    let about = lines.filter(|line| line["msg"] == "found orphaned AWS resource: its Service does not exist");
     let text = |line: &Value, field: &str| line[field].as_str().unwrap_or_default().to_owned();
     about
         .map(|line| (text(&line, "kind"), text(&line, "id"), text(&line, "of")))

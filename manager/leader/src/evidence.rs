@@ -130,7 +130,7 @@ impl ControllerManagers {
         }
         self.seen
             .is_empty()
-            .then(|| "no kube-controller-manager matches spec.targets".to_owned())
+            .then(|| "no kube-controller-manager was found by a target of profile HostedControlPlane or, without one, in kube-system by the label component=kube-controller-manager or k8s-app=kube-controller-manager".to_owned())
     }
 
     /// All are known, and all are external.
@@ -208,7 +208,7 @@ fn leases(facts: &Facts) -> Option<String> {
                 .into(),
         ),
         (Some(main), Some(migration)) => Some(format!(
-            "the main lease is held by {main:?} and the migration lease by {migration:?}: the leading kube-controller-manager does not hold both; wait if a rollout is in progress, else stop the process that holds the migration lease"
+            "the kube-controller-manager's main lease is held by {main:?} and the migration lease by {migration:?}: one process does not hold both; wait if a rollout is in progress, else stop the process that holds the migration lease"
         )),
     }
 }
@@ -244,7 +244,7 @@ fn problem(seen: &ControllerManager) -> Option<String> {
     let object = &seen.object;
     if seen.holds_for_nothing() {
         return Some(format!(
-            "{object} has no in-tree provider, but --enable-leader-migration: it would hold the migration lease and run nothing; remove the flag"
+            "{object} has --enable-leader-migration, but no in-tree provider: it would hold the migration lease and run no cloud controller; remove the flag"
         ));
     }
     match &seen.form {
@@ -254,7 +254,7 @@ fn problem(seen: &ControllerManager) -> Option<String> {
         } => Some(format!(
             "{object} runs in-tree without --enable-leader-migration: roll its workload in phase Prepare, or add the flag to the file of the static Pod"
         )),
-        Form::Unreadable { reason } => Some(format!("{object} cannot be judged: {reason}")),
+        Form::Unreadable { reason } => Some(format!("the flags that {object} runs with are not known: {reason}")),
     }
 }
 
@@ -317,7 +317,7 @@ pub fn unlisted_leader(facts: &Facts) -> Option<String> {
 
     (!processes.any(|seen| seen.is_holder(holder))).then(|| {
         format!(
-            "the main lease's holder {holder:?} is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease"
+            "the holder {holder:?} of the kube-controller-manager's main lease is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease"
         )
     })
 }
@@ -402,7 +402,7 @@ pub(crate) mod tests {
             ("without --enable-leader-migration", |f| {
                 f.controller_managers = seen(vec![kcm(UNGUARDED)]);
             }),
-            ("cannot be judged", |f| {
+            ("are not known", |f| {
                 f.controller_managers = seen(vec![kcm(Form::Unreadable {
                     reason: "a shell script".into(),
                 })]);

@@ -186,7 +186,7 @@ impl View {
             Ok(None) => self.see_none(now),
             Err(error) => {
                 if !self.failing {
-                    tracing::warn!(lease = name, %error, "the watch of the lease fails; asking from time to time");
+                    tracing::warn!(lease = name, %error, "the watch of the lease failed; reading the lease at intervals");
                 }
                 self.failing = true;
             }

@@ -102,7 +102,7 @@ impl Options {
         let flags = &self.node_ipam;
         if flags.allocator_type != "RangeAllocator" {
             problems.push(format!(
-                "--cidr-allocator-type={}: only RangeAllocator is there on AWS",
+                "--cidr-allocator-type={}: only RangeAllocator is supported",
                 flags.allocator_type
             ));
         }

@@ -215,7 +215,7 @@ fn routes(options: &Options) -> Option<String> {
         )),
         (Some(_), []) => None,
         (Some(_), ignored) => Some(format!(
-            "--cluster-cidr: no routes are made for {}: the route controller serves IPv4 only",
+            "--cluster-cidr: no routes are created for {}: the route controller supports IPv4 only",
             ignored.join(", ")
         )),
     }

@@ -42,7 +42,9 @@ pub(super) fn clusters_stay_apart<'a>(
 ) -> Result<()> {
     for (key, value) in flags {
         if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
-            bail!("--tags: {key}={value} names the cluster {other:?}, but this one is {cluster_id:?}; take it away");
+            bail!(
+                "--tags: {key}={value} names the cluster {other:?}, but this one is {cluster_id:?}; remove this tag from the flag"
+            );
         }
     }
     Ok(())

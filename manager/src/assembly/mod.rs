@@ -189,7 +189,7 @@ impl Assembly {
             let told = stop.is_cancelled();
             stop.cancel();
             result = match (result, ended) {
-                (Ok(()), Ok(())) if !told => Err("a controller returned without being told to".into()),
+                (Ok(()), Ok(())) if !told => Err("a controller returned before it was stopped".into()),
                 (Ok(()), ended) => ended,
                 (error, _) => error,
             };

@@ -94,7 +94,7 @@ fn global(config: &mut CloudConfig, entry: &Entry, findings: &mut Findings<'_>) 
         "NLBSecurityGroupMode" => group_mode(&mut config.nlb_security_groups_managed, entry, findings),
         _ => findings.error(
             entry.place,
-            &format!("the key {name} is known but has no reader: a fault of this program"),
+            &format!("the key {name} is known but has no reader: this is a bug"),
         ),
     }
 }

@@ -53,7 +53,7 @@ impl Own {
     }
 
     fn silent_about(&self, path: &str) -> String {
-        format!("{METADATA} at {} knows no {path}", self.metadata.address())
+        format!("{METADATA} at {} has no {path}", self.metadata.address())
     }
 
     /// The region, or that of the zone.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 const NAMESPACE: &str = "kube-system";
-/// Life of a token, as asked for. The API server may give another.
+/// Requested life of a token. The API server may choose another.
 const LIFE_SECONDS: i64 = 3600;
 /// How long the API server may take for one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Account {
             *kept = Kept {
                 token: None,
                 none: Some((
-                    "the API server did not take the last one".into(),
+                    "the API server did not accept the last one".into(),
                     Instant::now() + AGAIN,
                 )),
             };

@@ -68,13 +68,13 @@ impl Migration {
         catalog.family(
             "outrigger_migration_condition",
             &["name", "type", "status"],
-            "1 for the present status of each condition that the manager writes, 0 for the others. Only the holder of the main lease reports it",
+            "1 for the current status of each condition that the manager writes, 0 for the others. Only the holder of the main lease reports it",
             self.conditions.clone(),
         );
         catalog.family(
             "outrigger_controller_owner",
             &["controller", "owner"],
-            "1 for the present owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
+            "1 for the current owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
             self.owners.clone(),
         );
         catalog.family(
@@ -86,7 +86,7 @@ impl Migration {
         catalog.family(
             "outrigger_migration_alarm",
             &["name"],
-            "Whether a kube-controller-manager without leader migration runs since the manager held the migration lease. Only the holder of the main lease reports it",
+            "1 if a kube-controller-manager without leader migration runs, or wrote the status of a Service, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
             self.alarm.clone(),
         );
     }

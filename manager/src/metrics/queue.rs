@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! queue.add(key) ─▶ waits ─▶ let _working = queue.start(key); … ─▶ dropped: done
-//! queue.retry() when a key is put back after a failure; queue.forget(key) when it needs nothing any more
+//! queue.retry() when a key is requeued after a failure; queue.forget(key) when it needs nothing any more
 //! ```
 //!
 //! A controller that does not see its own queue only calls [`Queue::start`]: then what it starts counts as added, and

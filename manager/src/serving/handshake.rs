@@ -1,4 +1,4 @@
-//! Certificates of callers in the TLS handshake: asked for, never demanded, and not judged there.
+//! Certificates of callers in the TLS handshake: requested, never required, and not verified there.
 //!
 //! The authorities change while the process runs, and a caller whose certificate means nothing here may still have a
 //! token. So the handshake proves only that the caller has the key; [`super::callers`] judges.

@@ -100,7 +100,7 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         ),
         Verdict::Unknown => text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the API server could not be asked who you are\n".into(),
+            "the API server did not answer the review of this request; see the log\n".into(),
         ),
     }
 }

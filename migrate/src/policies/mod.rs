@@ -63,7 +63,7 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
         if bindings.len() > 1 {
             writeln!(
                 err,
-                "warning: {}: a policy sees one migration at a time, so let no object be selected by two",
+                "warning: {}: a policy evaluates one migration at a time; change spec.targets so that no two migrations select the same object",
                 kind.plural
             )?;
         }
@@ -93,7 +93,7 @@ fn notes(found: &Found) -> Vec<String> {
     let mut notes = migrations::problems(found);
     if found.migration.spec.mode == Mode::Audit {
         notes.push(format!(
-            "warning: migration {}: spec.mode is Audit: until it is Enforce the policies do nothing, and say nothing",
+            "warning: migration {}: spec.mode is Audit: until it is Enforce, the policies change nothing and report nothing",
             found.name
         ));
     }
@@ -122,7 +122,7 @@ fn obstacle(rule: Rule, found: &Found) -> Option<Obstacle> {
         }),
         (Rule::Taint, NodeTaint::WhenManagerReady) => Some(Obstacle {
             is_wanted: true,
-            what: "spec.nodeTaint is WhenManagerReady, and a policy cannot see whether a cloud-controller-manager is at work; \
+            what: "spec.nodeTaint is WhenManagerReady, and a policy cannot check whether a cloud-controller-manager runs; \
                    set it to Always, or keep the webhook",
         }),
     }

@@ -68,7 +68,7 @@ impl CommandLine {
                 continue;
             };
             if found.replace(place).is_some() {
-                return Err(unreadable("stands there twice; remove one"));
+                return Err(unreadable("is written twice; remove one"));
             }
         }
 

@@ -40,7 +40,7 @@ pub struct CloudProviderMigrationSpec {
     /// The ID in the tag `kubernetes.io/cluster/ID` of the cluster's AWS resources. Immutable.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// The value of the ownership tag that the webhook adds where a resource has none. Default: `owned`.
+    /// The value of the ownership tag that the webhook adds to a resource without one. Default: `owned`.
     #[serde(default)]
     pub ownership: Ownership,
     /// How far the migration may go. One step at a time, in both directions. Default: `InTree`.
@@ -49,14 +49,15 @@ pub struct CloudProviderMigrationSpec {
     /// Whether decisions are carried out. Default: `Enforce`.
     #[serde(default)]
     pub mode: Mode,
-    /// The cluster's old managers are all stopped before the new one starts; no evidence is waited for. Default: false.
+    /// All old managers are stopped before the new one starts. The webhook does not wait for the condition Prepared; the
+    /// manager still needs evidence. Default: false.
     #[serde(default)]
     pub downtime: bool,
-    /// The operator's word that every kube-controller-manager has the form of this phase, for clusters where none can
-    /// be read. It counts for that phase only.
+    /// The operator's confirmation that every kube-controller-manager has the flags of this phase, for clusters where not
+    /// all can be read. It counts for that phase only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attested_phase: Option<Phase>,
-    /// Kubernetes version, such as `1.26`, for objects that do not tell their own.
+    /// Kubernetes version, such as `1.26`, for objects without a version of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
     /// When new Nodes get the uninitialized taint. Default: `WhenManagerReady`.
@@ -66,10 +67,10 @@ pub struct CloudProviderMigrationSpec {
     #[serde(default = "default_lease")]
     pub kube_controller_manager_lease: String,
     /// A leader migration configuration (the body of `v1`) instead of the built-in one, the same for both
-    /// managers: the webhook brings it to the kube-controller-manager, the operator to the cloud-controller-manager.
+    /// managers: the webhook adds it to the kube-controller-manager, the operator to the cloud-controller-manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_migration: Option<LeaderMigrationConfiguration>,
-    /// Which objects belong to this cluster. Without one, the webhook changes nothing.
+    /// The objects of this cluster. Without a target the webhook changes nothing.
     #[serde(default)]
     pub targets: Vec<Target>,
 }
@@ -89,7 +90,7 @@ pub struct Target {
     pub object_selector: Option<LabelSelector>,
 }
 
-/// The family of objects that a target is about.
+/// The family of objects that a target selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Profile {
     /// The cluster's own Node objects.
@@ -113,7 +114,7 @@ pub enum Profile {
 
 impl Profile {
     /// Whether an empty selector matches nothing. True where one API server holds the objects of many clusters, since
-    /// a forgotten selector would then take in all of them.
+    /// an omitted selector would then select all of them.
     #[must_use]
     pub const fn needs_selector(self) -> bool {
         !matches!(self, Self::Nodes | Self::KubeadmConfig)

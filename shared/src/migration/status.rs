@@ -10,15 +10,17 @@ use crate::{controller::Party, event::whole_seconds};
 
 /// Types of the conditions.
 pub mod condition {
-    /// A manager has seen and recorded the evidence that every readable kube-controller-manager has leader migration.
+    /// A manager has observed and recorded the evidence: leader migration, every kube-controller-manager external, or an
+    /// attestation.
     pub const PREPARED: &str = "Prepared";
-    /// The migration lease is ours and no readable kube-controller-manager is in-tree.
+    /// A manager of Outrigger holds the migration lease, and every kube-controller-manager is external, by its command
+    /// line or by attestation.
     pub const CONTROL_PLANE_MIGRATED: &str = "ControlPlaneMigrated";
     /// Every Node's kubelet is known to be external.
     pub const NODES_MIGRATED: &str = "NodesMigrated";
     /// Phase Complete, and the two above.
     pub const COMPLETED: &str = "Completed";
-    /// Every component is at 1.26 or below, the last release with the in-tree AWS provider.
+    /// The API server is at 1.26 or below, the last release with the in-tree AWS provider.
     pub const ROLLBACK_POSSIBLE: &str = "RollbackPossible";
 
     /// The spec has no contradiction that the API server's schema cannot exclude.
@@ -95,7 +97,7 @@ pub struct ControllerStatus {
     /// The identity that holds the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// When that holder took the lease.
+    /// When that holder acquired the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
@@ -118,15 +120,16 @@ pub struct HistoryEntry {
     /// The identity that held the migration lease; `None` for a free lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// The process that ran the controllers; `None` during a handover, and unless it was proven.
+    /// The process that ran the controllers; `None` during a handover, and while the owner is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Party>,
-    /// A kube-controller-manager without leader migration ran after this manager had acquired the migration lease.
+    /// A kube-controller-manager without leader migration ran, or wrote the status of a Service, after this manager had
+    /// acquired the migration lease.
     #[serde(default)]
     pub alarm: bool,
 }
 
-/// How many Nodes are where.
+/// Numbers of Nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {

@@ -25,8 +25,8 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
         let (all, name) = (summary.missed, migration.name_any());
         let more = if all > MAX_NAMED { ", …" } else { "" };
         let message = format!(
-            "{all} objects do not have the form of {phase}: {}{more}; their Events say why. Write them again, for \
-             example with annotation outrigger.dev/apply={name}/{phase}, when they may roll.",
+            "{all} objects do not have the form of {phase}: {}{more}; their Events name the reasons. When they may \
+             roll, write them again, for example with annotation outrigger.dev/apply={name}/{phase}",
             names.collect::<Vec<_>>().join(", ")
         );
 
@@ -40,7 +40,7 @@ fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static s
         return ("Unknown", "NotReadable", message);
     }
 
-    let message = format!("{} objects looked at, all have the form of {phase}", summary.checked);
+    let message = format!("all {} checked objects have the form of {phase}", summary.checked);
     ("True", "AllApplied", message)
 }
 

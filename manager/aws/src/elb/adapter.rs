@@ -27,7 +27,7 @@ fn unbuilt(operation: &'static str) -> impl Fn(BuildError) -> Error {
     move |error| Error::unusable(operation, "the request could not be built").with_source(error)
 }
 
-/// The name that was asked for, where it was the only one.
+/// The requested name, if it was the only one.
 fn only(names: &[String]) -> Option<String> {
     match names {
         [name] => Some(name.clone()),
@@ -39,7 +39,7 @@ fn nameless(operation: &'static str) -> Error {
     Error::unusable(operation, "AWS answered with a load balancer that has no name")
 }
 
-/// A description, whose name may only be left out where one load balancer was asked for.
+/// A description. Its name may be absent only if one load balancer was requested.
 fn named(operation: &'static str, names: &[String], found: LoadBalancerDescription) -> Result<LoadBalancer, Error> {
     let name = found.load_balancer_name.clone().or_else(|| only(names));
     let name = name.ok_or_else(|| nameless(operation))?;

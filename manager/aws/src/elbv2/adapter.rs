@@ -35,7 +35,7 @@ pub(super) fn gone(deleted: Result<(), Error>) -> Result<(), Error> {
 /// The one resource that AWS created.
 pub(super) fn made<T>(operation: &'static str, answer: Option<Vec<T>>) -> Result<T, Error> {
     let made = answer.unwrap_or_default().into_iter().next();
-    made.ok_or_else(|| Error::unusable(operation, "AWS answered without what it has made"))
+    made.ok_or_else(|| Error::unusable(operation, "AWS answered without the created resource"))
 }
 
 #[async_trait]

@@ -18,7 +18,7 @@ pub use model::{
 
 use crate::{Error, Page, Tags, by_name, page};
 
-/// Targets that one call registers or takes away at most.
+/// Most targets that one call registers or deregisters.
 pub const MAX_TARGETS: usize = 100;
 
 /// Resources that one call of [`Elbv2::tags_once`] or [`Elbv2::add_tags`] takes at most.

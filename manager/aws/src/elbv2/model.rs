@@ -63,7 +63,7 @@ pub struct ListenerSettings {
     pub target_group_arn: Option<String>,
     /// ARN of the server certificate of a `TLS` listener.
     pub certificate: Option<String>,
-    /// Name of the security policy of a `TLS` listener; AWS chooses one where none is asked for.
+    /// Name of the security policy of a `TLS` listener; AWS chooses one if none is requested.
     pub ssl_policy: Option<String>,
 }
 

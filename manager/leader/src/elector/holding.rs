@@ -104,7 +104,7 @@ impl<L: Leases> Elector<L> {
                 Ok(renewed) => *held = renewed,
                 Err(Interruption::Renewed(renewed)) => *held = *renewed,
                 Err(Interruption::Failed(error)) => {
-                    tracing::warn!(lease = self.name, %error, "renewal failed; trying again until the deadline");
+                    tracing::warn!(lease = self.name, %error, "failed to renew the lease; retrying until the renew deadline");
                 }
                 Err(Interruption::Lost(lost)) => return Err(lost),
             }

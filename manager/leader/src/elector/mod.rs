@@ -226,7 +226,7 @@ impl<L: Leases> Elector<L> {
         });
 
         if let (true, Some(error)) = (is_new, problem) {
-            tracing::error!(lease = self.name, error, "cannot compete for the lease; trying again");
+            tracing::error!(lease = self.name, error, "cannot compete for the lease; retrying");
         }
     }
 

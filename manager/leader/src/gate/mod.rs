@@ -174,7 +174,7 @@ fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchC
     if let Some(source) = not_read(inputs) {
         let waiting = Why::new(
             reason::NOT_READ_YET,
-            format!("{source} has not been read yet; if this lasts, see the manager's log for its rights"),
+            format!("{source} has not been read yet; if this lasts, the manager's log names the failed request"),
         );
         return (LatchChange::Keep, keep_or_stand_by(inputs, waiting));
     }
@@ -305,14 +305,15 @@ fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Strin
         return (Some(last), vec![warning]);
     }
     if spec.phase == Phase::InTree && !is_in_tree_confirmed(inputs, bound) {
-        let warning = "phase InTree is not followed while this manager owns the controllers and every kube-controller-manager is external: acting as in Prepare: set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease";
+        let warning = "phase InTree is not followed, because this manager owns the controllers and every kube-controller-manager is external; following Prepare instead: set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease";
         return (Some(Phase::Prepare), vec![warning.to_owned()]);
     }
 
     (Some(spec.phase), Vec::new())
 }
 
-/// In InTree nobody of ours owns anything. That is refused only where the command lines show that nobody else would.
+/// In InTree no manager of Outrigger owns a controller. That is refused only if the command lines show that no other
+/// process would own them.
 fn is_in_tree_confirmed(inputs: &Inputs, bound: Option<&Latch>) -> bool {
     let we_held_it = inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some());
     !we_held_it || held_by_other(inputs, bound) || !inputs.facts.controller_managers.are_all_external()
@@ -345,10 +346,10 @@ fn unguarded_runs(
     } else {
         LatchChange::Keep
     };
-    let remedy = "start it with --enable-leader-migration: the webhook adds the flag when its workload is rolled in phase Prepare; edit the file of a static Pod";
+    let remedy = "roll its workload in phase Prepare, so that the webhook adds --enable-leader-migration, or add the flag to the file of the static Pod";
     let text = format!("{} runs in-tree without leader migration: {remedy}", unguarded.object);
     let action = if inputs.holding {
-        let text = format!("{text}; or stop it, if it is not to run");
+        let text = format!("{text}; if it must not run, stop it");
         LeaseAction::Alarm(Why::new(reason::UNGUARDED, text))
     } else {
         LeaseAction::StandBy(Why::new(reason::UNGUARDED, text))
@@ -387,7 +388,7 @@ fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
         return Why::new(
             reason::NO_OWNER,
             format!(
-                "phase {phase}: the migration lease belongs to the old manager, but every kube-controller-manager is external, so no process owns the controllers: roll one in-tree, or set spec.phase forward to Migrate, one step at a time"
+                "phase {phase}: a kube-controller-manager has to own the controllers, but every one is external, so no process owns them: roll the kube-controller-managers, so that they become in-tree again, or set spec.phase forward to Migrate, one step at a time"
             ),
         );
     }
@@ -491,7 +492,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
 }
 
 /// A template without leader migration runs nowhere yet. It is a reason not to acquire M for the first time. Later it is
-/// none: somebody has to own the controllers, and a Pod of it is an alarm.
+/// none: a process has to own the controllers, and a Pod of it is an alarm.
 fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
     let mut all = inputs.facts.controller_managers.seen.iter();
     match all.find(|seen| seen.is_unguarded()) {

@@ -402,7 +402,14 @@ fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
             object,
             form: Form::Unreadable { reason },
             ..
-        }) => return (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
+        }) => {
+            return (
+                name,
+                None,
+                "Undecided",
+                format!("the flags that {object} runs with are not known: {reason}"),
+            );
+        }
         Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
             return (
                 name,
@@ -495,7 +502,9 @@ fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, Stri
     match (&report.decision.action, &facts.migration.live_holder) {
         (LeaseAction::Compete, Some(holder)) => (
             "LeaseHeldByOther",
-            format!("{holder:?} holds it: roll or stop that process, so that it releases the lease"),
+            format!(
+                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
+            ),
         ),
         (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
         (action, _) => action

@@ -58,8 +58,10 @@ fn phase(change: &Change<'_>) -> Option<Notice> {
 
     let from = last.map_or_else(String::new, |last| format!(" after {last}"));
     let step = match next {
+        Phase::InTree if last.is_some() => "roll the kube-controller-managers, so that they get their original flags",
         Phase::InTree => "the kube-controller-managers own the controllers",
         Phase::Prepare => "roll the kube-controller-managers, so that they get leader migration",
+        Phase::Migrate if last == Some(Phase::Complete) => "the kube-controller-managers stay external",
         Phase::Migrate => "roll the kube-controller-managers, so that they become external",
         Phase::Complete => "remove the in-tree provider from kube-apiservers and kubelets",
     };

@@ -94,9 +94,9 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
 
 /// Emits an Event about a Node whose addresses are no longer written.
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
-    let message = "The addresses of this Node differ from those of its instance and were written back twice by \
-                   someone else, such as a kubelet with the in-tree cloud provider; they are left alone until the \
-                   instance's addresses change or all kubelets are external";
+    let message = "The addresses of this Node differ from those of its instance. Another writer has restored them \
+                   twice, for example an in-tree kubelet: make it external, or stop that writer. This manager does not \
+                   write them until the instance's addresses change or all kubelets are external";
     tracing::warn!(node = node.name(), "{message}");
     deps.events.record(
         &deps.permit,
@@ -110,8 +110,8 @@ pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
 /// Emits an Event about a Node that is no longer completed.
 pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) {
     let message = format!(
-        "This Node lacks {}; it was completed twice and someone else took that away, so it is left alone until all \
-         kubelets are external",
+        "This Node lacks {}. This manager has added them twice, and another writer has removed them: stop that writer. They \
+         are not added again until all kubelets are external",
         notes.join("; ")
     );
 

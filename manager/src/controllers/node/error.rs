@@ -16,18 +16,18 @@ pub enum Error {
 /// Why a Node is not initialized yet.
 #[derive(Debug, thiserror::Error)]
 pub enum Waiting {
-    #[error("EC2 lists no living instance for this Node (yet); looked for {0}")]
+    #[error("EC2 lists no instance for this Node, or a terminated one; searched for {0}")]
     InstanceNotFound(String),
     /// Several instances have its name.
     #[error("{0} instances have the private DNS name {1:?}; give the kubelet a --provider-id or make the name unique")]
     Ambiguous(usize, String),
     #[error("{0}")]
     Foreign(String),
-    #[error("EC2 does not tell the availability zone of {0}")]
+    #[error("EC2 reports no availability zone for {0}")]
     NoZone(String),
     #[error("EC2 does not list the zone {0:?}, so the label topology.k8s.aws/zone-id has no value")]
     UnknownZone(String),
-    #[error("EC2 gives {0:?} as an IP address, which is none")]
+    #[error("EC2 reports the invalid IP address {0:?}")]
     BadAddress(String),
     /// The kubelet's own IP cannot be read.
     #[error("the annotation {annotation} is {text:?}: expected one IP address, or two of different families")]
@@ -50,7 +50,7 @@ pub enum Waiting {
         /// The addresses that EC2 gives.
         have: Vec<Address>,
     },
-    #[error("AWS did not answer: {0}")]
+    #[error("the call to AWS failed: {0}")]
     Cloud(outrigger_aws::Error),
     #[error("the Node could not be written: {0}")]
     Write(WriteError),
@@ -87,9 +87,9 @@ fn hint(missing: IpAddr, have: &[Address]) -> &'static str {
     if family_is_there {
         ""
     } else if missing.is_ipv6() {
-        "; IPv6 addresses are looked at only with NodeIPFamilies=ipv6 in the cloud configuration"
+        "; IPv6 addresses are read only with NodeIPFamilies=ipv6 in the cloud configuration"
     } else {
-        "; IPv4 addresses are looked at only with NodeIPFamilies=ipv4 in the cloud configuration, or without that key"
+        "; IPv4 addresses are read only with NodeIPFamilies=ipv4 in the cloud configuration, or without that key"
     }
 }
 

@@ -236,16 +236,18 @@ fn explain(name: &str, problem: &Problem, allocator: &Allocator) -> String {
         .collect();
     match problem {
         Problem::Unreadable(text) => {
-            format!("Node {name}: spec.podCIDRs holds {text:?}, which is no range; the Node is left alone")
+            format!(
+                "Node {name}: spec.podCIDRs holds {text:?}, which is no CIDR; the Node is unchanged: create it again"
+            )
         }
         Problem::OutOfRange(text) => format!(
-            "Node {name}: its range {text} is outside of --cluster-cidr={}; ranges cannot be changed, so the Node is left \
-             alone: make it anew, or widen --cluster-cidr",
+            "Node {name}: its range {text} is outside of --cluster-cidr={}; a range cannot be changed, so the Node is \
+             unchanged: create it again, or widen --cluster-cidr",
             clusters.join(",")
         ),
         Problem::Overlap(text, other) => format!(
-            "Node {name}: its range {text} overlaps with that of Node {other}; ranges cannot be changed, so both are left \
-             alone: make one of them anew"
+            "Node {name}: its range {text} overlaps with that of Node {other}; a range cannot be changed, so both are \
+             unchanged: create one of them again"
         ),
     }
 }

@@ -35,7 +35,7 @@ impl Failures {
         }
 
         for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
-            tracing::info!(cause, "this failure of AWS is over");
+            tracing::info!(cause, "recovered from a failed description of instances");
         }
 
         self.0 = now;
@@ -90,7 +90,7 @@ fn finding(answer: Answer, failures: &mut BTreeMap<String, usize>) -> Finding {
             Some(InstanceState::Terminated) => Finding::Terminated,
             Some(InstanceState::Stopped) => Finding::Stopped(instance.id.clone()),
             Some(_) => Finding::Exists(instance.id.clone()),
-            None => Finding::Unknown(format!("EC2 does not tell the state of {}", instance.id)),
+            None => Finding::Unknown(format!("EC2 reports no state of {}", instance.id)),
         },
         Answer::Absent => Finding::Absent,
         Answer::Fargate(_) => Finding::OnFargate,

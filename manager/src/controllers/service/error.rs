@@ -50,12 +50,12 @@ pub enum Invalid {
     },
     /// The type annotation was changed on a Service that has a load balancer.
     #[error(
-        "annotation service.beta.kubernetes.io/aws-load-balancer-type asks for a {wanted} load balancer, but the \
-         Service's status names {hostname:?}, which is none: the type cannot be changed; delete the Service and make \
-         it again"
+        "annotation service.beta.kubernetes.io/aws-load-balancer-type requests a {wanted} load balancer, but the \
+         Service's status names {hostname:?}, which is not one: the type cannot be changed; restore the \
+         annotation, or delete the Service and create it again"
     )]
     TypeChanged { wanted: &'static str, hostname: String },
-    #[error("{what} is not built yet; nothing was changed at AWS")]
+    #[error("{what} is not supported; nothing was changed at AWS")]
     NotBuilt { what: &'static str },
 }
 
@@ -83,13 +83,16 @@ pub enum Environment {
     SubnetsMissing { listed: usize, found: usize },
     /// The load balancer's only subnet is to be replaced by another one of its zone.
     #[error(
-        "the load balancer stands in subnet {subnet} only, and AWS does not replace it by {replacement} of the same \
-         zone: list a subnet of another zone too in annotation service.beta.kubernetes.io/aws-load-balancer-subnets, \
+        "the load balancer is in subnet {subnet} only, and AWS does not replace it by {replacement} of the same \
+         zone: also list a subnet of another zone in annotation service.beta.kubernetes.io/aws-load-balancer-subnets, \
          if only for a while"
     )]
     OnlySubnet { subnet: String, replacement: String },
     /// A subnet has no route table.
-    #[error("subnet {subnet} has no route table, and its VPC has no main one: public and private cannot be told apart")]
+    #[error(
+        "subnet {subnet} has no route table, and its VPC has no main one, so it is unknown whether the subnet is public: \
+         associate a route table with the subnet"
+    )]
     NoRouteTable { subnet: String },
     /// An instance has no single security group for the rule from the load balancer.
     #[error(
@@ -105,7 +108,9 @@ pub enum Environment {
         cluster: String,
     },
     /// Another load balancer has the target group.
-    #[error("target group {name} is used by load balancer {load_balancer}: it has to go first")]
+    #[error(
+        "target group {name} is used by load balancer {load_balancer}: first delete the listener there that forwards to this target group"
+    )]
     TargetGroupTaken { name: String, load_balancer: String },
     /// There is not one address for each subnet.
     #[error(
@@ -138,7 +143,7 @@ pub enum Environment {
         /// The UID of this cluster.
         own: String,
     },
-    /// A security group of ours is tagged for someone else.
+    /// A managed security group has the tag of another cluster.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {
         group: String,

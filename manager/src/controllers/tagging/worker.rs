@@ -279,7 +279,7 @@ impl Worker {
         }
 
         let message = format!(
-            "The tags of --tags cannot be brought up to date for instance {id} of Node {}, and for others: {}",
+            "The tags of --tags cannot be written for instance {id} of Node {}, and for other instances: {}",
             self.work.node_of(id).unwrap_or("(unknown)"),
             aws_errors::denied_ec2(error)
         );

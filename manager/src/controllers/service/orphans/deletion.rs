@@ -159,15 +159,15 @@ pub(crate) async fn end_denied_deletion(
 
     let steps: Vec<String> = left.steps.iter().map(|planned| planned.step.removes()).collect();
     let message = format!(
-        "The load balancer is deleted, and the Service is released after {} minutes without the rest. Left at AWS, by the \
-         action that would delete it: {}. Allow these actions, or end the other use, and delete it by hand or by \
-         --load-balancer-sweep=delete: {}",
+        "The load balancer is deleted. After {} minutes the finalizer is removed, although these AWS resources remain, \
+         each with the action that deletes it: {}. Allow these actions, or end the other use; then delete the resources \
+         by hand or with --load-balancer-sweep=delete: {}",
         RELEASE_AFTER.as_secs() / 60,
         steps.join(", "),
         failure.error.chain()
     );
 
-    tracing::warn!(left = ?steps, "releasing a Service although AWS denies a part of its deletion");
+    tracing::warn!(left = ?steps, "removing the finalizer although AWS resources of the Service remain");
     events::warn(context, service, "DeleteLoadBalancerIncomplete", &message).await;
 
     Ok(false)

@@ -192,7 +192,7 @@ fn own_group_deletion(
     if !is_ours(group, listed, settings) {
         return Vec::new();
     }
-    group_deletion(&group.id, referencing, settings, "it was made for the load balancer")
+    group_deletion(&group.id, referencing, settings, "it was created for the load balancer")
 }
 
 /// Deletes the own group of a load balancer to which the annotations give other groups.
@@ -312,7 +312,7 @@ pub fn own_group_steps(wanted: OwnGroup<'_>, actual: Option<&SecurityGroup>) -> 
 
     if !difference.remove.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), difference.remove);
-        let reason = "the Service does not ask for these";
+        let reason = "the Service does not request these";
         steps.closed.push(Planned::new(step, reason));
     }
 

@@ -51,7 +51,7 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
         *rules = (*rules + add).saturating_sub(remove);
         if add > 0 && *rules > quota.rules && quota.enforced {
             return Err(Environment::TooManyRules {
-                group: id.unwrap_or_else(|| "that is about to be made".to_owned()),
+                group: id.unwrap_or_else(|| "that is about to be created".to_owned()),
                 rules: *rules,
                 quota: quota.rules,
             });

@@ -89,7 +89,7 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
     let rest = described(group, description, |check| !other_users.contains_key(check));
     if !rest.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), rest);
-        steps.push(Planned::new(step, "it is left over"));
+        steps.push(Planned::new(step, "its Service does not exist"));
     }
 
     let plan = Plan {
@@ -137,7 +137,7 @@ async fn is_used(context: &Context, group: &str) -> Result<bool, Error> {
 async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
     let naming = [Filter::new("ip-permission.group-id", [id])];
     let referencing = context.aws.ec2.security_groups(&naming).await?;
-    let steps = group_deletion(id, &referencing, &context.settings, "it is left over");
+    let steps = group_deletion(id, &referencing, &context.settings, "its Service does not exist");
     let revokes = |planned: &Planned| matches!(planned.step, Step::Group(GroupStep::Revoke(..)));
     // Without rules to revoke, the deletion itself fails if the group is in use.
     if steps.is_empty() || (steps.iter().any(revokes) && is_used(context, id).await?) {

@@ -32,7 +32,11 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ForeignTargets(targets) => {
-                write!(f, "has running targets that are not Nodes here: {}", some_of(targets))
+                write!(
+                    f,
+                    "has targets that are not Nodes here and not terminated instances: {}",
+                    some_of(targets)
+                )
             }
             Self::UnknownUid => write!(
                 f,
@@ -64,7 +68,7 @@ impl fmt::Display for Hold {
             Self::ForeignInstances(instances) => write!(
                 f,
                 "another cluster may have the same cluster ID: running instances have the cluster's tag and are not Nodes here: \
-                 {}; make them Nodes, take the tag off, or give one of the clusters another ID",
+                 {}; make them Nodes, remove the tag from them, or give one of the clusters another ID",
                 some_of(instances)
             ),
             Self::MassLoss { gone, existing } => write!(

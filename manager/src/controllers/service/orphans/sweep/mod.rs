@@ -68,7 +68,7 @@ impl SweepMetrics {
             r.family(
                 "outrigger_load_balancer_leftovers",
                 &["kind"],
-                "Things at AWS that were made for Services which are gone, at the last search",
+                "Orphaned AWS resources, whose Service no longer exists, at the last search",
                 own.orphaned_resources.clone(),
             );
         });
@@ -106,7 +106,13 @@ impl LastSweep {
         for (resource, verdict) in verdicts {
             if self.before.get(resource) != Some(verdict) {
                 let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
-                tracing::warn!(kind, id, of, verdict, "left over at AWS: its Service does not exist");
+                tracing::warn!(
+                    kind,
+                    id,
+                    of,
+                    verdict,
+                    "found orphaned AWS resource: its Service does not exist"
+                );
             }
         }
     }
@@ -130,8 +136,8 @@ fn report_other_clusters(inventory: &Inventory, settings: &Settings) {
         tracing::warn!(
             uid,
             resources,
-            "resources at AWS have this cluster's ID and the UID of another cluster: give each cluster an ID of its own; they are \
-             not touched"
+            "AWS resources have this cluster's ID and the UID of another cluster: give each cluster an ID of its own; these \
+             resources stay unchanged"
         );
     }
 }

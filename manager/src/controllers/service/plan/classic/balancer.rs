@@ -126,7 +126,7 @@ fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<
     if !delete.is_empty() {
         steps.push(Planned::new(
             Step::DeleteListeners(delete),
-            "no port of the Service asks for these listeners",
+            "no port of the Service requests these listeners",
         ));
     }
 
@@ -151,7 +151,7 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
         };
         steps.push(Planned::new(
             Step::CreatePolicy(policy),
-            "the proxy protocol is asked for",
+            "the proxy protocol is requested",
         ));
     }
 
@@ -174,7 +174,7 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
         let step = Step::SetBackendPolicies(listener.instance_port, then.into_iter().collect());
         steps.push(Planned::new(
             step,
-            "the proxy protocol of this backend is not as asked for",
+            "the proxy protocol of this backend is not as requested",
         ));
     }
 
@@ -212,7 +212,7 @@ fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -
             type_name: "SSLNegotiationPolicyType".to_owned(),
             attributes: BTreeMap::from([("Reference-Security-Policy".to_owned(), reference.to_owned())]),
         };
-        steps.push(Planned::new(Step::CreatePolicy(policy), "a TLS policy is asked for"));
+        steps.push(Planned::new(Step::CreatePolicy(policy), "a TLS policy is requested"));
     }
 
     for listener in desired

@@ -312,7 +312,7 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
     if owned_resources.load_balancer && other_owner(owned_resources.tags.as_ref(), settings).is_none() {
         steps.push(Planned::new(
             Step::DeleteLoadBalancer,
-            "the Service does not want a load balancer any more",
+            "the Service does not request a load balancer any more",
         ));
     }
 

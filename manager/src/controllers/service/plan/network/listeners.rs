@@ -228,7 +228,7 @@ impl<'a> Sync<'a> {
     }
 
     fn remove(&mut self, listener: &Listener) {
-        self.push(deletion_of(listener), "no port of the Service asks for this listener");
+        self.push(deletion_of(listener), "no port of the Service requests this listener");
         self.release(listener);
     }
 

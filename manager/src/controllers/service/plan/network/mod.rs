@@ -258,12 +258,15 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
     let is_ours_to_delete = other_owner(owned_resources.tags.as_ref(), settings).is_none();
     if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
         let step = Step::DeleteLoadBalancer(arn.clone());
-        steps.push(Planned::new(step, "the Service does not want a load balancer any more"));
+        steps.push(Planned::new(
+            step,
+            "the Service does not request a load balancer any more",
+        ));
     }
 
     for group in &owned_resources.target_groups {
         let step = Step::DeleteTargetGroup(group.arn.clone());
-        steps.push(Planned::new(step, "it was made for the load balancer"));
+        steps.push(Planned::new(step, "it was created for the load balancer"));
     }
 
     if is_ours_to_delete && !settings.disable_security_group_ingress {
