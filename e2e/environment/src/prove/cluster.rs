@@ -12,8 +12,10 @@ use kube::api::DeleteParams;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::tools::Tool;
+use outrigger_timeline::Join;
 
 use super::random::Random;
+use super::size::Size;
 use crate::demo::migrate::{self, QUIET, ROLL};
 use crate::load::Load;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
@@ -36,11 +38,22 @@ pub(super) struct Cluster {
     pub(super) notes: Vec<String>,
     /// The violations of the bounds of this scenario alone.
     pub(super) problems: Vec<String>,
+    pub(super) size: Size,
+    /// Nodes that joined while M changed hands.
+    pub(super) joins: Vec<Join>,
+    /// The bound of reads after an acquisition of M, where the scenario has one.
+    pub(super) observed: Option<Duration>,
     loads: Vec<Load>,
 }
 
 impl Cluster {
-    pub(super) async fn build(run: &Path, tools: &[Tool], random: Random, progress: &Progress) -> Result<Self> {
+    pub(super) async fn build(
+        run: &Path,
+        tools: &[Tool],
+        random: Random,
+        size: Size,
+        progress: &Progress,
+    ) -> Result<Self> {
         let environment = Environment::build(run, INSTANCES, tools, progress).await?;
         Ok(Self {
             environment,
@@ -49,6 +62,9 @@ impl Cluster {
             unchanged: BTreeSet::new(),
             notes: Vec::new(),
             problems: Vec::new(),
+            size,
+            joins: Vec::new(),
+            observed: None,
             loads: Vec::new(),
         })
     }
@@ -83,6 +99,13 @@ impl Cluster {
         }
         self.unchanged = environment.unchanged().await?;
         environment.snapshot().await
+    }
+
+    /// A load that is slower than the usual one, because its reads count against the limit of ours.
+    pub(super) async fn slow_load(&mut self, service: &str, every: Duration) -> Result<()> {
+        let load = migrate::start_load_every(&self.environment, service, every).await?;
+        self.loads.push(load);
+        Ok(())
     }
 
     pub(super) async fn prepare(&self) -> Result<()> {

@@ -37,10 +37,12 @@ pub enum Scenario {
     NewerLatch,
     Unanswered,
     Routes,
+    Scale,
+    LateWrite,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -57,10 +59,11 @@ impl Scenario {
         Self::NewerLatch,
         Self::Unanswered,
         Self::Routes,
+        Self::LateWrite,
     ];
 
     /// These run only by their number.
-    pub const BY_NUMBER: [Self; 2] = [Self::Configurations, Self::SlowApi];
+    pub const BY_NUMBER: [Self; 3] = [Self::Configurations, Self::SlowApi, Self::Scale];
 
     #[must_use]
     pub fn number(self) -> u8 {
@@ -83,6 +86,8 @@ impl Scenario {
             Self::NewerLatch => 16,
             Self::Unanswered => 17,
             Self::Routes => 18,
+            Self::Scale => 19,
+            Self::LateWrite => 23,
         }
     }
 
@@ -114,6 +119,11 @@ impl Scenario {
             }
             Self::NewerLatch => "a rolling update with a newer field in the latch, and with a newer format",
             Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
+            Self::Scale => {
+                "many Services and Nodes with AWS's request limits: to our manager, and on to \
+                 aws-cloud-controller-manager v1.37.0"
+            }
+            Self::LateWrite => "AWS carries out a write of the old manager 8 s after the end of its process",
             Self::CutOff => {
                 "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
             }
@@ -135,7 +145,7 @@ impl Scenario {
         limits
     }
 
-    /// A bound that differs from those of the other scenarios, and its reason.
+    /// A bound that the other scenarios do not have, and its reason.
     pub(super) fn other_bound(self) -> Option<&'static str> {
         Some(match self {
             Self::Blind => {
@@ -148,6 +158,13 @@ impl Scenario {
                 "17.5 s from aws-cloud-controller-manager to ours. It does not release its leases, and our process \
                  observes them from its own start on."
             }
+            Self::Scale => {
+                "our manager has read every load balancer, and added the Node that joined, in the time that its part of \
+                 AWS's rate allows: one read for each classic and three for each network load balancer, at a quarter of \
+                 10 each second for each API, and 60 s more for the load and the simulated AWS, which carries out one \
+                 call at a time. For 300 Services that is 179.2 s. aws-cloud-controller-manager takes the whole rate, and \
+                 has no bound here."
+            }
             Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
             _ => return None,
         })
@@ -156,7 +173,7 @@ impl Scenario {
     /// The tools that it needs beside those of each environment.
     pub(super) fn tools(self) -> &'static [Tool] {
         match self {
-            Self::Incumbent => &[Tool::AwsCloudControllerManager],
+            Self::Incumbent | Self::Scale => &[Tool::AwsCloudControllerManager],
             _ => &[],
         }
     }
@@ -182,11 +199,19 @@ impl Scenario {
             Self::Downtime => (10, GAP + DOWNTIME),
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
-            Self::Routes => (1, GAP),
+            Self::Routes | Self::LateWrite => (1, GAP),
+            Self::Scale => (2, GAP),
             Self::CutOff => (4, GAP),
             Self::SlowApi => (3, OUTAGE),
         };
-        Bounds { hand_overs, ownerless }
+        Bounds {
+            hand_overs,
+            ownerless,
+            // The scale's own bound depends on its size.
+            observed: None,
+            // These two hold a write of ours in AWS for longer than a lease on purpose.
+            late_effects: matches!(self, Self::Paused | Self::CutOff),
+        }
     }
 }
 
@@ -198,7 +223,7 @@ mod tests {
     fn each_number_finds_its_scenario_and_other_limits_have_a_reason() {
         for scenario in Scenario::ALL.into_iter().chain(Scenario::BY_NUMBER) {
             assert_eq!(Scenario::of_number(scenario.number()), Some(scenario));
-            let is_other = scenario.limits() != Limits::default();
+            let is_other = scenario.limits() != Limits::default() || scenario == Scenario::Scale;
             assert_eq!(is_other, scenario.other_bound().is_some(), "{scenario:?}");
         }
     }
