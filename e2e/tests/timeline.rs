@@ -123,9 +123,11 @@ fn snapshot(seconds: f64) -> Snapshot {
         ("lb-a".to_owned(), load_balancer("a.elb")),
         ("lb-b".to_owned(), load_balancer("b.elb")),
     ];
+    let route = ("rtb-1".to_owned(), "10.0.1.0/24".to_owned());
     Snapshot {
         at: at(seconds),
         load_balancers: both.into(),
+        routes: [(route, "i-1".to_owned())].into(),
     }
 }
 
@@ -695,6 +697,7 @@ fn what_comes_after_the_end_of_the_run_is_left_out() {
     run.snapshots.push(Snapshot {
         at: at(97.0),
         load_balancers: BTreeMap::new(),
+        routes: BTreeMap::new(),
     });
     assert_eq!(reasons(&analyse(&run, &rules())), "");
 }
@@ -1110,4 +1113,25 @@ fn load_balancers_that_are_read_or_get_a_node_too_late_are_red() {
         never.iter().any(|violation| violation.ends_with("load balancer never")),
         "{never:#?}"
     );
+}
+
+#[test]
+fn a_route_that_goes_or_leads_elsewhere_is_red() {
+    let with = |change: &dyn Fn(&mut Inputs)| {
+        let mut run = good_run();
+        change(&mut run);
+        run
+    };
+    let gone = with(&|run| run.snapshots.last_mut().unwrap().routes.clear());
+    violation(&gone, "route rtb-1 10.0.1.0/24 is gone");
+    let other = with(&|run| {
+        let routes = run.snapshots.last_mut().unwrap().routes.values_mut();
+        routes.for_each(|instance| *instance = "i-2".into());
+    });
+    violation(&other, "route rtb-1 10.0.1.0/24 is gone or another one");
+    let deleted = with(&|run| {
+        let names = [("RouteTableId", "rtb-1"), ("DestinationCidrBlock", "10.0.1.0/24")];
+        run.aws_calls.push(call(OLD, "DeleteRoute", 30.0, &names));
+    });
+    violation(&deleted, "route rtb-1 10.0.1.0/24 is gone");
 }

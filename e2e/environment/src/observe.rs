@@ -83,6 +83,30 @@ impl Environment {
             .collect())
     }
 
+    /// Instance by table and range, for each route to an instance.
+    ///
+    /// # Errors
+    /// When moto does not answer.
+    pub async fn routes(&self) -> Result<BTreeMap<(String, String), String>> {
+        let all = Parameters::default();
+        let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", all).await?;
+        let mut found = BTreeMap::new();
+        for table in answer.items("routeTableSet") {
+            for route in table.items("routeSet") {
+                let instance = route.value("instanceId").to_owned();
+                let key = (
+                    table.value("routeTableId").to_owned(),
+                    route.value("destinationCidrBlock").to_owned(),
+                );
+                if !instance.is_empty() {
+                    found.insert(key, instance);
+                }
+            }
+        }
+
+        Ok(found)
+    }
+
     /// AWS identifiers of everything that a change of owners must not write to.
     ///
     /// # Errors
@@ -103,6 +127,7 @@ impl Environment {
         let snapshot = Snapshot {
             at: Timestamp::now(),
             load_balancers: self.load_balancers().await?,
+            routes: self.routes().await?,
         };
         self.snapshots
             .lock()

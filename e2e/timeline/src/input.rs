@@ -89,11 +89,13 @@ pub struct Marker {
     pub name: String,
 }
 
-/// The load balancers that AWS had at one moment.
+/// The load balancers and routes that AWS had at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub at: Timestamp,
     pub load_balancers: BTreeMap<String, LoadBalancer>,
+    /// Instance by table and range, for each route to an instance.
+    pub routes: BTreeMap<(String, String), String>,
 }
 
 /// A load balancer as far as it must not change.

@@ -85,6 +85,7 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
             .collect(),
         recreated: aws_effects::recreated(inputs, rules),
         lost_targets: aws_effects::lost_targets(inputs, rules),
+        lost_routes: aws_effects::lost_routes(inputs),
         overlooked: overlooked(inputs, rules),
         markers: inputs.markers.clone(),
         snapshots: inputs.snapshots.clone(),

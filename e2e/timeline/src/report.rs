@@ -36,6 +36,8 @@ pub struct Report {
     pub recreated: BTreeSet<String>,
     /// Load balancer and target, for each target that went.
     pub lost_targets: BTreeSet<(String, String)>,
+    /// Table and range of each route to an instance that went.
+    pub lost_routes: BTreeSet<String>,
     /// Times without an owner of the Service controller.
     pub ownerless: Vec<Ownerless>,
     /// Statements of the status that were not true.

@@ -211,13 +211,32 @@ impl Cluster {
             "SIGTERM of our leader"
         });
         self.progress.say(&format!("ending our leader {pod}, SIGKILL: {kill}"));
+        self.end_pod(&pod, kill).await
+    }
+
+    /// Ends a running process of the old manager, and deletes its Pod, so that another one starts without backoff.
+    pub(super) async fn end_old_manager(&self, kill: bool) -> Result<()> {
+        let spans = self.environment.runner.spans();
+        let mut running = spans
+            .iter()
+            .filter(|span| span.component == OLD_MANAGER && span.ended.is_none());
+        let pod = &running.next().context("no old manager runs")?.pod;
+        self.environment.mark("the old manager ends");
+        self.progress
+            .say(&format!("ending the old manager {pod}, SIGKILL: {kill}"));
+        self.end_pod(pod, kill).await
+    }
+
+    async fn end_pod(&self, pod: &str, kill: bool) -> Result<()> {
         if kill {
-            self.environment.runner.kill(&pod).await?;
+            self.environment.runner.kill(pod).await?;
         }
 
         let pods: Api<Pod> = Api::namespaced(self.environment.management_admin.clone(), crate::CONTROL_PLANE);
-        pods.delete(&pod, &DeleteParams::default()).await?;
-        Ok(())
+        match pods.delete(pod, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => Ok(deleted.map(drop)?),
+        }
     }
 
     /// Reason and message of a condition, as the status has it now.

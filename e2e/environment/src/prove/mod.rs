@@ -136,7 +136,10 @@ fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {
     rules.limits = scenario.limits();
     rules.unchanged.clone_from(&cluster.unchanged);
     rules.changed = cluster.joins.iter().map(|join| join.target.clone()).collect();
-    rules.route_note = "by leases; no routes are configured".into();
+    rules.route_note = match scenario {
+        Scenario::Routes | Scenario::BothRoutes => "by leases and calls".into(),
+        _ => "by leases; no routes are configured".into(),
+    };
     rules
 }
 

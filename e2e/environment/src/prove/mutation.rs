@@ -31,12 +31,14 @@ pub(super) enum Mutation {
     Unread,
     /// A Node that joined is never registered with one of the load balancers.
     LateTarget,
+    /// A route of a Node is deleted.
+    LostRoute,
     /// Our manager acquires M three seconds after the end of the old process, instead of waiting for its lease.
     EarlyAcquisition,
 }
 
 impl Mutation {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Overlap,
         Self::NeedlessWrite,
         Self::WriteWithoutLease,
@@ -46,6 +48,7 @@ impl Mutation {
         Self::Status,
         Self::Unread,
         Self::LateTarget,
+        Self::LostRoute,
         Self::EarlyAcquisition,
     ];
 
@@ -53,6 +56,7 @@ impl Mutation {
     pub(super) fn concerns(self, scenario: Scenario) -> bool {
         match self {
             Self::Unread | Self::LateTarget => scenario == Scenario::Scale,
+            Self::LostRoute => scenario == Scenario::BothRoutes,
             Self::EarlyAcquisition => scenario == Scenario::LateWrite,
             _ => true,
         }
@@ -69,6 +73,7 @@ impl Mutation {
             Self::Status => "status",
             Self::Unread => "unread",
             Self::LateTarget => "late-target",
+            Self::LostRoute => "lost-route",
             Self::EarlyAcquisition => "early-acquisition",
         }
     }
@@ -142,6 +147,10 @@ impl Mutation {
                     && call.names_any(names)
                     && joins.any(|join| call.parameters.values().any(|value| *value == join.target))
             }),
+            Self::LostRoute => {
+                let last = record.snapshots.last_mut();
+                drop(last.and_then(|last| last.routes.pop_first()));
+            }
             Self::EarlyAcquisition => acquire_early(record),
         }
     }

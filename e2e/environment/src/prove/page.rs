@@ -159,8 +159,8 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
          in AWS for longer than a lease on purpose.\n\n\
          In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
          write without the lease, another load balancer, a lost target, a false status. In scenario 19 it is also a \
-         load balancer that is not read or does not get the Node that joined, and in scenario 23 an acquisition 3 s \
-         after the end of the old process. Each of them breaks a bound; otherwise the scenario fails.\n\n\
+         load balancer that is not read or does not get the Node that joined, in scenario 23 an acquisition 3 s after \
+         the end of the old process, and in scenario 25 a lost route. Each of them breaks a bound; otherwise the scenario fails.\n\n\
          ## During the longest time without an owner\n\n\
          The status is the last one written. Where no manager runs that could correct it, it still names the last \
          owner.\n\n| # | ControlPlaneMigrated |\n|---|---|\n",

@@ -39,10 +39,12 @@ pub enum Scenario {
     Routes,
     Scale,
     LateWrite,
+    OldEnds,
+    BothRoutes,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -60,6 +62,8 @@ impl Scenario {
         Self::Unanswered,
         Self::Routes,
         Self::LateWrite,
+        Self::OldEnds,
+        Self::BothRoutes,
     ];
 
     /// These run only by their number.
@@ -88,6 +92,8 @@ impl Scenario {
             Self::Routes => 18,
             Self::Scale => 19,
             Self::LateWrite => 23,
+            Self::OldEnds => 24,
+            Self::BothRoutes => 25,
         }
     }
 
@@ -101,7 +107,9 @@ impl Scenario {
         match self {
             Self::ThereAndBack => "Prepare, Migrate, back to Prepare, Migrate, Complete",
             Self::SecondRun => "back to InTree after Complete, and a second migration",
-            Self::Paused => "SIGSTOP of our leader for 60 s with an AWS write in flight",
+            Self::Paused => {
+                "SIGSTOP of our leader for 60 s, in Prepare, and with an AWS write in flight in Migrate and in Complete"
+            }
             Self::StaticPods => "three static Pods, rolled one by one, one of them 60 s late",
             Self::Unguarded => "an in-tree manager without leader migration runs for 60 s, in Migrate and in Complete",
             Self::Leases => "leases deleted and emptied by hand, in Prepare and in Migrate",
@@ -123,6 +131,8 @@ impl Scenario {
                 "many Services and Nodes with AWS's request limits: to our manager, and on to \
                  aws-cloud-controller-manager v1.37.0"
             }
+            Self::OldEnds => "the old manager ends at random moments, also in the middle of steps in both directions",
+            Self::BothRoutes => "Migrate, back to Prepare, and Migrate, where both sides run the route controller",
             Self::LateWrite => "AWS carries out a write of the old manager 8 s after the end of its process",
             Self::CutOff => {
                 "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
@@ -183,13 +193,15 @@ impl Scenario {
         let (hand_overs, ownerless) = match self {
             Self::ThereAndBack => (3, GAP),
             Self::SecondRun => (3, GAP),
-            Self::Paused => (2, GAP),
+            Self::Paused => (3, GAP),
             Self::StaticPods => (1, GAP),
             // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
             Self::Unguarded => (1, Duration::from_secs(92)),
             Self::Leases | Self::OldPaused => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
+            // An old manager that ends in a step back leaves its leases to expire, and M is offered again after that.
+            Self::OldEnds => (5, Duration::from_secs(60)),
             Self::Blind => (3, self.limits().new_to_new_killed),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
@@ -201,6 +213,7 @@ impl Scenario {
             Self::NewerLatch => (3, WAITING),
             Self::Routes | Self::LateWrite => (1, GAP),
             Self::Scale => (2, GAP),
+            Self::BothRoutes => (3, GAP),
             Self::CutOff => (4, GAP),
             Self::SlowApi => (3, OUTAGE),
         };

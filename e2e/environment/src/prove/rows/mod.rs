@@ -1,6 +1,7 @@
 //! The events of each scenario.
 
 mod blind;
+mod both_routes;
 mod configurations;
 mod cut_off;
 mod downtime;
@@ -8,6 +9,7 @@ mod incumbent;
 mod late_write;
 mod leases;
 mod newer_latch;
+mod old_ends;
 mod old_paused;
 mod paused;
 mod random_ends;
@@ -45,6 +47,8 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::NewerLatch => newer_latch::run(cluster).await,
         Scenario::Routes => routes::run(cluster).await,
         Scenario::Scale => scale::run(cluster).await,
+        Scenario::OldEnds => old_ends::run(cluster).await,
+        Scenario::BothRoutes => both_routes::run(cluster).await,
         Scenario::LateWrite => late_write::run(cluster).await,
         Scenario::CutOff => cut_off::run(cluster).await,
         Scenario::SlowApi => slow_api::run(cluster).await,

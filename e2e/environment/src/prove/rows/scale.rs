@@ -29,8 +29,10 @@ const CLOUD_CONFIG: &str = "DisableSecurityGroupIngress = true\n";
 /// Until the old manager has created all load balancers, and until the incumbent has read them.
 const PATIENCE: Duration = Duration::from_secs(1200);
 const LOAD: Duration = Duration::from_secs(10);
-/// The old manager has reconciled all Services when it sends nothing for this time.
-const SILENCE: Duration = Duration::from_secs(8);
+/// The old manager has reconciled all Services when it sends only the calls of the load in this time.
+const WINDOW: Duration = Duration::from_secs(8);
+/// Two reconciliations of a classic load balancer.
+const CALLS_OF_LOAD: usize = 24;
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.observed = Some(cluster.size.bound());
@@ -41,6 +43,7 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     ));
     cluster.environment.proxy.set_limits(false);
     in_tree(cluster).await?;
+    cluster.slow_load(&name(0), LOAD).await?;
     migrate::install(&mut cluster.environment, &progress).await?;
     cluster.prepare().await?;
     reconciled(&cluster.environment).await?;
@@ -48,7 +51,6 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.unchanged = cluster.environment.unchanged().await?;
     cluster.environment.snapshot().await?;
     let balancers = cluster.environment.load_balancers().await?;
-    cluster.slow_load(&name(0), LOAD).await?;
     to_ours(cluster, &balancers).await?;
     to_incumbent(cluster, &balancers).await?;
 
@@ -119,14 +121,13 @@ async fn addressed(environment: &Environment) -> Result<usize> {
     Ok(list.iter().filter(has_address).count())
 }
 
-/// Waits until no process calls Elastic Load Balancing any more.
+/// Waits until the old manager has reconciled all Services after its start.
 async fn reconciled(environment: &Environment) -> Result<()> {
     let begun = tokio::time::Instant::now();
     loop {
         let mark = environment.proxy.mark();
-        tokio::time::sleep(SILENCE).await;
-        let calls = environment.proxy.calls_since(mark);
-        if !calls.iter().any(|call| call.action.contains("LoadBalancer")) {
+        tokio::time::sleep(WINDOW).await;
+        if environment.proxy.calls_since(mark).len() <= CALLS_OF_LOAD {
             return Ok(());
         }
         ensure!(begun.elapsed() < PATIENCE, "the old manager reconciles without end");
@@ -154,7 +155,7 @@ async fn to_ours(cluster: &mut Cluster, balancers: &BTreeMap<String, LoadBalance
     environment
         .wait_holder(Lease::M, before.as_deref(), TAKEN, &progress)
         .await?;
-    wait_registered(cluster, balancers, &join, mark, cluster.size.bound()).await?;
+    wait_registered(cluster, balancers, &join, mark, PATIENCE).await?;
     environment
         .wait_condition("ControlPlaneMigrated", TAKEN, &progress)
         .await?;
