@@ -112,11 +112,7 @@ impl Environment {
     /// # Errors
     /// When moto does not answer.
     pub async fn unchanged(&self) -> Result<BTreeSet<String>> {
-        let all = self.load_balancers().await?;
-        Ok(all
-            .into_iter()
-            .flat_map(|(name, balancer)| balancer.identifiers.into_iter().chain([name]))
-            .collect())
+        Ok(identifiers(&self.load_balancers().await?))
     }
 
     /// Writes down what AWS has now.
@@ -124,6 +120,14 @@ impl Environment {
     /// # Errors
     /// When moto does not answer.
     pub async fn snapshot(&self) -> Result<()> {
+        self.take_snapshot().await.map(drop)
+    }
+
+    /// As [`Environment::snapshot`], and returns it.
+    ///
+    /// # Errors
+    /// When moto does not answer.
+    pub async fn take_snapshot(&self) -> Result<Snapshot> {
         let snapshot = Snapshot {
             at: Timestamp::now(),
             load_balancers: self.load_balancers().await?,
@@ -132,8 +136,8 @@ impl Environment {
         self.snapshots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(snapshot);
-        Ok(())
+            .push(snapshot.clone());
+        Ok(snapshot)
     }
 
     fn processes(&self) -> Vec<ProcessSpan> {
@@ -173,6 +177,14 @@ impl Environment {
             until: Timestamp::now(),
         })
     }
+}
+
+/// The names of load balancers, and what stays the same for their whole lives.
+pub fn identifiers(balancers: &BTreeMap<String, LoadBalancer>) -> BTreeSet<String> {
+    let all = balancers.iter();
+    all.flat_map(|(name, balancer)| balancer.identifiers.iter().chain([name]))
+        .cloned()
+        .collect()
 }
 
 /// The items of all pages of a list.

@@ -152,7 +152,7 @@ fn switches(report: &Report) -> Vec<String> {
         let read = text(hand_over.and_then(|one| one.all_observed));
         let owner = &joined.owner.component;
         format!(
-            "{owner}: every load balancer read after {read}, with the Node that joined after {}",
+            "{owner} asked AWS about every load balancer after {read}, and added the Node that joined to each after {}",
             text(joined.took)
         )
     };

@@ -169,11 +169,11 @@ impl Scenario {
                  observes them from its own start on."
             }
             Self::Scale => {
-                "our manager has read every load balancer, and added the Node that joined, in the time that its part of \
-                 AWS's rate allows: one read for each classic and three for each network load balancer, at a quarter of \
-                 10 each second for each API, and 60 s more for the load and the simulated AWS, which carries out one \
-                 call at a time. For 300 Services that is 179.2 s. aws-cloud-controller-manager takes the whole rate, and \
-                 has no bound here."
+                "our manager has read every load balancer, and added the Node that joined to it, in the time that its \
+                 part of AWS's rate allows: at most four reads for each classic and nine for each network load balancer, \
+                 at a quarter of 10 each second for each API (`--aws-api-budget-share`), and 60 s more for the simulated \
+                 AWS, which carries out one call at a time. For 150 Services that is 281.6 s, for 300 503.2 s. \
+                 aws-cloud-controller-manager takes the whole rate, and has no bound here."
             }
             Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
             _ => return None,

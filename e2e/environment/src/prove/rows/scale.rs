@@ -18,6 +18,7 @@ use super::Cluster;
 use crate::Environment;
 use crate::demo::incumbent::{IMAGE, arguments};
 use crate::demo::migrate::{self, QUIET, ROLL};
+use crate::observe::identifiers;
 use crate::operator::OLD_MANAGER;
 use crate::prove::cluster::TAKEN;
 use crate::prove::size::Size;
@@ -48,9 +49,8 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.prepare().await?;
     reconciled(&cluster.environment).await?;
 
-    cluster.unchanged = cluster.environment.unchanged().await?;
-    cluster.environment.snapshot().await?;
-    let balancers = cluster.environment.load_balancers().await?;
+    let balancers = cluster.environment.take_snapshot().await?.load_balancers;
+    cluster.unchanged = identifiers(&balancers);
     to_ours(cluster, &balancers).await?;
     to_incumbent(cluster, &balancers).await?;
 
