@@ -45,8 +45,8 @@ demo: check-languages tools-demo binaries ## perform a real migration on this ma
 demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
-prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' $(if $(UPDATE),--write=docs/proof.md)
+prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md)
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@rm -f $(JUNIT) $(LEFT_OUT)

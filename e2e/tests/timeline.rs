@@ -10,7 +10,7 @@ use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef, ResponseStatus, Us
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
 use outrigger_cluster_harness::pods::{Exit, ProcessSpan};
 use outrigger_timeline::{
-    AwsCall, Bounds, Component, Condition, Controller, Gaps, Inputs, LoadBalancer, Marker, Measurement,
+    AwsCall, Bounds, Component, Condition, Controller, Gaps, Inputs, Join, LoadBalancer, Marker, Measurement,
     NEW_WORK_BEGINS, Pause, Report, Rules, Side, Snapshot, Statement, analyse,
 };
 
@@ -63,6 +63,7 @@ fn call(caller: &str, action: &str, seconds: f64, parameters: &[(&str, &str)]) -
             .map(|(key, value)| ((*key).into(), (*value).into()))
             .collect(),
         status: 200,
+        done: at(seconds),
     }
 }
 
@@ -122,9 +123,11 @@ fn snapshot(seconds: f64) -> Snapshot {
         ("lb-a".to_owned(), load_balancer("a.elb")),
         ("lb-b".to_owned(), load_balancer("b.elb")),
     ];
+    let route = ("rtb-1".to_owned(), "10.0.1.0/24".to_owned());
     Snapshot {
         at: at(seconds),
         load_balancers: both.into(),
+        routes: [(route, "i-1".to_owned())].into(),
     }
 }
 
@@ -213,6 +216,7 @@ fn good_run() -> Inputs {
         ],
         snapshots: vec![snapshot(5.0), snapshot(60.0), snapshot(90.0)],
         pauses: Vec::new(),
+        joins: Vec::new(),
         statements: vec![
             statement(12.0, Side::Old, OLD_ID),
             nobody(40.5, "LeaseHeldByOther"),
@@ -693,6 +697,7 @@ fn what_comes_after_the_end_of_the_run_is_left_out() {
     run.snapshots.push(Snapshot {
         at: at(97.0),
         load_balancers: BTreeMap::new(),
+        routes: BTreeMap::new(),
     });
     assert_eq!(reasons(&analyse(&run, &rules())), "");
 }
@@ -743,6 +748,8 @@ fn a_write_that_either_of_two_standbys_may_have_made_is_held_against_the_owner_o
 const BOUNDS: Bounds = Bounds {
     hand_overs: 1,
     ownerless: Duration::from_millis(15_500),
+    observed: None,
+    late_effects: false,
 };
 
 fn measured(run: &Inputs) -> Measurement {
@@ -1028,4 +1035,103 @@ fn the_overrun_of_a_continued_go_manager_begins_when_it_is_continued() {
     let measured = measured(&run);
     assert_eq!(measured.overrun, Duration::from_secs(8));
     assert_eq!(measured.violations, Vec::<String>::new());
+}
+
+#[test]
+fn an_effect_of_a_write_after_the_next_acquisition_is_red() {
+    let late = |done: f64, acquired: f64| {
+        let mut run = good_run();
+        run.lease_changes
+            .retain(|change| change.lease != Lease::M || change.at < at(40.0));
+        run.lease_changes.extend(held(Lease::M, NEW_ID, acquired, 90.0));
+        run.aws_calls.push(AwsCall {
+            done: at(done),
+            ..call(OLD, "CreateLoadBalancer", 39.0, &[("LoadBalancerName", "lb-late")])
+        });
+        run
+    };
+    assert_eq!(measured(&late(48.0, 53.8)).violations, Vec::<String>::new());
+    violation(
+        &late(48.0, 43.0),
+        "AWS carried out CreateLoadBalancer of kcm-7d9-x 5000 ms after another",
+    );
+    let allowed = Bounds {
+        late_effects: true,
+        ..BOUNDS
+    };
+    let report = analyse(&late(60.0, 53.8), &rules());
+    assert_eq!(Measurement::of(&report, &allowed).violations, Vec::<String>::new());
+}
+
+#[test]
+fn load_balancers_that_are_read_or_get_a_node_too_late_are_red() {
+    let bounds = Bounds {
+        observed: Some(Duration::from_secs(5)),
+        ..BOUNDS
+    };
+    let joined = |last: f64| {
+        let mut run = good_run();
+        run.joins.push(Join {
+            at: at(45.0),
+            target: "i-3".into(),
+        });
+        for (balancer, seconds) in [("lb-a", 54.5), ("lb-b", last)] {
+            let names = [("LoadBalancerName", balancer), ("Instances.member.1.InstanceId", "i-3")];
+            let register = call(NEW, "RegisterInstancesWithLoadBalancer", seconds, &names);
+            run.aws_calls.push(register);
+        }
+        let mut rules = rules();
+        rules.changed = ["i-3".to_owned()].into();
+        run.markers.push(Marker {
+            at: at(45.0),
+            name: NEW_WORK_BEGINS.into(),
+        });
+        (
+            Measurement::of(&analyse(&run, &rules), &bounds).violations,
+            analyse(&run, &rules),
+        )
+    };
+
+    let (violations, report) = joined(57.0);
+    assert_eq!(violations, Vec::<String>::new());
+    let took: Vec<_> = report.joined.iter().map(|one| one.took).collect();
+    assert_eq!(took, [Some(Duration::from_millis(3200))], "from the acquisition on");
+
+    let (violations, _) = joined(70.0);
+    let texts = [
+        "asked about the last load balancer after 16200 ms",
+        "i-3 was a target of the last load balancer after 16200 ms",
+    ];
+    for text in texts {
+        assert!(
+            violations.iter().any(|violation| violation.contains(text)),
+            "{text}: {violations:#?}"
+        );
+    }
+    let never = Measurement::of(&analyse(&good_run(), &rules()), &bounds).violations;
+    assert!(
+        never.iter().any(|violation| violation.ends_with("load balancer never")),
+        "{never:#?}"
+    );
+}
+
+#[test]
+fn a_route_that_goes_or_leads_elsewhere_is_red() {
+    let with = |change: &dyn Fn(&mut Inputs)| {
+        let mut run = good_run();
+        change(&mut run);
+        run
+    };
+    let gone = with(&|run| run.snapshots.last_mut().unwrap().routes.clear());
+    violation(&gone, "route rtb-1 10.0.1.0/24 is gone");
+    let other = with(&|run| {
+        let routes = run.snapshots.last_mut().unwrap().routes.values_mut();
+        routes.for_each(|instance| *instance = "i-2".into());
+    });
+    violation(&other, "route rtb-1 10.0.1.0/24 is gone or another one");
+    let deleted = with(&|run| {
+        let names = [("RouteTableId", "rtb-1"), ("DestinationCidrBlock", "10.0.1.0/24")];
+        run.aws_calls.push(call(OLD, "DeleteRoute", 30.0, &names));
+    });
+    violation(&deleted, "route rtb-1 10.0.1.0/24 is gone");
 }

@@ -266,6 +266,7 @@ mod tests {
             subnets: vec![subnet("subnet-1", "us-east-1a"), subnet("subnet-2", "us-east-1b")],
             security_group_id: "sg-1".into(),
             instances: Vec::new(),
+            cloud_config_lines: String::new(),
         };
         Fleet::new(&account, count)
     }

@@ -74,6 +74,8 @@ pub struct SeededAccount {
     pub security_group_id: String,
     /// The instances, spread over the subnets in turn.
     pub instances: Vec<Instance>,
+    /// More lines of section `[Global]` of the cloud config.
+    pub cloud_config_lines: String,
 }
 
 impl SeededAccount {
@@ -95,6 +97,7 @@ impl SeededAccount {
             subnets,
             security_group_id,
             instances: Vec::new(),
+            cloud_config_lines: String::new(),
         };
 
         account.add_instances(moto, instances).await?;
@@ -175,8 +178,8 @@ impl SeededAccount {
         let first = self.subnets.first();
         let (subnet, zone) = first.map_or(("", ""), |subnet| (subnet.id.as_str(), subnet.zone.as_str()));
         let mut config = format!(
-            "[Global]\nZone = {zone}\nVPC = {}\nSubnetID = {subnet}\nRouteTableID = {}\nKubernetesClusterID = {}\n",
-            self.vpc_id, self.route_table_id, self.cluster_id
+            "[Global]\nZone = {zone}\nVPC = {}\nSubnetID = {subnet}\nRouteTableID = {}\nKubernetesClusterID = {}\n{}",
+            self.vpc_id, self.route_table_id, self.cluster_id, self.cloud_config_lines
         );
 
         for (number, service) in ["ec2", "elasticloadbalancing"].iter().enumerate() {

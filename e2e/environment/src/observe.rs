@@ -27,10 +27,8 @@ impl Environment {
     }
 
     async fn classic_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let answer = self
-            .moto
-            .call(&Service::Elb, "DescribeLoadBalancers", Parameters::default())
-            .await?;
+        let ask = async |page| Ok(self.moto.call(&Service::Elb, "DescribeLoadBalancers", page).await?);
+        let items = pages("LoadBalancerDescriptions", ask).await?;
         let one = |item: &Element| {
             let instances = item.items("Instances").iter();
             let balancer = LoadBalancer {
@@ -44,18 +42,20 @@ impl Environment {
             (item.value("LoadBalancerName").to_owned(), balancer)
         };
 
-        Ok(answer.items("LoadBalancerDescriptions").iter().map(one).collect())
+        Ok(items.iter().map(one).collect())
     }
 
     /// Of the proxy: moto alone gives them names without their IDs.
     async fn network_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let all = Parameters::default();
-        let answer = self.proxy.ask(&Service::ElbV2, "DescribeLoadBalancers", all).await?;
+        let ask = async |page| Ok(self.proxy.ask(&Service::ElbV2, "DescribeLoadBalancers", page).await?);
+        let items = pages("LoadBalancers", ask).await?;
+        let ask = async |page| Ok(self.proxy.ask(&Service::ElbV2, "DescribeTargetGroups", page).await?);
+        let all_groups = pages("TargetGroups", ask).await?;
 
         let mut all = BTreeMap::new();
-        for item in answer.items("LoadBalancers") {
+        for item in items {
             let arn = item.value("LoadBalancerArn").to_owned();
-            let groups = self.target_groups(&arn).await?;
+            let groups = target_groups(&all_groups, &arn);
             let mut targets = BTreeSet::new();
             for group in &groups {
                 targets.extend(self.registered_targets(group).await?);
@@ -65,24 +65,12 @@ impl Environment {
                 dns_name: item.value("DNSName").to_owned(),
                 created: item.value("CreatedTime").to_owned(),
                 targets,
-                identifiers: security_groups(item).into_iter().chain(groups).chain([arn]).collect(),
+                identifiers: security_groups(&item).into_iter().chain(groups).chain([arn]).collect(),
             };
             all.insert(item.value("LoadBalancerName").to_owned(), balancer);
         }
 
         Ok(all)
-    }
-
-    /// Read as a whole: a load balancer without target groups is an error.
-    async fn target_groups(&self, load_balancer: &str) -> Result<Vec<String>> {
-        let all = Parameters::default();
-        let answer = self.proxy.ask(&Service::ElbV2, "DescribeTargetGroups", all).await?;
-        let is_of = |group: &&Element| {
-            let mut balancers = group.items("LoadBalancerArns").iter();
-            balancers.any(|arn| arn.text == load_balancer)
-        };
-        let groups = answer.items("TargetGroups").iter().filter(is_of);
-        Ok(groups.map(|group| group.value("TargetGroupArn").to_owned()).collect())
     }
 
     async fn registered_targets(&self, group: &str) -> Result<Vec<String>> {
@@ -95,16 +83,36 @@ impl Environment {
             .collect())
     }
 
+    /// Instance by table and range, for each route to an instance.
+    ///
+    /// # Errors
+    /// When moto does not answer.
+    pub async fn routes(&self) -> Result<BTreeMap<(String, String), String>> {
+        let all = Parameters::default();
+        let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", all).await?;
+        let mut found = BTreeMap::new();
+        for table in answer.items("routeTableSet") {
+            for route in table.items("routeSet") {
+                let instance = route.value("instanceId").to_owned();
+                let key = (
+                    table.value("routeTableId").to_owned(),
+                    route.value("destinationCidrBlock").to_owned(),
+                );
+                if !instance.is_empty() {
+                    found.insert(key, instance);
+                }
+            }
+        }
+
+        Ok(found)
+    }
+
     /// AWS identifiers of everything that a change of owners must not write to.
     ///
     /// # Errors
     /// When moto does not answer.
     pub async fn unchanged(&self) -> Result<BTreeSet<String>> {
-        let all = self.load_balancers().await?;
-        Ok(all
-            .into_iter()
-            .flat_map(|(name, balancer)| balancer.identifiers.into_iter().chain([name]))
-            .collect())
+        Ok(identifiers(&self.load_balancers().await?))
     }
 
     /// Writes down what AWS has now.
@@ -112,15 +120,24 @@ impl Environment {
     /// # Errors
     /// When moto does not answer.
     pub async fn snapshot(&self) -> Result<()> {
+        self.take_snapshot().await.map(drop)
+    }
+
+    /// As [`Environment::snapshot`], and returns it.
+    ///
+    /// # Errors
+    /// When moto does not answer.
+    pub async fn take_snapshot(&self) -> Result<Snapshot> {
         let snapshot = Snapshot {
             at: Timestamp::now(),
             load_balancers: self.load_balancers().await?,
+            routes: self.routes().await?,
         };
         self.snapshots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(snapshot);
-        Ok(())
+            .push(snapshot.clone());
+        Ok(snapshot)
     }
 
     fn processes(&self) -> Vec<ProcessSpan> {
@@ -156,9 +173,43 @@ impl Environment {
             snapshots: self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             pauses: self.pauses().clone(),
             statements: self.statuses.statements(),
+            joins: Vec::new(),
             until: Timestamp::now(),
         })
     }
+}
+
+/// The names of load balancers, and what stays the same for their whole lives.
+pub fn identifiers(balancers: &BTreeMap<String, LoadBalancer>) -> BTreeSet<String> {
+    let all = balancers.iter();
+    all.flat_map(|(name, balancer)| balancer.identifiers.iter().chain([name]))
+        .cloned()
+        .collect()
+}
+
+/// The items of all pages of a list.
+async fn pages(list: &str, ask: impl AsyncFn(Parameters) -> Result<Element>) -> Result<Vec<Element>> {
+    let mut items = Vec::new();
+    let mut page = Parameters::default();
+    loop {
+        let answer = ask(page).await?;
+        items.extend_from_slice(answer.items(list));
+        match answer.find("NextMarker") {
+            Some(next) if !next.text.is_empty() => page = [("Marker", next.text.as_str())].into_iter().collect(),
+            _ => return Ok(items),
+        }
+    }
+}
+
+/// The target groups of a load balancer. They are read as a whole: AWS refuses a read of those of a load balancer that
+/// has none.
+fn target_groups(all: &[Element], load_balancer: &str) -> Vec<String> {
+    let is_of = |group: &&Element| {
+        let mut balancers = group.items("LoadBalancerArns").iter();
+        balancers.any(|arn| arn.text == load_balancer)
+    };
+    let groups = all.iter().filter(is_of);
+    groups.map(|group| group.value("TargetGroupArn").to_owned()).collect()
 }
 
 fn security_groups(balancer: &Element) -> BTreeSet<String> {

@@ -190,6 +190,7 @@ mod tests {
                 .map(|(k, v)| ((*k).into(), (*v).into()))
                 .collect::<BTreeMap<_, _>>(),
             status: 200,
+            done: Timestamp::UNIX_EPOCH,
         }
     }
 

@@ -89,6 +89,34 @@ pub(super) fn lost_targets(inputs: &Inputs, rules: &Rules) -> BTreeSet<(String, 
     found
 }
 
+/// Routes to instances, as table and range, that were there and then were not, or led elsewhere.
+pub(super) fn lost_routes(inputs: &Inputs) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (before, after) in steps(inputs) {
+        let lost = before
+            .routes
+            .iter()
+            .filter(|(route, instance)| after.routes.get(route) != Some(*instance));
+        found.extend(lost.map(|((table, range), _)| format!("{table} {range}")));
+    }
+
+    // Between two snapshots a route may have gone and come back.
+    let known = |call: &AwsCall| {
+        let seen = inputs.snapshots.iter().filter(|snapshot| snapshot.at <= call.at);
+        let values = |value: &String| call.parameters.values().any(|own| own == value);
+        let routes = seen.flat_map(|snapshot| snapshot.routes.keys());
+        let named = routes.filter(|(table, range)| values(table) && values(range));
+        named
+            .map(|(table, range)| format!("{table} {range}"))
+            .collect::<Vec<_>>()
+    };
+    let deleted = inputs.aws_calls.iter().filter(|call| {
+        call.service == "ec2" && call.action == "DeleteRoute" && call.succeeded() && call.at <= inputs.until
+    });
+    found.extend(deleted.flat_map(known));
+    found
+}
+
 /// Snapshots in order, each with the next.
 fn steps(inputs: &Inputs) -> Vec<(&Snapshot, &Snapshot)> {
     let mut snapshots: Vec<_> = inputs

@@ -1,7 +1,9 @@
 //! From the proxy's record to the timeline's record.
 
-use super::input::AwsCall;
+use jiff::SignedDuration;
 use outrigger_aws_sim::Call;
+
+use super::input::AwsCall;
 
 impl From<&Call> for AwsCall {
     fn from(call: &Call) -> Self {
@@ -25,6 +27,10 @@ impl From<&Call> for AwsCall {
                 .iter()
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect(),
+            done: outcome
+                .and_then(|outcome| SignedDuration::try_from(outcome.duration).ok())
+                .and_then(|duration| call.at.checked_add(duration).ok())
+                .unwrap_or(call.at),
             status: outcome.and_then(|outcome| outcome.status).unwrap_or(unanswered),
         }
     }

@@ -32,6 +32,8 @@ pub struct Inputs {
     pub pauses: Vec<Pause>,
     /// Every version of the migration object's status, in order.
     pub statements: Vec<Statement>,
+    /// Nodes that joined while M changed hands.
+    pub joins: Vec<Join>,
     /// The end of the run; what comes later (the tear-down) is left out.
     pub until: Timestamp,
 }
@@ -55,6 +57,8 @@ pub struct AwsCall {
     pub parameters: BTreeMap<String, String>,
     /// HTTP status of the answer.
     pub status: u16,
+    /// When AWS had carried it out: the proxy does so also where the caller has ended meanwhile.
+    pub done: Timestamp,
 }
 
 impl AwsCall {
@@ -85,11 +89,13 @@ pub struct Marker {
     pub name: String,
 }
 
-/// The load balancers that AWS had at one moment.
+/// The load balancers and routes that AWS had at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub at: Timestamp,
     pub load_balancers: BTreeMap<String, LoadBalancer>,
+    /// Instance by table and range, for each route to an instance.
+    pub routes: BTreeMap<(String, String), String>,
 }
 
 /// A load balancer as far as it must not change.
@@ -104,6 +110,14 @@ pub struct LoadBalancer {
     /// AWS identifiers that stay the same for its whole life: security groups of a classic load balancer, its own ARN
     /// and those of the target groups of a network load balancer.
     pub identifiers: BTreeSet<String>,
+}
+
+/// A Node that joined. Its instance must become a target of every load balancer of the snapshot before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    pub at: Timestamp,
+    /// The ID of its instance.
+    pub target: String,
 }
 
 /// A time in which a process was stopped by a signal and not killed.

@@ -19,6 +19,8 @@ mod aws_record;
 mod handover;
 mod input;
 mod interval;
+mod joined;
+mod late_effects;
 mod measurement;
 mod overlap;
 mod ownerless;
@@ -35,8 +37,12 @@ use jiff::Timestamp;
 
 pub use self::attribute::Actor;
 pub use self::handover::HandOver;
-pub use self::input::{AwsCall, Condition, Inputs, LoadBalancer, Marker, NEW_WORK_BEGINS, Pause, Snapshot, Statement};
+pub use self::input::{
+    AwsCall, Condition, Inputs, Join, LoadBalancer, Marker, NEW_WORK_BEGINS, Pause, Snapshot, Statement,
+};
 pub use self::interval::Interval;
+pub use self::joined::{Joined, registered};
+pub use self::late_effects::LateEffect;
 pub use self::measurement::{Bounds, Gaps, Measurement};
 pub use self::overlap::Overlap;
 pub use self::ownerless::Ownerless;
@@ -70,6 +76,8 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
             .into_iter()
             .cloned()
             .collect(),
+        late_effects: late_effects::late_effects(inputs, &tenures, rules),
+        joined: joined::joined(inputs, &tenures),
         tenures,
         writes_by_switch: aws_effects::writes_by_switch(inputs, rules)
             .into_iter()
@@ -77,6 +85,7 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
             .collect(),
         recreated: aws_effects::recreated(inputs, rules),
         lost_targets: aws_effects::lost_targets(inputs, rules),
+        lost_routes: aws_effects::lost_routes(inputs),
         overlooked: overlooked(inputs, rules),
         markers: inputs.markers.clone(),
         snapshots: inputs.snapshots.clone(),

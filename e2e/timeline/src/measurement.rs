@@ -16,6 +16,11 @@ pub struct Bounds {
     pub hand_overs: usize,
     /// The longest time without an owner, except between two processes of the old side.
     pub ownerless: Duration,
+    /// From an acquisition of M by ours until it asked AWS about every load balancer, and until a Node that joined
+    /// meanwhile is a target of every one.
+    pub observed: Option<Duration>,
+    /// Whether AWS may carry out a write after another process acquired the lease of its sender.
+    pub late_effects: bool,
 }
 
 /// The gaps of one kind of handover.
@@ -156,6 +161,15 @@ fn violations(report: &Report, bounds: &Bounds) -> Vec<String> {
         )
     }));
 
+    found.extend(slow(report, bounds));
+    for effect in report.late_effects.iter().filter(|_| !bounds.late_effects) {
+        found.push(format!(
+            "AWS carried out {} of {} {} ms after another process acquired the lease",
+            effect.call.action,
+            effect.call.caller,
+            milliseconds(effect.after)
+        ));
+    }
     for call in &report.writes_without_lease {
         found.push(format!(
             "{} wrote to AWS without the lease: {}",
@@ -168,4 +182,32 @@ fn violations(report: &Report, bounds: &Bounds) -> Vec<String> {
     }
 
     found
+}
+
+/// Load balancers that ours read, or added a Node to, too late.
+fn slow(report: &Report, bounds: &Bounds) -> Vec<String> {
+    let Some(limit) = bounds.observed else {
+        return Vec::new();
+    };
+    let text =
+        |time: Option<Duration>| time.map_or("never".to_owned(), |time| format!("after {} ms", milliseconds(time)));
+    let is_slow = |time: Option<Duration>| time.is_none_or(|time| time > limit);
+
+    let reads = report.acquired_by_ours().filter(|one| is_slow(one.all_observed));
+    let reads = reads.map(|one| {
+        let (who, when) = (one.to.label(), text(one.all_observed));
+        format!("{who} asked about the last load balancer {when}")
+    });
+    let joined = report
+        .joined
+        .iter()
+        .filter(|one| one.owner.side == Side::New && is_slow(one.took));
+    let joined = joined.map(|one| {
+        format!(
+            "{} was a target of the last load balancer {}",
+            one.target,
+            text(one.took)
+        )
+    });
+    reads.chain(joined).collect()
 }

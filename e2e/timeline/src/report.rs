@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::handover::HandOver;
 use super::input::{AwsCall, Marker, Snapshot};
 use super::interval::Interval;
+use super::joined::Joined;
+use super::late_effects::LateEffect;
 use super::overlap::{self, Overlap, milliseconds};
 use super::ownerless::Ownerless;
 use super::rules::{Controller, Rules, Side};
@@ -34,12 +36,18 @@ pub struct Report {
     pub recreated: BTreeSet<String>,
     /// Load balancer and target, for each target that went.
     pub lost_targets: BTreeSet<(String, String)>,
+    /// Table and range of each route to an instance that went.
+    pub lost_routes: BTreeSet<String>,
     /// Times without an owner of the Service controller.
     pub ownerless: Vec<Ownerless>,
     /// Statements of the status that were not true.
     pub contradictions: Vec<Contradiction>,
     /// AWS writes of our manager without the lease that guards the controller.
     pub writes_without_lease: Vec<AwsCall>,
+    /// AWS writes of either side that were carried out after another process acquired the lease.
+    pub late_effects: Vec<LateEffect>,
+    /// Nodes that joined while M changed hands.
+    pub joined: Vec<Joined>,
     /// User agents of programs of either side that wrote Services under a name that no controller is known by.
     pub(super) overlooked: BTreeSet<String>,
     pub(super) markers: Vec<Marker>,

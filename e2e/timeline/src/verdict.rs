@@ -95,6 +95,10 @@ impl Report {
         for (name, target) in &self.lost_targets {
             reasons.push(format!("load balancer {name} lost target {target}"));
         }
+
+        for route in &self.lost_routes {
+            reasons.push(format!("route {route} is gone or another one"));
+        }
     }
 
     fn judge_snapshots(&self, reasons: &mut Vec<String>) {

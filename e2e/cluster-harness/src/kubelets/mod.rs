@@ -8,6 +8,7 @@ mod node;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,6 +24,8 @@ use self::node::{LEASE_NAMESPACE, micro_time};
 
 /// After a heartbeat that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// Registrations at the same time.
+const AT_ONCE: usize = 16;
 
 /// Why a kubelet did not start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +94,20 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Registers Nodes that have no heartbeat: the node lifecycle controller needs a long grace period for them.
+///
+/// # Errors
+///
+/// When no client can be made, or the API server refuses a Node.
+pub async fn register_all(cluster: &kube::Config, specs: &[NodeSpec]) -> Result<(), KubeletError> {
+    let client = client(cluster, None)?;
+    let registered = stream::iter(specs).map(|spec| register(&client, spec));
+    registered
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(async |_| Ok(()))
+        .await
 }
 
 /// The configuration that a kubeconfig file describes.

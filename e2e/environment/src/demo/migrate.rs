@@ -111,6 +111,10 @@ pub async fn start_load(environment: &Environment) -> Result<Load> {
 
 /// As [`start_load`], on a Service of another name.
 pub(crate) async fn start_load_on(environment: &Environment, service: &str) -> Result<Load> {
+    start_load_every(environment, service, Duration::from_secs(2)).await
+}
+
+pub(crate) async fn start_load_every(environment: &Environment, service: &str, every: Duration) -> Result<Load> {
     let cluster = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
     let node = environment.account.instances[0].private_dns_name.clone();
     let target = LoadTarget {
@@ -119,7 +123,7 @@ pub(crate) async fn start_load_on(environment: &Environment, service: &str) -> R
         node,
     };
 
-    Ok(Load::start(&cluster, target, Duration::from_secs(2))?)
+    Ok(Load::start(&cluster, target, every)?)
 }
 
 /// Webhook, resource, rights, and our manager beside the old one.

@@ -12,8 +12,10 @@ use kube::api::DeleteParams;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::tools::Tool;
+use outrigger_timeline::Join;
 
 use super::random::Random;
+use super::size::Size;
 use crate::demo::migrate::{self, QUIET, ROLL};
 use crate::load::Load;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
@@ -36,11 +38,22 @@ pub(super) struct Cluster {
     pub(super) notes: Vec<String>,
     /// The violations of the bounds of this scenario alone.
     pub(super) problems: Vec<String>,
+    pub(super) size: Size,
+    /// Nodes that joined while M changed hands.
+    pub(super) joins: Vec<Join>,
+    /// The bound of reads after an acquisition of M, where the scenario has one.
+    pub(super) observed: Option<Duration>,
     loads: Vec<Load>,
 }
 
 impl Cluster {
-    pub(super) async fn build(run: &Path, tools: &[Tool], random: Random, progress: &Progress) -> Result<Self> {
+    pub(super) async fn build(
+        run: &Path,
+        tools: &[Tool],
+        random: Random,
+        size: Size,
+        progress: &Progress,
+    ) -> Result<Self> {
         let environment = Environment::build(run, INSTANCES, tools, progress).await?;
         Ok(Self {
             environment,
@@ -49,6 +62,9 @@ impl Cluster {
             unchanged: BTreeSet::new(),
             notes: Vec::new(),
             problems: Vec::new(),
+            size,
+            joins: Vec::new(),
+            observed: None,
             loads: Vec::new(),
         })
     }
@@ -83,6 +99,13 @@ impl Cluster {
         }
         self.unchanged = environment.unchanged().await?;
         environment.snapshot().await
+    }
+
+    /// A load that is slower than the usual one, because its reads count against the limit of ours.
+    pub(super) async fn slow_load(&mut self, service: &str, every: Duration) -> Result<()> {
+        let load = migrate::start_load_every(&self.environment, service, every).await?;
+        self.loads.push(load);
+        Ok(())
     }
 
     pub(super) async fn prepare(&self) -> Result<()> {
@@ -188,13 +211,32 @@ impl Cluster {
             "SIGTERM of our leader"
         });
         self.progress.say(&format!("ending our leader {pod}, SIGKILL: {kill}"));
+        self.end_pod(&pod, kill).await
+    }
+
+    /// Ends a running process of the old manager, and deletes its Pod, so that another one starts without backoff.
+    pub(super) async fn end_old_manager(&self, kill: bool) -> Result<()> {
+        let spans = self.environment.runner.spans();
+        let mut running = spans
+            .iter()
+            .filter(|span| span.component == OLD_MANAGER && span.ended.is_none());
+        let pod = &running.next().context("no old manager runs")?.pod;
+        self.environment.mark("the old manager ends");
+        self.progress
+            .say(&format!("ending the old manager {pod}, SIGKILL: {kill}"));
+        self.end_pod(pod, kill).await
+    }
+
+    async fn end_pod(&self, pod: &str, kill: bool) -> Result<()> {
         if kill {
-            self.environment.runner.kill(&pod).await?;
+            self.environment.runner.kill(pod).await?;
         }
 
         let pods: Api<Pod> = Api::namespaced(self.environment.management_admin.clone(), crate::CONTROL_PLANE);
-        pods.delete(&pod, &DeleteParams::default()).await?;
-        Ok(())
+        match pods.delete(pod, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => Ok(deleted.map(drop)?),
+        }
     }
 
     /// Reason and message of a condition, as the status has it now.

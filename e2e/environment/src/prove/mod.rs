@@ -7,6 +7,7 @@ mod page;
 mod random;
 mod rows;
 mod scenario;
+mod size;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::run_folder::RunFolder;
-use outrigger_timeline::{Component, Inputs, Measurement, Rules, Side};
+use outrigger_timeline::{Bounds, Component, Inputs, Joined, Measurement, Report, Rules, Side};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -81,7 +82,7 @@ async fn run_one(
     progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
     let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
     let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
-    let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, &progress).await?;
+    let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, options.size, &progress).await?;
 
     let ended = rows::run(scenario, &mut cluster).await;
     let mut problems = std::mem::take(&mut cluster.problems);
@@ -91,14 +92,19 @@ async fn run_one(
 
     cluster.environment.snapshot().await?;
     let mut record = cluster.environment.record().await?;
+    record.joins.clone_from(&cluster.joins);
     let rules = rules(&cluster, scenario);
-    problems.extend(undiscovered(&record, &rules, scenario));
+    let bounds = Bounds {
+        observed: cluster.observed,
+        ..scenario.bounds()
+    };
+    problems.extend(undiscovered(&record, &rules, scenario, &bounds));
     if let Some(mutation) = options.mutation {
         mutation.plant(&mut record);
     }
 
     let report = outrigger_timeline::analyse(&record, &rules);
-    let mut measurement = Measurement::of(&report, &scenario.bounds());
+    let mut measurement = Measurement::of(&report, &bounds);
     measurement.violations.extend(problems);
     progress.line(&report.table());
     std::fs::write(folder.path().join("timeline.txt"), report.table())?;
@@ -110,11 +116,13 @@ async fn run_one(
             .for_each(|text| progress.line(&format!("VIOLATION: {text}")));
     }
 
+    let mut notes = std::mem::take(&mut cluster.notes);
+    notes.extend(switches(&report));
     let row = Row {
         scenario,
         runs: 1,
         measurement,
-        notes: std::mem::take(&mut cluster.notes),
+        notes,
     };
     cluster.end(Duration::from_secs(10)).await;
     Ok(row)
@@ -127,15 +135,35 @@ fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {
         .push(Component::aws_cloud_controller_manager().on(Side::Old));
     rules.limits = scenario.limits();
     rules.unchanged.clone_from(&cluster.unchanged);
-    rules.route_note = "by leases; no routes are configured".into();
+    rules.changed = cluster.joins.iter().map(|join| join.target.clone()).collect();
+    rules.route_note = match scenario {
+        Scenario::Routes | Scenario::BothRoutes => "by leases and calls".into(),
+        _ => "by leases; no routes are configured".into(),
+    };
     rules
 }
 
+/// The figures of changes of hands in which a Node joined.
+fn switches(report: &Report) -> Vec<String> {
+    let text = |time: Option<Duration>| time.map_or("never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()));
+    let one = |joined: &Joined| {
+        let mut hand_overs = report.hand_overs.iter().rev();
+        let hand_over = hand_overs.find(|one| one.to == joined.owner);
+        let read = text(hand_over.and_then(|one| one.all_observed));
+        let owner = &joined.owner.component;
+        format!(
+            "{owner} asked AWS about every load balancer after {read}, and added the Node that joined to each after {}",
+            text(joined.took)
+        )
+    };
+    report.joined.iter().map(one).collect()
+}
+
 /// The mutations of this record that break no bound. There must be none: a measurement that cannot fail shows nothing.
-fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario) -> Vec<String> {
+fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario, bounds: &Bounds) -> Vec<String> {
     let violations = |record: &Inputs| {
         let report = outrigger_timeline::analyse(record, rules);
-        Measurement::of(&report, &scenario.bounds()).violations
+        Measurement::of(&report, bounds).violations
     };
     let real = violations(record);
     let is_found = |mutation: &Mutation| {
@@ -144,7 +172,8 @@ fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario) -> Vec<Strin
         violations(&planted).iter().any(|violation| !real.contains(violation))
     };
 
-    let undiscovered = Mutation::ALL.into_iter().filter(|mutation| !is_found(mutation));
+    let concerned = Mutation::ALL.into_iter().filter(|mutation| mutation.concerns(scenario));
+    let undiscovered = concerned.filter(|mutation| !is_found(mutation));
     undiscovered
         .map(|mutation| format!("the planted defect {} breaks no bound", mutation.name()))
         .collect()

@@ -1,10 +1,17 @@
 //! Defects planted in the record of a run, each of which must break a bound.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
-use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::leases::{Lease, LeaseChange};
 use outrigger_timeline::{AwsCall, Inputs, Side, Statement};
 
+use super::scenario::Scenario;
+
 const OURS: &str = "outrigger-manager";
+const OLD: &str = "kube-controller-manager";
+/// From the end of an old process to an acquisition that does not wait for its lease.
+const EARLY: SignedDuration = SignedDuration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mutation {
@@ -20,10 +27,18 @@ pub(super) enum Mutation {
     LostTarget,
     /// The status names an owner that never held a lease.
     Status,
+    /// Our manager never reads one of the load balancers.
+    Unread,
+    /// A Node that joined is never registered with one of the load balancers.
+    LateTarget,
+    /// A route of a Node is deleted.
+    LostRoute,
+    /// Our manager acquires M three seconds after the end of the old process, instead of waiting for its lease.
+    EarlyAcquisition,
 }
 
 impl Mutation {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Overlap,
         Self::NeedlessWrite,
         Self::WriteWithoutLease,
@@ -31,7 +46,21 @@ impl Mutation {
         Self::Recreated,
         Self::LostTarget,
         Self::Status,
+        Self::Unread,
+        Self::LateTarget,
+        Self::LostRoute,
+        Self::EarlyAcquisition,
     ];
+
+    /// Whether this scenario has the bound that it breaks.
+    pub(super) fn concerns(self, scenario: Scenario) -> bool {
+        match self {
+            Self::Unread | Self::LateTarget => scenario == Scenario::Scale,
+            Self::LostRoute => scenario == Scenario::BothRoutes,
+            Self::EarlyAcquisition => scenario == Scenario::LateWrite,
+            _ => true,
+        }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -42,6 +71,10 @@ impl Mutation {
             Self::Recreated => "recreated",
             Self::LostTarget => "lost-target",
             Self::Status => "status",
+            Self::Unread => "unread",
+            Self::LateTarget => "late-target",
+            Self::LostRoute => "lost-route",
+            Self::EarlyAcquisition => "early-acquisition",
         }
     }
 
@@ -58,6 +91,7 @@ impl Mutation {
                     let middle = first.at + first.at.duration_until(last) / 2;
                     record.aws_calls.push(AwsCall {
                         at: middle,
+                        done: middle,
                         caller: ours,
                         ..first
                     });
@@ -101,8 +135,72 @@ impl Mutation {
                 holder: Some("nobody_0".to_owned()),
                 conditions: Vec::new(),
             }),
+            Self::Unread => {
+                let is_ours = |record: &Inputs, call: &AwsCall| component(record, &call.caller) == Some(OURS);
+                drop_calls(record, |record, call, names| {
+                    is_ours(record, call) && call.names_any(names)
+                });
+            }
+            Self::LateTarget => drop_calls(record, |record, call, names| {
+                let mut joins = record.joins.iter();
+                call.action.starts_with("Register")
+                    && call.names_any(names)
+                    && joins.any(|join| call.parameters.values().any(|value| *value == join.target))
+            }),
+            Self::LostRoute => {
+                let last = record.snapshots.last_mut();
+                drop(last.and_then(|last| last.routes.pop_first()));
+            }
+            Self::EarlyAcquisition => acquire_early(record),
         }
     }
+}
+
+/// Removes the calls that concern the last load balancer of the first snapshot.
+fn drop_calls(record: &mut Inputs, is_dropped: impl Fn(&Inputs, &AwsCall, &BTreeSet<String>) -> bool) {
+    let first = record
+        .snapshots
+        .first()
+        .and_then(|first| first.load_balancers.last_key_value());
+    let Some((name, balancer)) = first else { return };
+    let names = balancer.identifiers.iter().chain([name]).cloned().collect();
+    let kept = record.aws_calls.iter().filter(|call| !is_dropped(record, call, &names));
+    record.aws_calls = kept.cloned().collect();
+}
+
+/// Moves our first acquisition of M.
+fn acquire_early(record: &mut Inputs) {
+    let of_ours = |change: &&LeaseChange| {
+        let holder = change.holder.as_ref().and_then(|holder| record.holders.get(holder));
+        change.lease == Lease::M && holder.and_then(|process| component(record, process)) == Some(OURS)
+    };
+    let Some(first) = record
+        .lease_changes
+        .iter()
+        .filter(of_ours)
+        .min_by_key(|change| change.at)
+    else {
+        return;
+    };
+
+    let (seen, acquired, holder) = (first.at, first.acquired, first.holder.clone());
+    let ends = record.processes.iter().filter(|span| span.component == OLD);
+    let ends = ends.filter_map(|span| span.ended).filter(|ended| *ended < seen);
+    let Some(early) = ends.max().map(|ended| ended + EARLY) else {
+        return;
+    };
+    for change in &mut record.lease_changes {
+        if change.lease == Lease::M && change.holder == holder && change.acquired == acquired {
+            change.acquired = Some(early);
+            change.at = if change.at == seen { early } else { change.at };
+        }
+    }
+}
+
+/// The component of a process.
+fn component<'a>(record: &'a Inputs, process: &str) -> Option<&'a str> {
+    let span = record.processes.iter().find(|span| span.process == process)?;
+    Some(&span.component)
 }
 
 fn ours(record: &Inputs) -> Option<String> {
@@ -131,5 +229,6 @@ fn write(record: &mut Inputs, at: Timestamp) {
         is_write: true,
         parameters: [("LoadBalancerName".to_owned(), name)].into(),
         status: 200,
+        done: at,
     });
 }

@@ -6,9 +6,10 @@ use anyhow::{Context, Result, bail};
 
 use super::mutation::Mutation;
 use super::scenario::Scenario;
+use super::size::{self, Size};
 
-pub const USAGE: &str =
-    "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE] [--mutation=NAME]";
+pub const USAGE: &str = "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE] [--mutation=NAME] \
+     [--services=N] [--nodes=N]";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -19,6 +20,7 @@ pub struct Options {
     pub(super) jobs: usize,
     pub(super) write: Option<PathBuf>,
     pub(super) mutation: Option<Mutation>,
+    pub(super) size: Size,
 }
 
 impl Options {
@@ -34,6 +36,7 @@ impl Options {
             jobs: 1,
             write: None,
             mutation: None,
+            size: Size::default(),
         };
 
         for word in words {
@@ -41,7 +44,8 @@ impl Options {
                 .split_once('=')
                 .with_context(|| format!("{word:?} is no option; {USAGE}"))?;
             match name {
-                "--scenario" | "--runs" | "--seed" | "--jobs" | "--write" | "--mutation" if value.is_empty() => {}
+                "--scenario" | "--runs" | "--seed" | "--jobs" | "--write" | "--mutation" | "--services" | "--nodes"
+                    if value.is_empty() => {}
                 "--scenario" => options.scenarios = value.split(',').map(scenario).collect::<Result<_>>()?,
                 "--runs" => options.runs = runs(value)?,
                 "--seed" => {
@@ -52,6 +56,8 @@ impl Options {
                 "--jobs" => options.jobs = jobs(value)?,
                 "--write" => options.write = Some(value.into()),
                 "--mutation" => options.mutation = Some(mutation(value)?),
+                "--services" => options.size.services = size::count(name, value)?,
+                "--nodes" => options.size.nodes = size::count(name, value)?,
                 _ => bail!("{name:?} is no option; {USAGE}"),
             }
         }
@@ -126,6 +132,7 @@ mod tests {
             ("--runs=0", "no whole number from 1"),
             ("--seed=-1", "is no number"),
             ("--jobs=0", "no whole number from 1 to 16"),
+            ("--nodes=1001", "no whole number from 10 to 1000"),
             ("--mutation=none", "there are overlap, "),
             ("--verbose=1", "is no option; usage"),
             ("1", "is no option; usage"),

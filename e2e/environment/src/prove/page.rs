@@ -154,10 +154,13 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
         }
     }
     text.push_str(
-        "\nThe time until every load balancer was read begins when our manager acquires the migration lease.\n\n\
+        "\nThe time until every load balancer was read begins when our manager acquires the migration lease. No AWS write \
+         of a process is carried out after another one acquired the lease, except in scenarios 3 and 7, which hold one \
+         in AWS for longer than a lease on purpose.\n\n\
          In a copy of each record one defect after another is planted: an overlap, a longer gap, a needless write, a \
-         write without the lease, another load balancer, a lost target, a false status. Each of them breaks a bound; \
-         otherwise the scenario fails.\n\n\
+         write without the lease, another load balancer, a lost target, a false status. In scenario 19 it is also a \
+         load balancer that is not read or does not get the Node that joined, in scenario 23 an acquisition 3 s after \
+         the end of the old process, and in scenario 25 a lost route. Each of them breaks a bound; otherwise the scenario fails.\n\n\
          ## During the longest time without an owner\n\n\
          The status is the last one written. Where no manager runs that could correct it, it still names the last \
          owner.\n\n| # | ControlPlaneMigrated |\n|---|---|\n",

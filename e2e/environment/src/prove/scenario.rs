@@ -37,10 +37,14 @@ pub enum Scenario {
     NewerLatch,
     Unanswered,
     Routes,
+    Scale,
+    LateWrite,
+    OldEnds,
+    BothRoutes,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -57,10 +61,13 @@ impl Scenario {
         Self::NewerLatch,
         Self::Unanswered,
         Self::Routes,
+        Self::LateWrite,
+        Self::OldEnds,
+        Self::BothRoutes,
     ];
 
     /// These run only by their number.
-    pub const BY_NUMBER: [Self; 2] = [Self::Configurations, Self::SlowApi];
+    pub const BY_NUMBER: [Self; 3] = [Self::Configurations, Self::SlowApi, Self::Scale];
 
     #[must_use]
     pub fn number(self) -> u8 {
@@ -83,6 +90,10 @@ impl Scenario {
             Self::NewerLatch => 16,
             Self::Unanswered => 17,
             Self::Routes => 18,
+            Self::Scale => 19,
+            Self::LateWrite => 23,
+            Self::OldEnds => 24,
+            Self::BothRoutes => 25,
         }
     }
 
@@ -96,7 +107,9 @@ impl Scenario {
         match self {
             Self::ThereAndBack => "Prepare, Migrate, back to Prepare, Migrate, Complete",
             Self::SecondRun => "back to InTree after Complete, and a second migration",
-            Self::Paused => "SIGSTOP of our leader for 60 s with an AWS write in flight",
+            Self::Paused => {
+                "SIGSTOP of our leader for 60 s, in Prepare, and with an AWS write in flight in Migrate and in Complete"
+            }
             Self::StaticPods => "three static Pods, rolled one by one, one of them 60 s late",
             Self::Unguarded => "an in-tree manager without leader migration runs for 60 s, in Migrate and in Complete",
             Self::Leases => "leases deleted and emptied by hand, in Prepare and in Migrate",
@@ -114,6 +127,13 @@ impl Scenario {
             }
             Self::NewerLatch => "a rolling update with a newer field in the latch, and with a newer format",
             Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
+            Self::Scale => {
+                "many Services and Nodes with AWS's request limits: to our manager, and on to \
+                 aws-cloud-controller-manager v1.37.0"
+            }
+            Self::OldEnds => "the old manager ends at random moments, also in the middle of steps in both directions",
+            Self::BothRoutes => "Migrate, back to Prepare, and Migrate, where both sides run the route controller",
+            Self::LateWrite => "AWS carries out a write of the old manager 8 s after the end of its process",
             Self::CutOff => {
                 "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
             }
@@ -135,7 +155,7 @@ impl Scenario {
         limits
     }
 
-    /// A bound that differs from those of the other scenarios, and its reason.
+    /// A bound that the other scenarios do not have, and its reason.
     pub(super) fn other_bound(self) -> Option<&'static str> {
         Some(match self {
             Self::Blind => {
@@ -148,6 +168,13 @@ impl Scenario {
                 "17.5 s from aws-cloud-controller-manager to ours. It does not release its leases, and our process \
                  observes them from its own start on."
             }
+            Self::Scale => {
+                "our manager has read every load balancer, and added the Node that joined to it, in the time that its \
+                 part of AWS's rate allows: at most four reads for each classic and nine for each network load balancer, \
+                 at a quarter of 10 each second for each API (`--aws-api-budget-share`), and 60 s more for the simulated \
+                 AWS, which carries out one call at a time. For 150 Services that is 281.6 s, for 300 503.2 s. \
+                 aws-cloud-controller-manager takes the whole rate, and has no bound here."
+            }
             Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
             _ => return None,
         })
@@ -156,7 +183,7 @@ impl Scenario {
     /// The tools that it needs beside those of each environment.
     pub(super) fn tools(self) -> &'static [Tool] {
         match self {
-            Self::Incumbent => &[Tool::AwsCloudControllerManager],
+            Self::Incumbent | Self::Scale => &[Tool::AwsCloudControllerManager],
             _ => &[],
         }
     }
@@ -166,13 +193,15 @@ impl Scenario {
         let (hand_overs, ownerless) = match self {
             Self::ThereAndBack => (3, GAP),
             Self::SecondRun => (3, GAP),
-            Self::Paused => (2, GAP),
+            Self::Paused => (3, GAP),
             Self::StaticPods => (1, GAP),
             // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
             Self::Unguarded => (1, Duration::from_secs(92)),
             Self::Leases | Self::OldPaused => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
+            // An old manager that ends in a step back leaves its leases to expire, and M is offered again after that.
+            Self::OldEnds => (5, Duration::from_secs(60)),
             Self::Blind => (3, self.limits().new_to_new_killed),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
@@ -182,11 +211,20 @@ impl Scenario {
             Self::Downtime => (10, GAP + DOWNTIME),
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
-            Self::Routes => (1, GAP),
+            Self::Routes | Self::LateWrite => (1, GAP),
+            Self::Scale => (2, GAP),
+            Self::BothRoutes => (3, GAP),
             Self::CutOff => (4, GAP),
             Self::SlowApi => (3, OUTAGE),
         };
-        Bounds { hand_overs, ownerless }
+        Bounds {
+            hand_overs,
+            ownerless,
+            // The scale's own bound depends on its size.
+            observed: None,
+            // These two hold a write of ours in AWS for longer than a lease on purpose.
+            late_effects: matches!(self, Self::Paused | Self::CutOff),
+        }
     }
 }
 
@@ -198,7 +236,7 @@ mod tests {
     fn each_number_finds_its_scenario_and_other_limits_have_a_reason() {
         for scenario in Scenario::ALL.into_iter().chain(Scenario::BY_NUMBER) {
             assert_eq!(Scenario::of_number(scenario.number()), Some(scenario));
-            let is_other = scenario.limits() != Limits::default();
+            let is_other = scenario.limits() != Limits::default() || scenario == Scenario::Scale;
             assert_eq!(is_other, scenario.other_bound().is_some(), "{scenario:?}");
         }
     }

@@ -1,16 +1,20 @@
 //! The events of each scenario.
 
 mod blind;
+mod both_routes;
 mod configurations;
 mod cut_off;
 mod downtime;
 mod incumbent;
+mod late_write;
 mod leases;
 mod newer_latch;
+mod old_ends;
 mod old_paused;
 mod paused;
 mod random_ends;
 mod routes;
+mod scale;
 mod second_run;
 mod slow_api;
 mod static_pods;
@@ -42,6 +46,10 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::Incumbent => incumbent::run(cluster).await,
         Scenario::NewerLatch => newer_latch::run(cluster).await,
         Scenario::Routes => routes::run(cluster).await,
+        Scenario::Scale => scale::run(cluster).await,
+        Scenario::OldEnds => old_ends::run(cluster).await,
+        Scenario::BothRoutes => both_routes::run(cluster).await,
+        Scenario::LateWrite => late_write::run(cluster).await,
         Scenario::CutOff => cut_off::run(cluster).await,
         Scenario::SlowApi => slow_api::run(cluster).await,
     }
