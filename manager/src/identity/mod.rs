@@ -74,6 +74,7 @@ impl Cloud {
             app_name: String::new(),
             proxies: Proxies::from_environment(environment)?,
             ca_bundle: ca_bundle::from_environment(environment)?,
+            tcp_user_timeout: options.leader_election.tcp_user_timeout(),
         };
 
         let clients = outrigger_aws::connect(&settings, observer).await?;
