@@ -13,7 +13,7 @@ use crate::elb::SdkElb;
 use crate::elbv2::SdkElbv2;
 use crate::retry::NotWhenThrottled;
 use crate::role::AssumedRole;
-use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http};
+use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http_client};
 
 /// Longest time for one call, its repetitions included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -98,7 +98,7 @@ async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
     let loader = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(settings.region.clone()))
         .app_name(app_name)
-        .http_client(http::client(settings)?)
+        .http_client(http_client::client(settings)?)
         .timeout_config(timeouts);
 
     Ok(loader.load().await)

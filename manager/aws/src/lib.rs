@@ -10,6 +10,7 @@
 //! - [`Error`], [`Kind`]: classification of failed calls, from one table of AWS's error codes;
 //! - [`imds`]: the own instance's metadata from the instance metadata service;
 //! - [`connect`]: region, credentials, endpoints, proxies and time-outs, then the clients;
+//! - [`tcp`]: connections that deliver no byte after the lease under which it was written;
 //! - [`CallObserver`]: receives the result of each call, for metrics;
 //! - [`fake`] (feature `fake`): AWS in memory, with a log of calls and injected faults, for tests.
 //!
@@ -25,7 +26,7 @@ mod endpoint;
 mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
-mod http;
+mod http_client;
 pub mod imds;
 pub mod limit;
 mod page;
@@ -37,6 +38,7 @@ mod settings;
 #[cfg(test)]
 mod stub;
 mod tags;
+pub mod tcp;
 
 pub use call_observer::{Call, CallObserver, Ending, Unobserved};
 pub use connect::{Clients, connect};

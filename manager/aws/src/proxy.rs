@@ -11,7 +11,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use aws_smithy_http_client::proxy::ProxyConfig;
+use http::Uri;
 
 use crate::SettingsError;
 
@@ -135,13 +135,16 @@ fn url(variable: &'static str, value: &str) -> Result<String, SettingsError> {
     } else {
         format!("http://{value}")
     };
-    match ProxyConfig::all(url.as_str()) {
-        Ok(_) => Ok(url),
-        Err(_) => Err(SettingsError::Proxy {
+    let parsed = url.parse::<Uri>().ok();
+    let is_usable = |parsed: &Uri| matches!(parsed.scheme_str(), Some("http" | "https")) && parsed.host().is_some();
+    if !parsed.as_ref().is_some_and(is_usable) {
+        return Err(SettingsError::Proxy {
             variable,
             value: without_credentials(value),
-        }),
+        });
     }
+
+    Ok(url)
 }
 
 fn without_credentials(url: &str) -> String {

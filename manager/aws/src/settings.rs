@@ -1,5 +1,7 @@
 //! The settings of the AWS clients.
 
+use std::time::Duration;
+
 use crate::Proxies;
 
 /// Where and as whom to call AWS.
@@ -17,9 +19,10 @@ pub struct Settings {
     pub app_name: String,
     /// Proxies of all clients, of STS and single sign-on too.
     pub proxies: Proxies,
-    /// PEM certificates of the authorities that all clients trust instead of the system's. The HTTP client panics on what is no
-    /// certificate, so they are to be checked before.
+    /// PEM certificates of the authorities that all clients trust instead of the system's.
     pub ca_bundle: Option<Vec<u8>>,
+    /// How long a byte that was sent may be unacknowledged, see [`crate::tcp::connector`].
+    pub tcp_user_timeout: Option<Duration>,
 }
 
 /// One `ServiceOverride` section.

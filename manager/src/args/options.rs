@@ -140,6 +140,19 @@ pub struct LeaderElection {
     pub resource_namespace: String,
 }
 
+impl LeaderElection {
+    /// How long a byte that was sent may be unacknowledged before the kernel discards it; `None` without leader election.
+    ///
+    /// The permit to write ends `renew_deadline` after the start of the last successful renewal. No other process
+    /// acquires the lease until `lease_duration` after it observed that renewal. The kernel may send the bytes of the last
+    /// write again in the time between the two, and not later.
+    #[must_use]
+    pub fn tcp_user_timeout(&self) -> Option<Duration> {
+        let between = self.lease_duration.saturating_sub(self.renew_deadline);
+        self.leader_elect.then_some(between)
+    }
+}
+
 /// Leader migration.
 #[derive(Debug, Clone)]
 pub struct Migration {

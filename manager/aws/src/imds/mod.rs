@@ -9,7 +9,7 @@ use std::time::Duration;
 use aws_config::imds::client::error::ImdsError;
 use aws_config::provider_config::ProviderConfig;
 
-use crate::{InstanceId, http};
+use crate::{InstanceId, http_client};
 
 /// Longest time for all questions together.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -144,9 +144,13 @@ impl Metadata {
     }
 
     fn client(&self) -> Result<aws_config::imds::Client, MetadataError> {
+        let direct = http_client::direct().map_err(|error| MetadataError::Unreachable {
+            address: self.address.clone(),
+            reason: error.to_string(),
+        })?;
         let mut builder = aws_config::imds::Client::builder()
             // The SDK's own HTTP client would go through HTTP_PROXY, whose machine has another metadata service, or none.
-            .configure(&ProviderConfig::without_region().with_http_client(http::direct()))
+            .configure(&ProviderConfig::without_region().with_http_client(direct))
             // Longer than the whole may take: the one limit is outside.
             .operation_timeout(2 * PATIENCE)
             .operation_attempt_timeout(2 * PATIENCE)
