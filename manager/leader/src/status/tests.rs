@@ -1,9 +1,13 @@
 //! The content of the status.
 
+use outrigger_shared::migration::Phase;
+
+use super::conditions::control_plane;
 use super::*;
 use crate::evidence::LeaseFacts;
 use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
-use crate::gate::{Inputs, MigrationSpec};
+use crate::gate::{self, Inputs, MigrationSpec, reason};
+use crate::latch::Stored;
 use crate::steward::Holders;
 
 /// Phase Migrate with external kube-controller-managers and a latch, and M free.
