@@ -9,19 +9,20 @@ use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
 use outrigger_shared::phase_flags::flag;
 
+use super::Kind;
 use crate::evidence::{Configuration, ControllerManager};
 
 /// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
-pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &str) -> Option<ControllerManager> {
+pub(super) fn controller_manager_of(kind: Kind, object: &DynamicObject, lease: &str) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
-    let is_pod = kind == "Pod";
+    let is_pod = kind == Kind::Pod;
     let (pod_spec, annotations) = if is_pod {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
         let annotations = object.metadata.annotations.as_ref();
         let text = annotations.and_then(|all| all.get(annotations::LEADER_MIGRATION).cloned());
         (!over).then_some((spec, text))?
     } else {
-        let stopped = kind != "DaemonSet" && spec["replicas"].as_i64() == Some(0);
+        let stopped = kind != Kind::DaemonSet && spec["replicas"].as_i64() == Some(0);
         let template = &spec["template"];
         let text = template["metadata"]["annotations"][annotations::LEADER_MIGRATION].as_str();
         (!stopped).then_some((&template["spec"], text.map(str::to_owned)))?
@@ -49,7 +50,7 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
 
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Some(ControllerManager {
-        object: format!("{kind} {namespace}/{}", object.name_any()),
+        object: format!("{kind:?} {namespace}/{}", object.name_any()),
         host_names: if is_pod { host_names(object) } else { Vec::new() },
         form,
         configuration: line.as_ref().map_or(Configuration::BuiltIn, |line| {
@@ -118,16 +119,16 @@ fn runs_routes(line: &CommandLine) -> bool {
 }
 
 /// Whether the workload's status says that every Pod has the current template.
-fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
+fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let count = |key: &str| status[key].as_i64().unwrap_or(0);
     let current = status["observedGeneration"].as_i64() >= object.metadata.generation;
     let (all, updated) = match kind {
-        "DaemonSet" => ("desiredNumberScheduled", "updatedNumberScheduled"),
+        Kind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
         _ => ("replicas", "updatedReplicas"),
     };
     let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
-    let complete = kind == "DaemonSet" || count(updated) >= wanted;
+    let complete = kind == Kind::DaemonSet || count(updated) >= wanted;
 
     current && complete && count(updated) == count(all)
 }
@@ -157,8 +158,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(controller_manager_of("Pod", &pod("Succeeded"), LEASE).is_none());
-        let seen = controller_manager_of("Pod", &pod("Pending"), LEASE).unwrap();
+        assert!(controller_manager_of(Kind::Pod, &pod("Succeeded"), LEASE).is_none());
+        let seen = controller_manager_of(Kind::Pod, &pod("Pending"), LEASE).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -167,8 +168,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(controller_manager_of("Deployment", &workload(0), LEASE).is_none());
-        let seen = controller_manager_of("Deployment", &workload(1), LEASE).unwrap();
+        assert!(controller_manager_of(Kind::Deployment, &workload(0), LEASE).is_none());
+        let seen = controller_manager_of(Kind::Deployment, &workload(1), LEASE).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -181,7 +182,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            controller_manager_of("Deployment", &workload, LEASE).unwrap().form
+            controller_manager_of(Kind::Deployment, &workload, LEASE).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =
