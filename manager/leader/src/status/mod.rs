@@ -14,7 +14,7 @@ use outrigger_shared::migration::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::Reading;
@@ -84,29 +84,93 @@ struct StatusInputs<'a> {
     minor: Option<u32>,
 }
 
+/// What the status is computed from.
+#[derive(Clone)]
+struct Sources {
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    reports: watch::Receiver<Option<Report>>,
+    changes: watch::Receiver<Vec<HistoryEntry>>,
+    lease_problem: watch::Receiver<Option<String>>,
+    version: watch::Receiver<Version>,
+}
+
+impl Sources {
+    /// Waits for a change, or for the next count of Nodes.
+    async fn changed(&mut self) {
+        tokio::select! {
+            Ok(()) = self.reports.changed() => sleep(SETTLE).await,
+            Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
+            () = sleep(COUNT_NODES) => {}
+        }
+    }
+}
+
+/// The API server's version.
+#[derive(Debug, Clone, Copy, Default)]
+struct Version {
+    /// The first request has ended.
+    read: bool,
+    minor: Option<u32>,
+}
+
 impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
-        mut self,
+        self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
-        mut reports: watch::Receiver<Option<Report>>,
+        reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
     ) {
-        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
         let (changes, changes_rx) = watch::channel(Vec::new());
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
-        let mut last_error = String::new();
-        let (mut minor, mut asked) = (None, None::<Instant>);
-        while !stop.is_cancelled() {
-            let nodes = (self.nodes)();
-            if asked.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
-                let version = in_time(self.cluster.apiserver_version()).await.ok();
-                minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
-                asked = Some(Instant::now());
-            }
 
-            match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
+        let (version, version_rx) = watch::channel(Version::default());
+        let sources = Sources {
+            object,
+            reports,
+            changes: changes_rx,
+            lease_problem: self.lease_problem.clone(),
+            version: version_rx,
+        };
+        // No request delays the metrics.
+        tokio::join!(
+            self.follow_version(version, &stop),
+            self.set_metrics(sources.clone(), &stop),
+            self.write_changes(sources, &stop),
+        );
+    }
+
+    async fn follow_version(&self, version: watch::Sender<Version>, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            let answer = in_time(self.cluster.apiserver_version()).await.ok();
+            let minor = answer.and_then(|answer| answer.minor.trim_end_matches('+').parse().ok());
+            version.send_replace(Version { read: true, minor });
+            stop.run_until_cancelled(sleep(COUNT_NODES)).await;
+        }
+    }
+
+    async fn set_metrics(&self, mut sources: Sources, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            let report = sources.reports.borrow().clone();
+            if let Some(report) = report.filter(Report::was_read)
+                && self.permit.check().is_ok()
+            {
+                let object = sources.object.borrow().known().cloned();
+                let (_, status) = self.status_of(&sources, object.as_ref(), &report);
+                (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &status));
+            }
+            stop.run_until_cancelled(sources.changed()).await;
+        }
+    }
+
+    async fn write_changes(&self, mut sources: Sources, stop: &CancellationToken) {
+        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let mut last_error = String::new();
+        // A condition that is only not known yet is no change.
+        let asked = sources.version.wait_for(|version| version.read).await.map(drop);
+        while asked.is_ok() && !stop.is_cancelled() {
+            match in_time(self.write(&api, &sources)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -114,13 +178,7 @@ impl StatusWriter {
                     last_error = error;
                 }
             }
-
-            tokio::select! {
-                () = stop.cancelled() => {}
-                Ok(()) = reports.changed() => sleep(SETTLE).await,
-                Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
-                () = sleep(COUNT_NODES) => {}
-            }
+            stop.run_until_cancelled(sources.changed()).await;
         }
     }
 
@@ -135,39 +193,13 @@ impl StatusWriter {
         }
     }
 
-    async fn write(
-        &self,
-        api: &Api<CloudProviderMigration>,
-        object: &watch::Receiver<Reading<CloudProviderMigration>>,
-        (reports, changes): (&watch::Receiver<Option<Report>>, &watch::Receiver<Vec<HistoryEntry>>),
-        nodes: Option<NodeCounts>,
-        minor: Option<u32>,
-    ) -> Result<(), kube::Error> {
-        let (reading, changes) = (object.borrow().clone(), changes.borrow().clone());
-        let Some(report) = reports.borrow().clone() else {
+    async fn write(&self, api: &Api<CloudProviderMigration>, sources: &Sources) -> Result<(), kube::Error> {
+        let (object, report) = (sources.object.borrow().clone(), sources.reports.borrow().clone());
+        let (Some(object), Some(report)) = (object.known(), report) else {
             return Ok(());
         };
-
-        let object = reading.known();
-        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
-        let new = self.status(
-            &old,
-            &StatusInputs {
-                problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
-                generation: object.and_then(|object| object.metadata.generation),
-                report: &report,
-                lease_problem: self.lease_problem.borrow().clone(),
-                changes,
-                nodes,
-                minor,
-            },
-            Timestamp::now(),
-        );
-        if report.was_read() && self.permit.check().is_ok() {
-            (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
-        }
-
-        if object.is_none() || is_same(&old, &new) {
+        let (old, new) = self.status_of(sources, Some(object), &report);
+        if is_same(&old, &new) {
             return Ok(());
         }
 
@@ -177,6 +209,28 @@ impl StatusWriter {
             // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
+    }
+
+    /// The status as the object has it, and as it is to be.
+    fn status_of(
+        &self,
+        sources: &Sources,
+        object: Option<&CloudProviderMigration>,
+        report: &Report,
+    ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
+        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+        let inputs = StatusInputs {
+            problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
+            generation: object.and_then(|object| object.metadata.generation),
+            report,
+            lease_problem: sources.lease_problem.borrow().clone(),
+            changes: sources.changes.borrow().clone(),
+            nodes: (self.nodes)(),
+            minor: sources.version.borrow().minor,
+        };
+        let new = self.status(&old, &inputs, Timestamp::now());
+
+        (old, new)
     }
 
     fn status(

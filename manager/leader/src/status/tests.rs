@@ -100,3 +100,42 @@ fn a_condition_of_the_webhook_causes_no_write() {
     assert!(is_same(&stored, &own));
     assert!(!is_same(&stored, &status(&[condition::PREPARED])));
 }
+
+/// A server that takes connections and answers nothing.
+fn silent() -> (std::net::TcpListener, Client) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let client = Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap();
+    (listener, client)
+}
+
+pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
+    StatusWriter {
+        management: client.clone(),
+        cluster: client.clone(),
+        nodes: Arc::new(|| None),
+        migration: "prod".into(),
+        lease: "m".into(),
+        main_lease: "c".into(),
+        controllers: vec![Controller::Service, Controller::Route],
+        permit: Permit::always(),
+        lease_problem: watch::channel(None).1,
+        reporter,
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_delays_no_metric() {
+    let (_listener, client) = silent();
+    let (snapshots, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let reporter = Reporter {
+        metrics: Arc::new(move |snapshot| drop(snapshots.send(snapshot.clone()))),
+        events: Arc::new(|_, _, _| {}),
+    };
+    let (_object, object) = watch::channel(Reading::Unreadable("no answer".into()));
+    let (_reports, reports) = watch::channel(Some(report(holding())));
+    tokio::spawn(writer(&client, reporter).run(object, reports, CancellationToken::new()));
+
+    let snapshot = timeout(Duration::from_secs(10), received.recv()).await.unwrap();
+    assert_eq!(snapshot.unwrap().phase, Some(Phase::Migrate));
+}
