@@ -4,10 +4,13 @@ use outrigger_shared::component::Form;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
 use super::{StatusInputs, notices};
-use crate::evidence::{self, ControllerManager};
+use crate::evidence;
 use crate::gate::{self, LeaseAction, reason};
 use crate::latch::{Latch, Stored};
 use crate::steward::Report;
+
+/// The reason while the holder of lease K is none of the kube-controller-managers that can be read.
+pub(super) const LEADER_NOT_LISTED: &str = "LeaderNotListed";
 
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
@@ -16,7 +19,11 @@ pub(super) type Row = (&'static str, Option<bool>, &'static str, String);
 
 /// Each condition that the manager writes.
 pub(super) fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
-    let control_plane = control_plane(inputs.report, inputs.lease_problem.as_deref());
+    let control_plane = control_plane(
+        inputs.report,
+        inputs.lease_problem.as_deref(),
+        inputs.unlisted_leader.as_deref(),
+    );
     let nodes = nodes(inputs.nodes);
     let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
@@ -96,61 +103,70 @@ fn with_warnings(report: &Report, text: &str) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
+pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlisted_leader: Option<&str>) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     if !report.inputs.holding {
         let (reason, why) = not_held(report, lease_problem);
         let text = format!("this manager does not hold the migration lease: {why}");
         return (name, Some(false), reason, with_warnings(report, &text));
     }
+    if let Some(problem) = unlisted_leader {
+        let text = format!("this manager holds the migration lease, but {problem}");
+        return (name, None, LEADER_NOT_LISTED, text);
+    }
 
-    let facts = &report.inputs.facts;
-    let all = &facts.controller_managers;
-    let external = |seen: &&ControllerManager| !seen.is_external();
-    let text = match all.seen.iter().find(external) {
-        Some(ControllerManager {
-            object,
-            form: Form::Unreadable { reason },
-            ..
-        }) => return (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
-        Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
-            return (
-                name,
-                Some(false),
-                reason::STEPPING_BACK,
-                stepping_back(report, &seen.object),
-            );
-        }
-        Some(seen) => {
-            let text = format!(
-                "{} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod",
-                seen.object
-            );
-            return (name, Some(false), "InTreeLeft", text);
-        }
-        None => "this manager holds the migration lease and every kube-controller-manager is external",
-    };
-    if let Some(left_on) = all.seen.iter().find(|seen| seen.holds_for_nothing()) {
+    let (truth, reason, text) = old_managers_left(report).unwrap_or_else(|| external(report));
+    (name, truth, reason, text)
+}
+
+type State = (Option<bool>, &'static str, String);
+
+/// A kube-controller-manager that is not external, or holds the migration lease for nothing.
+fn old_managers_left(report: &Report) -> Option<State> {
+    let seen = || report.inputs.facts.controller_managers.seen.iter();
+    let Some(left) = seen().find(|seen| !seen.is_external()) else {
+        let left_on = seen().find(|seen| seen.holds_for_nothing())?;
         let text = format!(
             "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
             left_on.object
         );
-        return (name, Some(false), "LeaderMigrationLeftOn", text);
-    }
+        return Some((Some(false), "LeaderMigrationLeftOn", text));
+    };
 
+    let object = &left.object;
+    Some(match &left.form {
+        Form::Unreadable { reason } => (None, "Undecided", format!("{object} cannot be judged: {reason}")),
+        _ if report.decision.phase == Some(Phase::Prepare) => {
+            (Some(false), reason::STEPPING_BACK, stepping_back(report, object))
+        }
+        _ => {
+            let text = format!(
+                "{object} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod"
+            );
+            (Some(false), "InTreeLeft", text)
+        }
+    })
+}
+
+/// Every kube-controller-manager that can be read is external.
+fn external(report: &Report) -> State {
+    let facts = &report.inputs.facts;
     let attested = facts.attested_phase.is_some() && facts.attested_phase == report.decision.phase;
-    match all.unknown() {
+    match facts.controller_managers.unknown() {
         Some(why) if !attested => {
             let text = format!(
                 "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
             );
-            (name, None, "NotReadable", text)
+            (None, "NotReadable", text)
         }
         Some(_) => {
             let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
-            (name, Some(true), "Migrated", text.into())
+            (Some(true), "Migrated", text.into())
         }
-        None => (name, Some(true), "Migrated", text.into()),
+        None => {
+            let text = "this manager holds the migration lease and every kube-controller-manager is external";
+            (Some(true), "Migrated", text.into())
+        }
     }
 }
 

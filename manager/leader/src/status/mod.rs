@@ -27,6 +27,7 @@ mod history;
 mod notices;
 mod owner;
 mod reporter;
+mod unlisted_leader;
 
 pub use candidate::Candidate;
 use conditions::conditions;
@@ -74,6 +75,8 @@ pub struct StatusWriter {
 struct StatusInputs<'a> {
     report: &'a Report,
     lease_problem: Option<String>,
+    /// Why the holder of lease K may be a second owner.
+    unlisted_leader: Option<String>,
     /// The changes of ownership that this process observed.
     changes: Vec<HistoryEntry>,
     /// `None` while the object cannot be read.
@@ -91,6 +94,7 @@ struct Sources {
     reports: watch::Receiver<Option<Report>>,
     changes: watch::Receiver<Vec<HistoryEntry>>,
     lease_problem: watch::Receiver<Option<String>>,
+    unlisted_leader: watch::Receiver<Option<String>>,
     version: watch::Receiver<Version>,
 }
 
@@ -125,12 +129,22 @@ impl StatusWriter {
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
 
+        let (unlisted, unlisted_rx) = watch::channel(None);
+        let events = self.events(object.clone());
+        tokio::spawn(unlisted_leader::follow(
+            object.clone(),
+            reports.clone(),
+            unlisted,
+            events,
+        ));
+
         let (version, version_rx) = watch::channel(Version::default());
         let sources = Sources {
             object,
             reports,
             changes: changes_rx,
             lease_problem: self.lease_problem.clone(),
+            unlisted_leader: unlisted_rx,
             version: version_rx,
         };
         // No request delays the metrics.
@@ -224,6 +238,7 @@ impl StatusWriter {
             generation: object.and_then(|object| object.metadata.generation),
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
+            unlisted_leader: sources.unlisted_leader.borrow().clone(),
             changes: sources.changes.borrow().clone(),
             nodes: (self.nodes)(),
             minor: sources.version.borrow().minor,

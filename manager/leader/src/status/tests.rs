@@ -68,11 +68,11 @@ pub(super) fn report(inputs: Inputs) -> Report {
 #[test]
 fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
     let report = report(migrating());
-    let (_, truth, reason, message) = control_plane(&report, None);
+    let (_, truth, reason, message) = control_plane(&report, None, None);
     assert_eq!((truth, reason), (Some(false), "Acquiring"), "{message}");
 
     let problem = "update of lease kube-system/m is forbidden: no; grant it in a Role of that namespace";
-    let (_, truth, reason, message) = control_plane(&report, Some(problem));
+    let (_, truth, reason, message) = control_plane(&report, Some(problem), None);
     assert_eq!((truth, reason), (Some(false), "LeaseRequestFailed"), "{message}");
     assert!(message.contains(problem), "{message}");
 }
@@ -80,7 +80,7 @@ fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
 #[test]
 fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
-    let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
+    let (_, _, reason, _) = control_plane(&report, Some("forbidden"), None);
     assert_eq!(reason, reason::UNGUARDED);
 }
 
