@@ -3,7 +3,7 @@
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::Facts;
+use crate::evidence::{self, Facts};
 use crate::gate::Inputs;
 
 /// The lease that guards a controller.
@@ -35,12 +35,10 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
 
     let all = &facts.controller_managers;
     if let Some(holder) = facts.migration.live_holder.clone() {
-        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
-        let leads = facts.main.live_holder.as_ref() == Some(&holder);
         // A kube-controller-manager acquires M only after K. Its host may run one of our managers, too.
-        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts));
+        let leads = facts.main.live_holder.as_ref() == Some(&holder);
         return Ownership {
-            owner: is_old_manager.then_some(Party::KubeControllerManager),
+            owner: (leads && is_guarded(facts, &holder)).then_some(Party::KubeControllerManager),
             lease: Lease::Migration,
             holder: Some(holder),
         };
@@ -65,6 +63,21 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
     }
 }
 
+/// The holder of K and M runs in-tree with leader migration. An external one may hold M and run nothing under it.
+fn is_guarded(facts: &Facts, holder: &str) -> bool {
+    let all = &facts.controller_managers;
+    let mut guarded = all.seen.iter().filter(|seen| seen.is_guarded_and_running());
+    let is_unread = all.unknown().is_some() || evidence::unlisted_leader(facts).is_some();
+    // A template has no host name. Where no Pod can be read, it stands for its Pods.
+    let is_template = || {
+        all.seen
+            .iter()
+            .all(|seen| seen.host_names.is_empty() && seen.is_guarded_and_running())
+    };
+
+    guarded.any(|seen| seen.is_holder(holder)) || is_unread && attests(facts) || !all.seen.is_empty() && is_template()
+}
+
 /// The operator says that every kube-controller-manager has leader migration on.
 fn attests(facts: &Facts) -> bool {
     facts.attested_phase == Some(Phase::Prepare)
@@ -72,6 +85,8 @@ fn attests(facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use outrigger_shared::component::Form;
+
     use super::super::tests::migrating;
     use super::*;
     use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
@@ -100,6 +115,48 @@ mod tests {
         assert_eq!(owner_of_shared(&inputs).owner, Some(Party::KubeControllerManager));
         inputs.facts.migration = held("kcm-0_ours");
         assert_eq!(owner_of_shared(&inputs).owner, None);
+    }
+
+    #[test]
+    fn an_external_leader_owns_nothing_beside_guarded_managers() {
+        let on_host = |host: &str, form| ControllerManager {
+            host_names: vec![host.into()],
+            ..kcm(form)
+        };
+        let left_on = Form::External { leader_migration: true };
+        let owner = |holder: &str, attested| {
+            let mut inputs = migrating();
+            inputs.facts.controller_managers = seen(vec![on_host("kcm-0", GUARDED), on_host("kcm-1", left_on.clone())]);
+            inputs.facts.main = held(holder);
+            inputs.facts.migration = held(holder);
+            inputs.facts.attested_phase = attested;
+            owner_of_shared(&inputs).owner
+        };
+        let old = Some(Party::KubeControllerManager);
+        assert_eq!(owner("kcm-1_a", None), None);
+        assert_eq!(owner("kcm-1_a", Some(Phase::Prepare)), None);
+        assert_eq!(owner("kcm-0_a", None), old);
+        assert_eq!(owner("unread_a", None), None);
+        assert_eq!(owner("unread_a", Some(Phase::Prepare)), old);
+    }
+
+    #[test]
+    fn a_template_stands_for_pods_that_are_not_listed() {
+        let template = |running| ControllerManager {
+            host_names: Vec::new(),
+            running,
+            ..kcm(GUARDED)
+        };
+        let owner = |all| {
+            let mut inputs = migrating();
+            inputs.facts.controller_managers = seen(all);
+            inputs.facts.main = held("kcm-0_a");
+            inputs.facts.migration = held("kcm-0_a");
+            owner_of_shared(&inputs).owner
+        };
+        assert_eq!(owner(vec![template(true)]), Some(Party::KubeControllerManager));
+        assert_eq!(owner(vec![template(false)]), None);
+        assert_eq!(owner(Vec::new()), None);
     }
 
     #[test]
