@@ -151,21 +151,26 @@ fn old_managers_left(report: &Report) -> Option<State> {
 /// Every kube-controller-manager that can be read is external.
 fn external(report: &Report) -> State {
     let facts = &report.inputs.facts;
-    let attested = facts.attested_phase.is_some() && facts.attested_phase == report.decision.phase;
-    match facts.controller_managers.unknown() {
-        Some(why) if !attested => {
+    let Some(why) = facts.controller_managers.unknown() else {
+        let text = "this manager holds the migration lease and every kube-controller-manager is external";
+        return (Some(true), "Migrated", text.into());
+    };
+
+    match report.decision.phase {
+        // In an earlier phase spec.attestedPhase states the opposite.
+        Some(phase @ (Phase::Migrate | Phase::Complete)) if facts.attested_phase == Some(phase) => {
+            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
+            (Some(true), "Migrated", text.into())
+        }
+        Some(Phase::Prepare) => {
+            let text = stepping_back(report, "a kube-controller-manager");
+            (Some(false), reason::STEPPING_BACK, text)
+        }
+        _ => {
             let text = format!(
                 "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
             );
             (None, "NotReadable", text)
-        }
-        Some(_) => {
-            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
-            (Some(true), "Migrated", text.into())
-        }
-        None => {
-            let text = "this manager holds the migration lease and every kube-controller-manager is external";
-            (Some(true), "Migrated", text.into())
         }
     }
 }

@@ -5,7 +5,7 @@ use outrigger_shared::migration::Phase;
 use super::conditions::control_plane;
 use super::*;
 use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
+use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen, unreadable};
 use crate::gate::{self, Inputs, MigrationSpec, reason};
 use crate::latch::Stored;
 use crate::steward::Holders;
@@ -82,6 +82,32 @@ fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"), None);
     assert_eq!(reason, reason::UNGUARDED);
+}
+
+#[test]
+fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated() {
+    let of = |phase, attested| {
+        let mut inputs = holding();
+        let latch =
+            format!(r#"{{"version":1,"uid":"u","generation":4,"phase":"{phase}","basis":"Attested","heldBy":"us"}}"#);
+        inputs.latch = Stored::read(Some(&latch));
+        inputs.facts.controller_managers = unreadable();
+        inputs.facts.attested_phase = attested;
+        inputs.spec = Reading::Known(MigrationSpec {
+            phase,
+            ..inputs.spec.known().unwrap().clone()
+        });
+        let (_, truth, reason, _) = control_plane(&report(inputs), None, None);
+        (truth, reason)
+    };
+
+    let stepping_back = (Some(false), reason::STEPPING_BACK);
+    assert_eq!(of(Phase::Prepare, Some(Phase::Prepare)), stepping_back);
+    assert_eq!(of(Phase::Prepare, None), stepping_back);
+    for phase in [Phase::Migrate, Phase::Complete] {
+        assert_eq!(of(phase, Some(phase)), (Some(true), "Migrated"));
+        assert_eq!(of(phase, Some(Phase::Prepare)), (None, "NotReadable"));
+    }
 }
 
 #[test]
