@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outrigger_shared::component::Form;
+use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
 
 /// A value read from an API server, or the reason why there is none.
@@ -49,6 +50,8 @@ pub struct ControllerManager {
     pub configuration: Configuration,
     /// Whether its in-tree provider runs the route controller.
     pub routes: bool,
+    /// The shared controllers that `--controllers` turns off.
+    pub disabled: Vec<Controller>,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
@@ -84,6 +87,12 @@ impl ControllerManager {
     #[must_use]
     pub fn is_guarded_and_running(&self) -> bool {
         self.running && matches!(self.form, Form::InTree { leader_migration: true })
+    }
+
+    /// Whether an in-tree provider runs the controller with these flags.
+    #[must_use]
+    pub fn runs(&self, controller: Controller) -> bool {
+        !self.disabled.contains(&controller) && (controller != Controller::Route || self.routes)
     }
 
     /// Whether a lease's holder identity is this process's.
@@ -333,6 +342,7 @@ pub(crate) mod tests {
             form,
             configuration: Configuration::BuiltIn,
             routes: false,
+            disabled: Vec::new(),
             running: true,
         }
     }

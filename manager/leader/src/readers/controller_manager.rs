@@ -56,6 +56,7 @@ pub(super) fn controller_manager_of(kind: Kind, object: &DynamicObject, lease: &
         configuration: line.as_ref().map_or(Configuration::BuiltIn, |line| {
             configuration(line, annotations.as_deref(), lease)
         }),
+        disabled: line.as_ref().map_or_else(|_| Vec::new(), disabled),
         routes: line.is_ok_and(|line| runs_routes(&line)),
         running: is_pod,
     })
@@ -109,6 +110,23 @@ fn configuration(line: &CommandLine, annotation: Option<&str>, lease: &str) -> C
         Some(controller) => Configuration::Unproven(format!("its leader migration file does not guard {controller}")),
         None => Configuration::OfMigration,
     }
+}
+
+/// The shared controllers that `--controllers` turns off
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/staging/src/k8s.io/controller-manager/app/helper.go>).
+fn disabled(line: &CommandLine) -> Vec<Controller> {
+    let values = line.values(flag::CONTROLLERS).unwrap_or_default();
+    if values.is_empty() {
+        return Vec::new();
+    }
+
+    let items = || values.iter().flat_map(|value| value.split(','));
+    let is_off = |controller: &Controller| {
+        let named = items().find(|item| Controller::parse(item.trim_start_matches('-')) == Some(*controller));
+        named.map_or_else(|| items().all(|item| item != "*"), |item| item.starts_with('-'))
+    };
+
+    Controller::SHARED.into_iter().filter(is_off).collect()
 }
 
 /// In-tree, the route controller needs both flags
@@ -174,6 +192,33 @@ mod tests {
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
         );
+    }
+
+    #[test]
+    fn flags_turn_single_controllers_off() {
+        let run = |flags: &[&str]| {
+            let pod = object(json!({"spec": container(flags)}));
+            let seen = controller_manager_of(Kind::Pod, &pod, LEASE).unwrap();
+            let all = Controller::SHARED.into_iter();
+            all.filter(|controller| seen.runs(*controller)).collect::<Vec<_>>()
+        };
+        use Controller::{NodeLifecycle, Route, Service};
+        let routes = "--allocate-node-cidrs";
+        for (flags, expected) in [
+            (&[][..], &[Service, NodeLifecycle][..]),
+            (&[routes], &Controller::SHARED),
+            (&[routes, "--configure-cloud-routes=false"], &[Service, NodeLifecycle]),
+            (&[routes, "--controllers=*,-route"], &[Service, NodeLifecycle]),
+            (&[routes, "--controllers=*,-service"], &[Route, NodeLifecycle]),
+            (
+                &[routes, "--controllers=service", "--controllers=route"],
+                &[Service, Route],
+            ),
+            (&[routes, "--controllers=-service,service,*"], &[Route, NodeLifecycle]),
+            (&[routes, "--controllers=*,tokencleaner"], &Controller::SHARED),
+        ] {
+            assert_eq!(run(flags), expected, "{flags:?}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod unlisted_leader;
 pub use candidate::Candidate;
 use conditions::conditions;
 pub use notices::Notice;
-use owner::{Lease, Ownership, owner_of_shared};
+use owner::{Lease, Ownership, owner_of};
 pub use reporter::{Reporter, Snapshot};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
@@ -285,7 +285,7 @@ impl StatusWriter {
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
         let inputs = &report.inputs;
-        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(inputs)));
+        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of(inputs, controller)));
         let node = Ownership {
             owner: Some(Party::CloudControllerManager),
             lease: Lease::Main,

@@ -1,6 +1,7 @@
 //! The owner of the controllers that both managers have. Pure.
 
-use outrigger_shared::controller::Party;
+use outrigger_shared::component::Form;
+use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::Phase;
 
 use crate::evidence::{self, Facts};
@@ -19,6 +20,35 @@ pub(super) struct Ownership {
     pub owner: Option<Party>,
     pub lease: Lease,
     pub holder: Option<String>,
+}
+
+/// The owner of one of the controllers that both managers have. Absent, too, if the flags of the kube-controller-manager
+/// turn it off.
+pub(super) fn owner_of(inputs: &Inputs, controller: Controller) -> Ownership {
+    let shared = owner_of_shared(inputs);
+    let is_off = shared.owner == Some(Party::KubeControllerManager)
+        && shared
+            .holder
+            .as_ref()
+            .is_some_and(|holder| is_off(&inputs.facts, holder, controller));
+    Ownership {
+        owner: shared.owner.filter(|_| !is_off),
+        ..shared
+    }
+}
+
+/// Whether the holder's flags turn the controller off; where the holder cannot be read, those of all that can.
+fn is_off(facts: &Facts, holder: &str, controller: Controller) -> bool {
+    let in_tree = || {
+        let running = facts.controller_managers.seen.iter().filter(|seen| seen.running);
+        running.filter(|seen| matches!(seen.form, Form::InTree { .. }))
+    };
+    let mut holders = in_tree().filter(|seen| seen.is_holder(holder)).peekable();
+    if holders.peek().is_some() {
+        return !holders.any(|seen| seen.runs(controller));
+    }
+
+    in_tree().next().is_some() && !in_tree().any(|seen| seen.runs(controller))
 }
 
 /// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
@@ -85,9 +115,7 @@ fn attests(facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_shared::component::Form;
-
-    use super::super::tests::migrating;
+    use super::super::tests::{holding, migrating};
     use super::*;
     use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
     use crate::evidence::{ControllerManager, LeaseFacts};
@@ -138,6 +166,38 @@ mod tests {
         assert_eq!(owner("kcm-0_a", None), old);
         assert_eq!(owner("unread_a", None), None);
         assert_eq!(owner("unread_a", Some(Phase::Prepare)), old);
+    }
+
+    #[test]
+    fn a_controller_that_the_holder_does_not_run_has_no_owner() {
+        let off = |host: &str, disabled: Vec<Controller>, routes| ControllerManager {
+            host_names: vec![host.into()],
+            disabled,
+            routes,
+            ..kcm(GUARDED)
+        };
+        let owned = |holder: &str, attested| {
+            let mut inputs = migrating();
+            let all = vec![
+                off("kcm-0", vec![Controller::Service], false),
+                off("kcm-1", Vec::new(), true),
+            ];
+            inputs.facts.controller_managers = seen(all);
+            inputs.facts.main = held(holder);
+            inputs.facts.migration = held(holder);
+            inputs.facts.attested_phase = attested;
+            let all = Controller::SHARED.into_iter();
+            all.filter(|controller| owner_of(&inputs, *controller).owner.is_some())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(owned("kcm-0_a", None), [Controller::NodeLifecycle]);
+        assert_eq!(owned("kcm-1_a", None), Controller::SHARED);
+        assert_eq!(owned("unread_a", Some(Phase::Prepare)), Controller::SHARED);
+
+        assert_eq!(
+            owner_of(&holding(), Controller::Route).owner,
+            Some(Party::CloudControllerManager)
+        );
     }
 
     #[test]

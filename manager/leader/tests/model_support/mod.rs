@@ -401,6 +401,7 @@ impl State {
             },
             configuration: Configuration::BuiltIn,
             routes: false,
+            disabled: Vec::new(),
             running: true,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
