@@ -1,7 +1,9 @@
 //! Reads one kube-controller-manager from a Pod or a workload. Pure.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, Selector, SelectorExt};
 use outrigger_shared::annotations;
 use outrigger_shared::command_line::CommandLine;
 use outrigger_shared::component::{Form, controller_manager_command_line};
@@ -12,8 +14,14 @@ use outrigger_shared::phase_flags::flag;
 use super::Kind;
 use crate::evidence::{Configuration, ControllerManager};
 
-/// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
-pub(super) fn controller_manager_of(kind: Kind, object: &DynamicObject, lease: &str) -> Option<ControllerManager> {
+/// The kube-controller-manager of an object, unless it is scaled to zero or has ended. `listed` is the selector of the
+/// list that has the object.
+pub(super) fn controller_manager_of(
+    kind: Kind,
+    object: &DynamicObject,
+    listed: &Selector,
+    lease: &str,
+) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let is_pod = kind == Kind::Pod;
     let (pod_spec, annotations) = if is_pod {
@@ -58,7 +66,7 @@ pub(super) fn controller_manager_of(kind: Kind, object: &DynamicObject, lease: &
         }),
         disabled: line.as_ref().map_or_else(|_| Vec::new(), disabled),
         routes: line.is_ok_and(|line| runs_routes(&line)),
-        running: is_pod,
+        running: is_pod || has_unlisted_pods(kind, object, listed),
     })
 }
 
@@ -136,19 +144,49 @@ fn runs_routes(line: &CommandLine) -> bool {
     on(flag::ALLOCATE_NODE_CIDRS, false) && on(flag::CONFIGURE_CLOUD_ROUTES, true)
 }
 
+/// The Pods of a workload, by its status.
+struct Pods {
+    /// The status is of the present template.
+    is_current: bool,
+    all: i64,
+    /// Of the template that the status is of.
+    updated: i64,
+}
+
+impl Pods {
+    fn of(kind: Kind, object: &DynamicObject) -> Self {
+        let status = &object.data["status"];
+        let count = |key: &str| status[key].as_i64().unwrap_or(0);
+        let (all, updated) = match kind {
+            Kind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
+            _ => ("replicas", "updatedReplicas"),
+        };
+
+        Self {
+            is_current: status["observedGeneration"].as_i64() >= object.metadata.generation,
+            all: count(all),
+            updated: count(updated),
+        }
+    }
+}
+
 /// Whether the workload's status says that every Pod has the current template.
 fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
-    let status = &object.data["status"];
-    let count = |key: &str| status[key].as_i64().unwrap_or(0);
-    let current = status["observedGeneration"].as_i64() >= object.metadata.generation;
-    let (all, updated) = match kind {
-        Kind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
-        _ => ("replicas", "updatedReplicas"),
-    };
+    let pods = Pods::of(kind, object);
     let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
-    let complete = kind == Kind::DaemonSet || count(updated) >= wanted;
+    let complete = kind == Kind::DaemonSet || pods.updated >= wanted;
 
-    current && complete && count(updated) == count(all)
+    pods.is_current && complete && pods.updated == pods.all
+}
+
+/// Whether Pods of the current template run and are not listed, since the selector does not match them. Pods that are
+/// listed show their own command lines: the webhook may have changed them at their creation.
+fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> bool {
+    let labels = &object.data["spec"]["template"]["metadata"]["labels"];
+    let labels: BTreeMap<String, String> = serde_json::from_value(labels.clone()).unwrap_or_default();
+    let pods = Pods::of(kind, object);
+
+    pods.is_current && pods.updated > 0 && !listed.matches(&labels)
 }
 
 #[cfg(test)]
@@ -167,6 +205,10 @@ mod tests {
         object
     }
 
+    fn read(kind: Kind, object: &DynamicObject) -> Option<ControllerManager> {
+        controller_manager_of(kind, object, &Selector::default(), LEASE)
+    }
+
     fn container(flags: &[&str]) -> Value {
         let mut command = vec!["kube-controller-manager", "--cloud-provider=aws"];
         command.extend(flags);
@@ -176,8 +218,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(controller_manager_of(Kind::Pod, &pod("Succeeded"), LEASE).is_none());
-        let seen = controller_manager_of(Kind::Pod, &pod("Pending"), LEASE).unwrap();
+        assert!(read(Kind::Pod, &pod("Succeeded")).is_none());
+        let seen = read(Kind::Pod, &pod("Pending")).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -186,8 +228,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(controller_manager_of(Kind::Deployment, &workload(0), LEASE).is_none());
-        let seen = controller_manager_of(Kind::Deployment, &workload(1), LEASE).unwrap();
+        assert!(read(Kind::Deployment, &workload(0)).is_none());
+        let seen = read(Kind::Deployment, &workload(1)).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -195,10 +237,35 @@ mod tests {
     }
 
     #[test]
+    fn a_template_stands_for_its_pods_where_the_selector_does_not_match_them() {
+        let running = |kind, pods: &str, status: Value| {
+            let template = json!({"metadata": {"labels": {"app": pods}}, "spec": container(&[])});
+            let mut workload = object(json!({"spec": {"replicas": 2, "template": template}, "status": status}));
+            workload.metadata.generation = Some(3);
+            let listed: Selector = [("app", "kcm")].into_iter().collect();
+            let seen = controller_manager_of(kind, &workload, &listed, LEASE).unwrap();
+            assert!(seen.is_unguarded());
+            seen.running
+        };
+        let replicas = |generation: i64, updated: i64| json!({"observedGeneration": generation, "replicas": 2, "updatedReplicas": updated});
+        assert!(running(Kind::Deployment, "other", replicas(3, 2)));
+        assert!(!running(Kind::Deployment, "kcm", replicas(3, 2)), "its Pods are listed");
+        assert!(running(Kind::StatefulSet, "other", replicas(3, 1)));
+        assert!(!running(Kind::Deployment, "other", replicas(3, 0)));
+        assert!(
+            !running(Kind::Deployment, "other", replicas(2, 2)),
+            "of an older template"
+        );
+        assert!(!running(Kind::Deployment, "other", json!({})));
+        let scheduled = json!({"observedGeneration": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1});
+        assert!(running(Kind::DaemonSet, "other", scheduled));
+    }
+
+    #[test]
     fn flags_turn_single_controllers_off() {
         let run = |flags: &[&str]| {
             let pod = object(json!({"spec": container(flags)}));
-            let seen = controller_manager_of(Kind::Pod, &pod, LEASE).unwrap();
+            let seen = read(Kind::Pod, &pod).unwrap();
             let all = Controller::SHARED.into_iter();
             all.filter(|controller| seen.runs(*controller)).collect::<Vec<_>>()
         };
@@ -227,7 +294,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            controller_manager_of(Kind::Deployment, &workload, LEASE).unwrap().form
+            read(Kind::Deployment, &workload).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =

@@ -285,14 +285,13 @@ impl Lister {
     fn list(&self, place: &Place, kind: Kind) -> impl Future<Output = Answer> + Send + use<> {
         let client = self.client(&place.location).clone();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &place.namespace, &kind.resource());
-        let parameters = ListParams::default().labels_from(&place.location.objects);
-        let lease = self.lease.clone();
+        let (objects, lease) = (place.location.objects.clone(), self.lease.clone());
 
         async move {
-            let list = api.list(&parameters).await?;
+            let list = api.list(&ListParams::default().labels_from(&objects)).await?;
             let found = list.items.iter();
             Ok(found
-                .filter_map(|object| controller_manager_of(kind, object, &lease))
+                .filter_map(|object| controller_manager_of(kind, object, &objects, &lease))
                 .collect())
         }
     }
