@@ -6,10 +6,11 @@ use kube::ResourceExt;
 use kube::core::{DynamicObject, Selector, SelectorExt};
 use outrigger_shared::annotations;
 use outrigger_shared::command_line::CommandLine;
-use outrigger_shared::component::{Form, controller_manager_command_line};
+use outrigger_shared::component::{self, Component, Finding, Form, controller_manager_command_line};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
-use outrigger_shared::phase_flags::flag;
+use outrigger_shared::phase_flags::{self, flag};
+use serde_json::Value;
 
 use super::Kind;
 use crate::evidence::{Configuration, ControllerManager};
@@ -38,7 +39,7 @@ pub(super) fn controller_manager_of(
 
     let line = controller_manager_command_line(pod_spec)?;
     let mut form = match &line {
-        Ok(line) => Form::of_command_line(line),
+        Ok(line) => form_of(pod_spec, line),
         Err(reason) => Form::Unreadable { reason: reason.clone() },
     };
     // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
@@ -68,6 +69,20 @@ pub(super) fn controller_manager_of(
         routes: line.is_ok_and(|line| runs_routes(&line)),
         running: is_pod || has_unlisted_pods(kind, object, listed),
     })
+}
+
+/// The form by the command line. With the provider `aws`, a version that no longer has it ends at its start.
+fn form_of(pod_spec: &Value, line: &CommandLine) -> Form {
+    let form = Form::of_command_line(line);
+    let component = Component::KubeControllerManager;
+    let findings = component::find(pod_spec, None);
+    let found = findings.iter().filter(|finding| finding.component == component);
+    let version = found.max_by_key(|finding| finding.certainty).and_then(Finding::version);
+
+    match phase_flags::fatal(component, line, version) {
+        Ok(Some(reason)) if matches!(form, Form::InTree { .. }) => Form::Unreadable { reason },
+        _ => form,
+    }
 }
 
 /// The host names that the process of a Pod may have: its Node's, or the Pod's own, which the kubelet cuts at 63
@@ -193,7 +208,7 @@ fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> b
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::ApiResource;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -259,6 +274,39 @@ mod tests {
         assert!(!running(Kind::Deployment, "other", json!({})));
         let scheduled = json!({"observedGeneration": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1});
         assert!(running(Kind::DaemonSet, "other", scheduled));
+    }
+
+    #[test]
+    fn a_version_without_the_in_tree_provider_does_not_start_with_it() {
+        let form = |image: &str, flag: &str| {
+            let mut spec = container(&[flag]);
+            spec["containers"][0]["image"] = json!(image);
+            read(Kind::Pod, &object(json!({"spec": spec}))).unwrap().form
+        };
+        let guarded = "--enable-leader-migration";
+        for flag in ["--v=2", guarded] {
+            let Form::Unreadable { reason } = form("registry.k8s.io/kube-controller-manager:v1.27.3", flag) else {
+                panic!("{flag}");
+            };
+            assert!(
+                reason.contains("1.27.3 does not start with --cloud-provider=aws"),
+                "{reason}"
+            );
+        }
+        let in_tree = |leader_migration| Form::InTree { leader_migration };
+        assert_eq!(form("kube-controller-manager:v1.26.15", "--v=2"), in_tree(false));
+        assert_eq!(
+            form("kube-controller-manager@sha256:0", guarded),
+            in_tree(true),
+            "an unknown version"
+        );
+        let external = form("kube-controller-manager:v1.30.0", "--cloud-provider=external");
+        assert_eq!(
+            external,
+            Form::External {
+                leader_migration: false
+            }
+        );
     }
 
     #[test]
