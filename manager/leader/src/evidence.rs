@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outrigger_shared::component::Form;
+use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
@@ -54,6 +55,8 @@ pub struct ControllerManager {
     pub routes: bool,
     /// Where it runs node IPAM; nowhere, too, where its leader migration configuration is not known.
     pub node_ipam: Placement,
+    /// The shared controllers that `--controllers` turns off.
+    pub disabled: Vec<Controller>,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
@@ -89,6 +92,12 @@ impl ControllerManager {
     #[must_use]
     pub fn is_guarded_and_running(&self) -> bool {
         self.running && matches!(self.form, Form::InTree { leader_migration: true })
+    }
+
+    /// Whether an in-tree provider runs the controller with these flags.
+    #[must_use]
+    pub fn runs(&self, controller: Controller) -> bool {
+        !self.disabled.contains(&controller) && (controller != Controller::Route || self.routes)
     }
 
     /// Whether a lease's holder identity is this process's.
@@ -342,6 +351,7 @@ pub(crate) mod tests {
             configuration: Configuration::BuiltIn,
             routes: false,
             node_ipam: Placement::NotHere,
+            disabled: Vec::new(),
             running: true,
         }
     }

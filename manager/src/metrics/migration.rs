@@ -55,6 +55,7 @@ pub struct Migration {
     owners: Family<OwnerLabels, Gauge>,
     unreadable: Family<SourceLabels, Gauge>,
     alarm: Family<NameLabel, Gauge>,
+    leader_not_listed: Family<NameLabel, Gauge>,
 }
 
 impl Migration {
@@ -88,6 +89,12 @@ impl Migration {
             &["name"],
             "1 if a kube-controller-manager without leader migration runs, or wrote the status of a Service, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
             self.alarm.clone(),
+        );
+        catalog.family(
+            "outrigger_migration_leader_not_listed",
+            &["name"],
+            "Whether the main lease of the kube-controller-manager has a holder that is none of those that can be read, while the manager holds the migration lease. Only the holder of the main lease reports it",
+            self.leader_not_listed.clone(),
         );
     }
 
@@ -135,8 +142,10 @@ impl Migration {
             self.unreadable.get_or_create(&labels).set(i64::from(unreadable));
         }
 
-        let alarm = self.alarm.get_or_create(&NameLabel { name: name.clone() });
-        alarm.set(i64::from(snapshot.alarm));
+        let by_name = NameLabel { name: name.clone() };
+        self.alarm.get_or_create(&by_name).set(i64::from(snapshot.alarm));
+        let leader_not_listed = self.leader_not_listed.get_or_create(&by_name);
+        leader_not_listed.set(i64::from(snapshot.leader_not_listed));
     }
 }
 
@@ -155,6 +164,7 @@ mod tests {
             owners: vec![("service-lb-controller".into(), owner)],
             unreadable: [("migration", false); 4],
             alarm: false,
+            leader_not_listed: true,
         }
     }
 
@@ -186,6 +196,7 @@ mod tests {
                 "outrigger_controller_owner{controller=\"service-lb-controller\",owner=\"none\"} 1",
                 "outrigger_migration_condition{name=\"prod\",type=\"Prepared\",status=\"True\"} 1",
                 "outrigger_migration_info{name=\"prod\",phase=\"Migrate\"} 1",
+                "outrigger_migration_leader_not_listed{name=\"prod\"} 1",
             ]
         );
         let all = series(&metrics);

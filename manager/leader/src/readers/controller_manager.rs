@@ -1,27 +1,37 @@
 //! Reads one kube-controller-manager from a Pod or a workload. Pure.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, Selector, SelectorExt};
 use outrigger_shared::annotations;
 use outrigger_shared::command_line::CommandLine;
-use outrigger_shared::component::{Form, controller_manager_command_line};
+use outrigger_shared::component::{self, Component, Finding, Form, controller_manager_command_line};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
-use outrigger_shared::phase_flags::{flag, runs_node_ipam};
+use outrigger_shared::phase_flags::{self, flag, runs_node_ipam};
+use serde_json::Value;
 
+use super::Kind;
 use crate::evidence::{Configuration, ControllerManager};
 
-/// The kube-controller-manager of an object, unless it is scaled to zero or has ended.
-pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &str) -> Option<ControllerManager> {
+/// The kube-controller-manager of an object, unless it is scaled to zero or has ended. `listed` is the selector of the
+/// list that has the object.
+pub(super) fn controller_manager_of(
+    kind: Kind,
+    object: &DynamicObject,
+    listed: &Selector,
+    lease: &str,
+) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
-    let is_pod = kind == "Pod";
+    let is_pod = kind == Kind::Pod;
     let (pod_spec, annotations) = if is_pod {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
         let annotations = object.metadata.annotations.as_ref();
         let text = annotations.and_then(|all| all.get(annotations::LEADER_MIGRATION).cloned());
         (!over).then_some((spec, text))?
     } else {
-        let stopped = kind != "DaemonSet" && spec["replicas"].as_i64() == Some(0);
+        let stopped = kind != Kind::DaemonSet && spec["replicas"].as_i64() == Some(0);
         let template = &spec["template"];
         let text = template["metadata"]["annotations"][annotations::LEADER_MIGRATION].as_str();
         (!stopped).then_some((&template["spec"], text.map(str::to_owned)))?
@@ -29,7 +39,7 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
 
     let line = controller_manager_command_line(pod_spec)?;
     let of_line = match &line {
-        Ok(line) => Form::of_command_line(line),
+        Ok(line) => form_of(pod_spec, line),
         Err(reason) => Form::Unreadable { reason: reason.clone() },
     };
     let configuration = line.as_ref().map_or(Configuration::BuiltIn, |line| {
@@ -56,14 +66,29 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
 
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     Some(ControllerManager {
-        object: format!("{kind} {namespace}/{}", object.name_any()),
+        object: format!("{kind:?} {namespace}/{}", object.name_any()),
         host_names: if is_pod { host_names(object) } else { Vec::new() },
         form,
         configuration,
+        disabled: line.as_ref().map_or_else(|_| Vec::new(), disabled),
         routes: line.is_ok_and(|line| runs_routes(&line)),
         node_ipam,
-        running: is_pod,
+        running: is_pod || has_unlisted_pods(kind, object, listed),
     })
+}
+
+/// The form by the command line. With the provider `aws`, a version that no longer has it ends at its start.
+fn form_of(pod_spec: &Value, line: &CommandLine) -> Form {
+    let form = Form::of_command_line(line);
+    let component = Component::KubeControllerManager;
+    let findings = component::find(pod_spec, None);
+    let found = findings.iter().filter(|finding| finding.component == component);
+    let version = found.max_by_key(|finding| finding.certainty).and_then(Finding::version);
+
+    match phase_flags::fatal(component, line, version) {
+        Ok(Some(reason)) if matches!(form, Form::InTree { .. }) => Form::Unreadable { reason },
+        _ => form,
+    }
 }
 
 /// The host names that the process of a Pod may have: its Node's, or the Pod's own, which the kubelet cuts at 63
@@ -116,6 +141,23 @@ fn configuration(line: &CommandLine, annotation: Option<&str>, lease: &str) -> C
     }
 }
 
+/// The shared controllers that `--controllers` turns off
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/staging/src/k8s.io/controller-manager/app/helper.go>).
+fn disabled(line: &CommandLine) -> Vec<Controller> {
+    let values = line.values(flag::CONTROLLERS).unwrap_or_default();
+    if values.is_empty() {
+        return Vec::new();
+    }
+
+    let items = || values.iter().flat_map(|value| value.split(','));
+    let is_off = |controller: &Controller| {
+        let named = items().find(|item| Controller::parse(item.trim_start_matches('-')) == Some(*controller));
+        named.map_or_else(|| items().all(|item| item != "*"), |item| item.starts_with('-'))
+    };
+
+    Controller::SHARED.into_iter().filter(is_off).collect()
+}
+
 /// In-tree, the route controller needs both flags
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kube-controller-manager/app/core.go>).
 fn runs_routes(line: &CommandLine) -> bool {
@@ -152,26 +194,56 @@ fn node_ipam(line: &CommandLine, form: &Form, configuration: &Configuration, ann
     }
 }
 
-/// Whether the workload's status says that every Pod has the current template.
-fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
-    let status = &object.data["status"];
-    let count = |key: &str| status[key].as_i64().unwrap_or(0);
-    let current = status["observedGeneration"].as_i64() >= object.metadata.generation;
-    let (all, updated) = match kind {
-        "DaemonSet" => ("desiredNumberScheduled", "updatedNumberScheduled"),
-        _ => ("replicas", "updatedReplicas"),
-    };
-    let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
-    let complete = kind == "DaemonSet" || count(updated) >= wanted;
+/// The Pods of a workload, by its status.
+struct Pods {
+    /// The status is of the present template.
+    is_current: bool,
+    all: i64,
+    /// Of the template that the status is of.
+    updated: i64,
+}
 
-    current && complete && count(updated) == count(all)
+impl Pods {
+    fn of(kind: Kind, object: &DynamicObject) -> Self {
+        let status = &object.data["status"];
+        let count = |key: &str| status[key].as_i64().unwrap_or(0);
+        let (all, updated) = match kind {
+            Kind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
+            _ => ("replicas", "updatedReplicas"),
+        };
+
+        Self {
+            is_current: status["observedGeneration"].as_i64() >= object.metadata.generation,
+            all: count(all),
+            updated: count(updated),
+        }
+    }
+}
+
+/// Whether the workload's status says that every Pod has the current template.
+fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
+    let pods = Pods::of(kind, object);
+    let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
+    let complete = kind == Kind::DaemonSet || pods.updated >= wanted;
+
+    pods.is_current && complete && pods.updated == pods.all
+}
+
+/// Whether Pods of the current template run and are not listed, since the selector does not match them. Pods that are
+/// listed show their own command lines: the webhook may have changed them at their creation.
+fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> bool {
+    let labels = &object.data["spec"]["template"]["metadata"]["labels"];
+    let labels: BTreeMap<String, String> = serde_json::from_value(labels.clone()).unwrap_or_default();
+    let pods = Pods::of(kind, object);
+
+    pods.is_current && pods.updated > 0 && !listed.matches(&labels)
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::ApiResource;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -183,6 +255,10 @@ mod tests {
         object
     }
 
+    fn read(kind: Kind, object: &DynamicObject) -> Option<ControllerManager> {
+        controller_manager_of(kind, object, &Selector::default(), LEASE)
+    }
+
     fn container(flags: &[&str]) -> Value {
         let mut command = vec!["kube-controller-manager", "--cloud-provider=aws"];
         command.extend(flags);
@@ -192,8 +268,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(controller_manager_of("Pod", &pod("Succeeded"), LEASE).is_none());
-        let seen = controller_manager_of("Pod", &pod("Pending"), LEASE).unwrap();
+        assert!(read(Kind::Pod, &pod("Succeeded")).is_none());
+        let seen = read(Kind::Pod, &pod("Pending")).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -202,8 +278,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(controller_manager_of("Deployment", &workload(0), LEASE).is_none());
-        let seen = controller_manager_of("Deployment", &workload(1), LEASE).unwrap();
+        assert!(read(Kind::Deployment, &workload(0)).is_none());
+        let seen = read(Kind::Deployment, &workload(1)).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -227,7 +303,7 @@ mod tests {
             let mut pod = object(json!({"spec": container(flags), "status": {}}));
             let annotation = |text: &String| [(annotations::LEADER_MIGRATION.to_owned(), text.clone())].into();
             pod.metadata.annotations = list.map(annotation);
-            controller_manager_of("Pod", &pod, LEASE).unwrap().node_ipam
+            read(Kind::Pod, &pod).unwrap().node_ipam
         };
 
         for (flags, expected) in [
@@ -251,12 +327,97 @@ mod tests {
     }
 
     #[test]
+    fn a_template_stands_for_its_pods_where_the_selector_does_not_match_them() {
+        let running = |kind, pods: &str, status: Value| {
+            let template = json!({"metadata": {"labels": {"app": pods}}, "spec": container(&[])});
+            let mut workload = object(json!({"spec": {"replicas": 2, "template": template}, "status": status}));
+            workload.metadata.generation = Some(3);
+            let listed: Selector = [("app", "kcm")].into_iter().collect();
+            let seen = controller_manager_of(kind, &workload, &listed, LEASE).unwrap();
+            assert!(seen.is_unguarded());
+            seen.running
+        };
+        let replicas = |generation: i64, updated: i64| json!({"observedGeneration": generation, "replicas": 2, "updatedReplicas": updated});
+        assert!(running(Kind::Deployment, "other", replicas(3, 2)));
+        assert!(!running(Kind::Deployment, "kcm", replicas(3, 2)), "its Pods are listed");
+        assert!(running(Kind::StatefulSet, "other", replicas(3, 1)));
+        assert!(!running(Kind::Deployment, "other", replicas(3, 0)));
+        assert!(
+            !running(Kind::Deployment, "other", replicas(2, 2)),
+            "of an older template"
+        );
+        assert!(!running(Kind::Deployment, "other", json!({})));
+        let scheduled = json!({"observedGeneration": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1});
+        assert!(running(Kind::DaemonSet, "other", scheduled));
+    }
+
+    #[test]
+    fn a_version_without_the_in_tree_provider_does_not_start_with_it() {
+        let form = |image: &str, flag: &str| {
+            let mut spec = container(&[flag]);
+            spec["containers"][0]["image"] = json!(image);
+            read(Kind::Pod, &object(json!({"spec": spec}))).unwrap().form
+        };
+        let guarded = "--enable-leader-migration";
+        for flag in ["--v=2", guarded] {
+            let Form::Unreadable { reason } = form("registry.k8s.io/kube-controller-manager:v1.27.3", flag) else {
+                panic!("{flag}");
+            };
+            assert!(
+                reason.contains("1.27.3 does not start with --cloud-provider=aws"),
+                "{reason}"
+            );
+        }
+        let in_tree = |leader_migration| Form::InTree { leader_migration };
+        assert_eq!(form("kube-controller-manager:v1.26.15", "--v=2"), in_tree(false));
+        assert_eq!(
+            form("kube-controller-manager@sha256:0", guarded),
+            in_tree(true),
+            "an unknown version"
+        );
+        let external = form("kube-controller-manager:v1.30.0", "--cloud-provider=external");
+        assert_eq!(
+            external,
+            Form::External {
+                leader_migration: false
+            }
+        );
+    }
+
+    #[test]
+    fn flags_turn_single_controllers_off() {
+        let run = |flags: &[&str]| {
+            let pod = object(json!({"spec": container(flags)}));
+            let seen = read(Kind::Pod, &pod).unwrap();
+            let all = Controller::SHARED.into_iter();
+            all.filter(|controller| seen.runs(*controller)).collect::<Vec<_>>()
+        };
+        use Controller::{NodeLifecycle, Route, Service};
+        let routes = "--allocate-node-cidrs";
+        for (flags, expected) in [
+            (&[][..], &[Service, NodeLifecycle][..]),
+            (&[routes], &Controller::SHARED),
+            (&[routes, "--configure-cloud-routes=false"], &[Service, NodeLifecycle]),
+            (&[routes, "--controllers=*,-route"], &[Service, NodeLifecycle]),
+            (&[routes, "--controllers=*,-service"], &[Route, NodeLifecycle]),
+            (
+                &[routes, "--controllers=service", "--controllers=route"],
+                &[Service, Route],
+            ),
+            (&[routes, "--controllers=-service,service,*"], &[Route, NodeLifecycle]),
+            (&[routes, "--controllers=*,tokencleaner"], &Controller::SHARED),
+        ] {
+            assert_eq!(run(flags), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
     fn a_template_counts_as_what_runs_only_when_no_older_pod_is_left() {
         let workload = |flags: &[&str], generation: i64, status: Value| {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            controller_manager_of("Deployment", &workload, LEASE).unwrap().form
+            read(Kind::Deployment, &workload).unwrap().form
         };
         let guarded = ["--enable-leader-migration"];
         let status =

@@ -8,7 +8,7 @@ mod migration;
 
 use std::time::Duration;
 
-use futures::stream::{BoxStream, SelectAll, StreamExt};
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::ListParams;
@@ -17,7 +17,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{ControllerManager, ControllerManagers, Reading};
@@ -27,10 +27,12 @@ pub use migration::{Own, follow_migration, follow_spec};
 
 /// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
-/// Time limit of all lists of one pass together.
+/// Time limit of one list.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Lists at the same time: one hosted control plane has four.
+const CONCURRENT: usize = 16;
 
 /// Where to list kube-controller-managers.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +72,7 @@ pub fn follow_controller_managers(
             let reading = match (&targets, object) {
                 (Some(targets), _) => {
                     let problems = lister.update(&mut places, targets).await;
-                    wake.watch(&places);
+                    wake.watch(&lister, &places);
                     Some(all_of(&places, problems))
                 }
                 (None, Reading::Unreadable(why)) => Some(ControllerManagers {
@@ -101,25 +103,76 @@ pub fn follow_controller_managers(
     rx
 }
 
-/// A namespace with the selector of its kube-controller-managers, and what its last list had.
+/// A namespace with the selector of its kube-controller-managers, and the last list of each kind in it.
 struct Place {
-    client: Client,
+    location: Location,
     namespace: String,
-    objects: Selector,
+    lists: [LastList; Kind::ALL.len()],
+}
+
+impl Place {
+    fn is_same(&self, other: &Self) -> bool {
+        self.namespace == other.namespace && self.location.objects == other.location.objects
+    }
+}
+
+/// The kinds of objects that have the command line of a kube-controller-manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pod,
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Pod, Self::Deployment, Self::StatefulSet, Self::DaemonSet];
+
+    fn resource(self) -> ApiResource {
+        match self {
+            Self::Pod => ApiResource::erase::<Pod>(&()),
+            Self::Deployment => ApiResource::erase::<Deployment>(&()),
+            Self::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        }
+    }
+}
+
+/// The result of the last complete list of one kind, and why it cannot be listed now.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct LastList {
     seen: Vec<ControllerManager>,
-    /// Why it cannot be listed now.
     problem: Option<String>,
+}
+
+impl LastList {
+    /// A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
+    fn update(&mut self, answer: Answer) {
+        match answer {
+            Ok(seen) => (self.seen, self.problem) = (seen, None),
+            Err(error) => self.problem = Some(error.to_string()),
+        }
+    }
 }
 
 type Places = Vec<Place>;
 
 fn all_of(places: &Places, mut unreadable: Vec<String>) -> ControllerManagers {
-    let mut seen: Vec<ControllerManager> = places.iter().flat_map(|place| place.seen.clone()).collect();
+    let lists = places.iter().flat_map(|place| &place.lists);
+    let mut seen: Vec<ControllerManager> = lists.flat_map(|list| list.seen.clone()).collect();
     seen.sort_by(|a, b| a.object.cmp(&b.object));
     seen.dedup_by(|a, b| a.object == b.object);
 
-    let problems = places.iter().filter_map(|place| Some((place, place.problem.as_ref()?)));
-    unreadable.extend(problems.map(|(place, why)| format!("Namespace {}: {why}", place.namespace)));
+    for place in places {
+        let mut problems: Vec<&String> = place.lists.iter().filter_map(|list| list.problem.as_ref()).collect();
+        // An API server that does not answer has the same problem for each kind.
+        problems.dedup();
+        unreadable.extend(
+            problems
+                .iter()
+                .map(|why| format!("Namespace {}: {why}", place.namespace)),
+        );
+    }
 
     ControllerManagers {
         read: true,
@@ -136,8 +189,8 @@ struct Wake {
 }
 
 impl Wake {
-    fn watch(&mut self, places: &Places) {
-        let locations = || places.iter().map(|place| (&place.namespace, &place.objects));
+    fn watch(&mut self, lister: &Lister, places: &Places) {
+        let locations = || places.iter().map(|place| (&place.namespace, &place.location.objects));
         if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
         }
@@ -147,8 +200,9 @@ impl Wake {
             .collect();
         self.events = SelectAll::new();
         for place in places {
-            let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(place.client.clone(), &place.namespace);
-            let config = watcher::Config::default().labels_from(&place.objects);
+            let client = lister.client(&place.location).clone();
+            let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client, &place.namespace);
+            let config = watcher::Config::default().labels_from(&place.location.objects);
             let events = watcher(pods, config).default_backoff();
             let changes = events.filter_map(|event| std::future::ready(event.ok().and_then(is_change)));
             self.events.push(changes.boxed());
@@ -186,29 +240,29 @@ struct Lister {
 }
 
 impl Lister {
-    /// Lists every place. Returns what keeps places from being found; a place that cannot be listed keeps what its last
-    /// list had, and the reason.
+    fn client(&self, location: &Location) -> &Client {
+        match location.target {
+            Some(_) => &self.management,
+            None => &self.cluster,
+        }
+    }
+
+    /// Lists every kind in every place. Returns what keeps places from being found.
     async fn update(&self, places: &mut Places, targets: &[Target]) -> Vec<String> {
-        let deadline = Instant::now() + READ_TIMEOUT;
-        let found = in_time(deadline, self.find(targets)).await;
-        let problems = match found {
+        let problems = match in_time(self.find(targets)).await {
             Ok(found) => {
                 let old = std::mem::replace(places, found);
                 for place in places.iter_mut() {
-                    let same = |old: &&Place| old.namespace == place.namespace && old.objects == place.objects;
-                    place.seen = old.iter().find(same).map_or(Vec::new(), |old| old.seen.clone());
+                    if let Some(old) = old.iter().find(|old| old.is_same(place)) {
+                        place.lists.clone_from(&old.lists);
+                    }
                 }
                 Vec::new()
             }
             Err(error) => vec![error.to_string()],
         };
-
-        for place in places {
-            match in_time(deadline, self.list(place)).await {
-                Ok(seen) => (place.seen, place.problem) = (seen, None),
-                Err(error) => place.problem = Some(error.to_string()),
-            }
-        }
+        let answers = list_all(places, |place, kind| self.list(place, kind)).await;
+        update(places, answers);
 
         problems
     }
@@ -216,17 +270,11 @@ impl Lister {
     async fn find(&self, targets: &[Target]) -> Result<Places, ReadError> {
         let mut places = Places::new();
         for location in locations(targets)? {
-            let client = match location.target {
-                Some(_) => &self.management,
-                None => &self.cluster,
-            };
-            for namespace in namespaces_of(client, &location).await? {
+            for namespace in namespaces_of(self.client(&location), &location).await? {
                 places.push(Place {
-                    client: client.clone(),
+                    location: location.clone(),
                     namespace,
-                    objects: location.objects.clone(),
-                    seen: Vec::new(),
-                    problem: None,
+                    lists: Default::default(),
                 });
             }
         }
@@ -234,28 +282,46 @@ impl Lister {
         Ok(places)
     }
 
-    async fn list(&self, place: &Place) -> Result<Vec<ControllerManager>, ReadError> {
-        let mut seen = Vec::new();
-        let kinds = [
-            ("Pod", ApiResource::erase::<Pod>(&())),
-            ("Deployment", ApiResource::erase::<Deployment>(&())),
-            ("StatefulSet", ApiResource::erase::<StatefulSet>(&())),
-            ("DaemonSet", ApiResource::erase::<DaemonSet>(&())),
-        ];
+    fn list(&self, place: &Place, kind: Kind) -> impl Future<Output = Answer> + Send + use<> {
+        let client = self.client(&place.location).clone();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &place.namespace, &kind.resource());
+        let (objects, lease) = (place.location.objects.clone(), self.lease.clone());
 
-        for (kind, resource) in kinds {
-            let api: Api<DynamicObject> = Api::namespaced_with(place.client.clone(), &place.namespace, &resource);
-            let list = api.list(&ListParams::default().labels_from(&place.objects)).await?;
+        async move {
+            let list = api.list(&ListParams::default().labels_from(&objects)).await?;
             let found = list.items.iter();
-            seen.extend(found.filter_map(|object| controller_manager_of(kind, object, &self.lease)));
+            Ok(found
+                .filter_map(|object| controller_manager_of(kind, object, &objects, &lease))
+                .collect())
         }
-
-        Ok(seen)
     }
 }
 
-async fn in_time<T>(deadline: Instant, read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
-    let answer = timeout_at(deadline, read).await;
+type Answer = Result<Vec<ControllerManager>, ReadError>;
+
+/// The answers for each kind in each place, in this order. The lists run at the same time, each with its own limit: one
+/// that is refused or slow delays and hides no other one.
+async fn list_all<F>(places: &Places, list: impl Fn(&Place, Kind) -> F) -> Vec<Answer>
+where
+    F: Future<Output = Answer>,
+{
+    let mut requests = Vec::new();
+    for place in places {
+        requests.extend(Kind::ALL.map(|kind| in_time(list(place, kind))));
+    }
+
+    stream::iter(requests).buffered(CONCURRENT).collect().await
+}
+
+fn update(places: &mut Places, answers: Vec<Answer>) {
+    let lists = places.iter_mut().flat_map(|place| &mut place.lists);
+    for (list, answer) in lists.zip(answers) {
+        list.update(answer);
+    }
+}
+
+async fn in_time<T>(read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+    let answer = timeout(READ_TIMEOUT, read).await;
     answer.unwrap_or(Err(ReadError::TimedOut(READ_TIMEOUT)))
 }
 
@@ -319,6 +385,56 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::tests::{UNGUARDED, kcm};
+
+    fn place() -> Place {
+        Place {
+            location: locations(&[]).unwrap().remove(0),
+            namespace: "kube-system".into(),
+            lists: Default::default(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_refused_or_slow_hides_no_other_one_and_keeps_its_last_list() {
+        let of_kind = |kind: Kind| ControllerManager {
+            object: format!("{kind:?} tenant/kcm"),
+            ..kcm(UNGUARDED)
+        };
+        let mut places = vec![place()];
+        let answers = list_all(&places, |_, kind| async move { Ok(vec![of_kind(kind)]) }).await;
+        update(&mut places, answers);
+        assert_eq!(all_of(&places, Vec::new()).seen.len(), 4);
+
+        let answers = list_all(&places, |_, kind| async move {
+            match kind {
+                Kind::Pod => Ok(vec![of_kind(kind), kcm(UNGUARDED)]),
+                Kind::Deployment => Err(ReadError::TimedOut(READ_TIMEOUT)),
+                Kind::StatefulSet => std::future::pending().await,
+                Kind::DaemonSet => {
+                    sleep(READ_TIMEOUT / 2).await;
+                    Ok(Vec::new())
+                }
+            }
+        });
+        let start = Instant::now();
+        let answers = answers.await;
+        update(&mut places, answers);
+        assert_eq!(start.elapsed(), READ_TIMEOUT);
+
+        let all = all_of(&places, Vec::new());
+        let objects: Vec<&str> = all.seen.iter().map(|seen| seen.object.as_str()).collect();
+        assert_eq!(
+            objects,
+            [
+                "Deployment tenant/kcm",
+                "Pod tenant/kcm",
+                "Pod tenant/kcm-0",
+                "StatefulSet tenant/kcm"
+            ]
+        );
+        assert_eq!(all.unreadable, ["Namespace kube-system: no answer within 10s"]);
+    }
 
     #[test]
     fn an_empty_selector_of_a_hosted_profile_matches_nothing() {

@@ -7,33 +7,32 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::About;
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, condition,
 };
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{self, ControllerManager, Reading};
-use crate::gate::{self, LeaseAction, reason};
-use crate::latch::{Latch, Stored};
-use crate::node_ipam;
+use crate::evidence::Reading;
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
 mod candidate;
+mod conditions;
 mod history;
 mod notices;
 mod owner;
 mod reporter;
+mod unlisted_leader;
 
 pub use candidate::Candidate;
+use conditions::conditions;
 pub use notices::Notice;
-use owner::{Lease, Ownership, owner_of_shared};
+use owner::{Lease, Ownership, owner_of};
 pub use reporter::{Reporter, Snapshot};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
@@ -45,8 +44,6 @@ const COUNT_NODES: Duration = Duration::from_secs(15);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reports within this time are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The last minor release with the in-tree AWS provider.
-const LAST_IN_TREE_MINOR: u32 = 26;
 
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
@@ -78,6 +75,8 @@ pub struct StatusWriter {
 struct StatusInputs<'a> {
     report: &'a Report,
     lease_problem: Option<String>,
+    /// Why the holder of lease K may be a second owner.
+    unlisted_leader: Option<String>,
     /// The changes of ownership that this process observed.
     changes: Vec<HistoryEntry>,
     /// `None` while the object cannot be read.
@@ -88,29 +87,104 @@ struct StatusInputs<'a> {
     minor: Option<u32>,
 }
 
+/// What the status is computed from.
+#[derive(Clone)]
+struct Sources {
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    reports: watch::Receiver<Option<Report>>,
+    changes: watch::Receiver<Vec<HistoryEntry>>,
+    lease_problem: watch::Receiver<Option<String>>,
+    unlisted_leader: watch::Receiver<Option<String>>,
+    version: watch::Receiver<Version>,
+}
+
+impl Sources {
+    /// Waits for a change, or for the next count of Nodes.
+    async fn changed(&mut self) {
+        tokio::select! {
+            Ok(()) = self.reports.changed() => sleep(SETTLE).await,
+            Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
+            () = sleep(COUNT_NODES) => {}
+        }
+    }
+}
+
+/// The API server's version.
+#[derive(Debug, Clone, Copy, Default)]
+struct Version {
+    /// The first request has ended.
+    read: bool,
+    minor: Option<u32>,
+}
+
 impl StatusWriter {
     /// Writes whenever the content changes, until `stop`.
     pub async fn run(
-        mut self,
+        self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
-        mut reports: watch::Receiver<Option<Report>>,
+        reports: watch::Receiver<Option<Report>>,
         stop: CancellationToken,
     ) {
-        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
         let (changes, changes_rx) = watch::channel(Vec::new());
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
-        let mut last_error = String::new();
-        let (mut minor, mut asked) = (None, None::<Instant>);
-        while !stop.is_cancelled() {
-            let nodes = (self.nodes)();
-            if asked.is_none_or(|at| at.elapsed() >= COUNT_NODES) {
-                let version = in_time(self.cluster.apiserver_version()).await.ok();
-                minor = version.and_then(|v| v.minor.trim_end_matches('+').parse().ok());
-                asked = Some(Instant::now());
-            }
 
-            match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
+        let (unlisted, unlisted_rx) = watch::channel(None);
+        let events = self.events(object.clone());
+        tokio::spawn(unlisted_leader::follow(
+            object.clone(),
+            reports.clone(),
+            unlisted,
+            events,
+        ));
+
+        let (version, version_rx) = watch::channel(Version::default());
+        let sources = Sources {
+            object,
+            reports,
+            changes: changes_rx,
+            lease_problem: self.lease_problem.clone(),
+            unlisted_leader: unlisted_rx,
+            version: version_rx,
+        };
+        // No request delays the metrics.
+        tokio::join!(
+            self.follow_version(version, &stop),
+            self.set_metrics(sources.clone(), &stop),
+            self.write_changes(sources, &stop),
+        );
+    }
+
+    async fn follow_version(&self, version: watch::Sender<Version>, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            let answer = in_time(self.cluster.apiserver_version()).await.ok();
+            let minor = answer.and_then(|answer| answer.minor.trim_end_matches('+').parse().ok());
+            version.send_replace(Version { read: true, minor });
+            stop.run_until_cancelled(sleep(COUNT_NODES)).await;
+        }
+    }
+
+    async fn set_metrics(&self, mut sources: Sources, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            let report = sources.reports.borrow().clone();
+            if let Some(report) = report.filter(Report::was_read)
+                && self.permit.check().is_ok()
+            {
+                let object = sources.object.borrow().known().cloned();
+                let (_, status) = self.status_of(&sources, object.as_ref(), &report);
+                (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &status));
+            }
+            stop.run_until_cancelled(sources.changed()).await;
+        }
+    }
+
+    async fn write_changes(&self, mut sources: Sources, stop: &CancellationToken) {
+        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let mut last_error = String::new();
+        // A condition that is only not known yet is no change.
+        let asked = sources.version.wait_for(|version| version.read).await.map(drop);
+        while asked.is_ok() && !stop.is_cancelled() {
+            match in_time(self.write(&api, &sources)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -118,13 +192,7 @@ impl StatusWriter {
                     last_error = error;
                 }
             }
-
-            tokio::select! {
-                () = stop.cancelled() => {}
-                Ok(()) = reports.changed() => sleep(SETTLE).await,
-                Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
-                () = sleep(COUNT_NODES) => {}
-            }
+            stop.run_until_cancelled(sources.changed()).await;
         }
     }
 
@@ -139,39 +207,13 @@ impl StatusWriter {
         }
     }
 
-    async fn write(
-        &self,
-        api: &Api<CloudProviderMigration>,
-        object: &watch::Receiver<Reading<CloudProviderMigration>>,
-        (reports, changes): (&watch::Receiver<Option<Report>>, &watch::Receiver<Vec<HistoryEntry>>),
-        nodes: Option<NodeCounts>,
-        minor: Option<u32>,
-    ) -> Result<(), kube::Error> {
-        let (reading, changes) = (object.borrow().clone(), changes.borrow().clone());
-        let Some(report) = reports.borrow().clone() else {
+    async fn write(&self, api: &Api<CloudProviderMigration>, sources: &Sources) -> Result<(), kube::Error> {
+        let (object, report) = (sources.object.borrow().clone(), sources.reports.borrow().clone());
+        let (Some(object), Some(report)) = (object.known(), report) else {
             return Ok(());
         };
-
-        let object = reading.known();
-        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
-        let new = self.status(
-            &old,
-            &StatusInputs {
-                problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
-                generation: object.and_then(|object| object.metadata.generation),
-                report: &report,
-                lease_problem: self.lease_problem.borrow().clone(),
-                changes,
-                nodes,
-                minor,
-            },
-            Timestamp::now(),
-        );
-        if report.was_read() && self.permit.check().is_ok() {
-            (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
-        }
-
-        if object.is_none() || is_same(&old, &new) {
+        let (old, new) = self.status_of(sources, Some(object), &report);
+        if is_same(&old, &new) {
             return Ok(());
         }
 
@@ -181,6 +223,29 @@ impl StatusWriter {
             // Another manager writes it from now on.
             Err(NotLeader) => Ok(()),
         }
+    }
+
+    /// The status as the object has it, and as it is to be.
+    fn status_of(
+        &self,
+        sources: &Sources,
+        object: Option<&CloudProviderMigration>,
+        report: &Report,
+    ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
+        let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+        let inputs = StatusInputs {
+            problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
+            generation: object.and_then(|object| object.metadata.generation),
+            report,
+            lease_problem: sources.lease_problem.borrow().clone(),
+            unlisted_leader: sources.unlisted_leader.borrow().clone(),
+            changes: sources.changes.borrow().clone(),
+            nodes: (self.nodes)(),
+            minor: sources.version.borrow().minor,
+        };
+        let new = self.status(&old, &inputs, Timestamp::now());
+
+        (old, new)
     }
 
     fn status(
@@ -220,7 +285,7 @@ impl StatusWriter {
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
         let inputs = &report.inputs;
-        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of_shared(inputs)));
+        let old_manager = Controller::SHARED.map(|controller| (controller, owner_of(inputs, controller)));
         let node = Ownership {
             owner: Some(Party::CloudControllerManager),
             lease: Lease::Main,
@@ -300,270 +365,6 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer within {REQUEST_TIMEOUT:?}")),
-    }
-}
-
-type Row = (&'static str, Option<bool>, &'static str, String);
-
-/// The conditions. Pure.
-fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
-    let control_plane = control_plane(inputs.report, inputs.lease_problem.as_deref());
-    let nodes = nodes(inputs.nodes);
-    let phase = inputs.report.decision.phase;
-    let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
-    let completed = match all {
-        true => (
-            condition::COMPLETED,
-            Some(true),
-            "Completed",
-            "the migration is over".to_owned(),
-        ),
-        false => (
-            condition::COMPLETED,
-            Some(false),
-            "NotYet",
-            left(phase, control_plane.1, nodes.1),
-        ),
-    };
-
-    [
-        spec_valid(inputs.problems.as_deref()),
-        prepared(inputs.report),
-        control_plane,
-        nodes,
-        completed,
-        rollback(inputs.minor),
-    ]
-}
-
-fn spec_valid(problems: Option<&[String]>) -> Row {
-    let name = condition::SPEC_VALID;
-    match problems {
-        None => (
-            name,
-            None,
-            "NotReadable",
-            "the CloudProviderMigration cannot be read".to_owned(),
-        ),
-        Some([]) => (name, Some(true), "Valid", "the spec has no problems".to_owned()),
-        Some(problems) => (name, Some(false), "Invalid", problems.join("; ")),
-    }
-}
-
-/// The latch that the decision leaves on lease C.
-fn latch(report: &Report) -> Option<&Latch> {
-    match &report.latch {
-        Stored::Latch(latch) if report.decision.bound.is_some() => Some(latch),
-        Stored::Latch(latch) if report.inputs.spec.known().is_some_and(|spec| spec.uid == latch.uid) => {
-            let was_stored_now = matches!(report.decision.latch, gate::LatchChange::Store(_));
-            was_stored_now.then_some(latch)
-        }
-        _ => None,
-    }
-}
-
-fn prepared(report: &Report) -> Row {
-    let name = condition::PREPARED;
-    if let Some(latch) = latch(report) {
-        let message = notices::basis(latch.basis);
-        return (name, Some(true), "EvidenceLatched", message.into());
-    }
-
-    let why = report.decision.action.why();
-    let missing = match why {
-        _ if report.decision.phase == Some(Phase::InTree) => {
-            "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
-        }
-        Some(why) if why.reason != reason::OLD_MANAGER_OWNS => with_warnings(report, &why.message),
-        _ => with_warnings(report, &evidence::missing(&report.inputs.facts).join("; ")),
-    };
-
-    (name, Some(false), "EvidenceMissing", missing)
-}
-
-fn with_warnings(report: &Report, text: &str) -> String {
-    let warnings = report.decision.warnings.iter().map(String::as_str);
-    let texts = std::iter::once(text).chain(warnings).filter(|text| !text.is_empty());
-    texts.collect::<Vec<_>>().join("; ")
-}
-
-fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
-    let name = condition::CONTROL_PLANE_MIGRATED;
-    if !report.inputs.holding {
-        let (reason, why) = not_held(report, lease_problem);
-        let text = format!("this manager does not hold the migration lease: {why}");
-        return (name, Some(false), reason, with_warnings(report, &text));
-    }
-
-    let facts = &report.inputs.facts;
-    let all = &facts.controller_managers;
-    let external = |seen: &&ControllerManager| !seen.is_external();
-    let text = match all.seen.iter().find(external) {
-        Some(ControllerManager {
-            object,
-            form: Form::Unreadable { reason },
-            ..
-        }) => {
-            return (
-                name,
-                None,
-                "Undecided",
-                format!("the flags that {object} runs with are not known: {reason}"),
-            );
-        }
-        Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
-            return (
-                name,
-                Some(false),
-                reason::STEPPING_BACK,
-                stepping_back(report, &seen.object),
-            );
-        }
-        Some(seen) => {
-            let text = format!(
-                "{} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod",
-                seen.object
-            );
-            return (name, Some(false), "InTreeLeft", text);
-        }
-        None => "this manager holds the migration lease and every kube-controller-manager is external",
-    };
-    if let Some(left_on) = all.seen.iter().find(|seen| seen.holds_for_nothing()) {
-        let text = format!(
-            "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
-            left_on.object
-        );
-        return (name, Some(false), "LeaderMigrationLeftOn", text);
-    }
-    if let Some(problem) = node_ipam::problem(facts) {
-        return (name, Some(false), "NodeIpamConflict", problem);
-    }
-
-    let attested = facts.attested_phase.is_some() && facts.attested_phase == report.decision.phase;
-    match all.unknown() {
-        Some(why) if !attested => {
-            let text = format!(
-                "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
-            );
-            (name, None, "NotReadable", text)
-        }
-        Some(_) => {
-            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
-            (name, Some(true), "Migrated", text.into())
-        }
-        None => (name, Some(true), "Migrated", text.into()),
-    }
-}
-
-/// The steps to the end of the migration.
-fn left(phase: Option<Phase>, control_plane: Option<bool>, nodes: Option<bool>) -> String {
-    let phase = match phase {
-        Some(Phase::Complete) => None,
-        Some(phase) => Some(format!(
-            "spec.phase has to go from {phase} to Complete, one step at a time"
-        )),
-        None => Some("the phase is not known".to_owned()),
-    };
-    let conditions = [
-        (condition::CONTROL_PLANE_MIGRATED, control_plane),
-        (condition::NODES_MIGRATED, nodes),
-    ];
-    let open = conditions.into_iter().filter(|(_, truth)| *truth != Some(true));
-    let conditions = open.map(|(name, _)| format!("{name} is not True: see its message"));
-
-    phase.into_iter().chain(conditions).collect::<Vec<_>>().join("; ")
-}
-
-fn stepping_back(report: &Report, object: &str) -> String {
-    let offer = report.offer.map_or_else(
-        || "this manager releases it as soon as a new one holds the main lease".to_owned(),
-        |offer| {
-            format!(
-                "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
-                offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                offer.count
-            )
-        },
-    );
-    format!(
-        "stepping back: roll the kube-controller-managers in phase Prepare. This manager holds the migration lease until {object} acquires it; {offer}"
-    )
-}
-
-/// Why this manager does not hold the migration lease, and what ends that.
-fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
-    let facts = &report.inputs.facts;
-    if let Some(seen) = gate::held_for_nothing(facts) {
-        let text = format!(
-            "{} holds it and runs no cloud controller: remove its --enable-leader-migration",
-            seen.object
-        );
-        return ("HeldForNothing", text);
-    }
-    if let (LeaseAction::Compete, Some(problem)) = (&report.decision.action, lease_problem) {
-        return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
-    }
-    match (&report.decision.action, &facts.migration.live_holder) {
-        (LeaseAction::Compete, Some(holder)) => (
-            "LeaseHeldByOther",
-            format!(
-                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
-            ),
-        ),
-        (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
-        (action, _) => action
-            .why()
-            .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
-    }
-}
-
-fn nodes(counts: Option<NodeCounts>) -> Row {
-    let name = condition::NODES_MIGRATED;
-    match counts {
-        None => (name, None, "NotCounted", "the Nodes have not been listed yet".into()),
-        Some(n) if n.total == 0 => (name, Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
-        Some(n) if n.migrated == n.total => (
-            name,
-            Some(true),
-            "Migrated",
-            format!("all {} Nodes have external kubelets", n.total),
-        ),
-        Some(n) => {
-            let left = n.total - n.migrated;
-            (
-                name,
-                Some(false),
-                "InTreeLeft",
-                format!(
-                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart them with --cloud-provider=external",
-                    n.total
-                ),
-            )
-        }
-    }
-}
-
-fn rollback(minor: Option<u32>) -> Row {
-    let name = condition::ROLLBACK_POSSIBLE;
-    match minor {
-        None => (
-            name,
-            None,
-            "VersionUnknown",
-            "the API server's version is unknown".into(),
-        ),
-        Some(minor) if minor <= LAST_IN_TREE_MINOR => (
-            name,
-            Some(true),
-            "InTreeAvailable",
-            format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider"),
-        ),
-        Some(minor) => (
-            name,
-            Some(false),
-            "InTreeRemoved",
-            format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
-        ),
     }
 }
 

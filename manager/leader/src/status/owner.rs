@@ -1,9 +1,10 @@
 //! The owner of the controllers that both managers have. Pure.
 
-use outrigger_shared::controller::Party;
+use outrigger_shared::component::Form;
+use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::Facts;
+use crate::evidence::{self, Facts};
 use crate::gate::Inputs;
 
 /// The lease that guards a controller.
@@ -21,6 +22,35 @@ pub(super) struct Ownership {
     pub holder: Option<String>,
 }
 
+/// The owner of one of the controllers that both managers have. Absent, too, if the flags of the kube-controller-manager
+/// turn it off.
+pub(super) fn owner_of(inputs: &Inputs, controller: Controller) -> Ownership {
+    let shared = owner_of_shared(inputs);
+    let is_off = shared.owner == Some(Party::KubeControllerManager)
+        && shared
+            .holder
+            .as_ref()
+            .is_some_and(|holder| is_off(&inputs.facts, holder, controller));
+    Ownership {
+        owner: shared.owner.filter(|_| !is_off),
+        ..shared
+    }
+}
+
+/// Whether the holder's flags turn the controller off; where the holder cannot be read, those of all that can.
+fn is_off(facts: &Facts, holder: &str, controller: Controller) -> bool {
+    let in_tree = || {
+        let running = facts.controller_managers.seen.iter().filter(|seen| seen.running);
+        running.filter(|seen| matches!(seen.form, Form::InTree { .. }))
+    };
+    let mut holders = in_tree().filter(|seen| seen.is_holder(holder)).peekable();
+    if holders.peek().is_some() {
+        return !holders.any(|seen| seen.runs(controller));
+    }
+
+    in_tree().next().is_some() && !in_tree().any(|seen| seen.runs(controller))
+}
+
 /// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
 /// run nothing under it.
 pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
@@ -35,12 +65,10 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
 
     let all = &facts.controller_managers;
     if let Some(holder) = facts.migration.live_holder.clone() {
-        let guarded = || all.seen.iter().filter(|seen| seen.is_guarded_and_running());
-        let leads = facts.main.live_holder.as_ref() == Some(&holder);
         // A kube-controller-manager acquires M only after K. Its host may run one of our managers, too.
-        let is_old_manager = leads && (guarded().next().is_some() || all.unknown().is_some() && attests(facts));
+        let leads = facts.main.live_holder.as_ref() == Some(&holder);
         return Ownership {
-            owner: is_old_manager.then_some(Party::KubeControllerManager),
+            owner: (leads && is_guarded(facts, &holder)).then_some(Party::KubeControllerManager),
             lease: Lease::Migration,
             holder: Some(holder),
         };
@@ -65,6 +93,21 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
     }
 }
 
+/// The holder of K and M runs in-tree with leader migration. An external one may hold M and run nothing under it.
+fn is_guarded(facts: &Facts, holder: &str) -> bool {
+    let all = &facts.controller_managers;
+    let mut guarded = all.seen.iter().filter(|seen| seen.is_guarded_and_running());
+    let is_unread = all.unknown().is_some() || evidence::unlisted_leader(facts).is_some();
+    // A template has no host name. Where no Pod can be read, it stands for its Pods.
+    let is_template = || {
+        all.seen
+            .iter()
+            .all(|seen| seen.host_names.is_empty() && seen.is_guarded_and_running())
+    };
+
+    guarded.any(|seen| seen.is_holder(holder)) || is_unread && attests(facts) || !all.seen.is_empty() && is_template()
+}
+
 /// The operator says that every kube-controller-manager has leader migration on.
 fn attests(facts: &Facts) -> bool {
     facts.attested_phase == Some(Phase::Prepare)
@@ -72,7 +115,7 @@ fn attests(facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::migrating;
+    use super::super::tests::{holding, migrating};
     use super::*;
     use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
     use crate::evidence::{ControllerManager, LeaseFacts};
@@ -100,6 +143,80 @@ mod tests {
         assert_eq!(owner_of_shared(&inputs).owner, Some(Party::KubeControllerManager));
         inputs.facts.migration = held("kcm-0_ours");
         assert_eq!(owner_of_shared(&inputs).owner, None);
+    }
+
+    #[test]
+    fn an_external_leader_owns_nothing_beside_guarded_managers() {
+        let on_host = |host: &str, form| ControllerManager {
+            host_names: vec![host.into()],
+            ..kcm(form)
+        };
+        let left_on = Form::External { leader_migration: true };
+        let owner = |holder: &str, attested| {
+            let mut inputs = migrating();
+            inputs.facts.controller_managers = seen(vec![on_host("kcm-0", GUARDED), on_host("kcm-1", left_on.clone())]);
+            inputs.facts.main = held(holder);
+            inputs.facts.migration = held(holder);
+            inputs.facts.attested_phase = attested;
+            owner_of_shared(&inputs).owner
+        };
+        let old = Some(Party::KubeControllerManager);
+        assert_eq!(owner("kcm-1_a", None), None);
+        assert_eq!(owner("kcm-1_a", Some(Phase::Prepare)), None);
+        assert_eq!(owner("kcm-0_a", None), old);
+        assert_eq!(owner("unread_a", None), None);
+        assert_eq!(owner("unread_a", Some(Phase::Prepare)), old);
+    }
+
+    #[test]
+    fn a_controller_that_the_holder_does_not_run_has_no_owner() {
+        let off = |host: &str, disabled: Vec<Controller>, routes| ControllerManager {
+            host_names: vec![host.into()],
+            disabled,
+            routes,
+            ..kcm(GUARDED)
+        };
+        let owned = |holder: &str, attested| {
+            let mut inputs = migrating();
+            let all = vec![
+                off("kcm-0", vec![Controller::Service], false),
+                off("kcm-1", Vec::new(), true),
+            ];
+            inputs.facts.controller_managers = seen(all);
+            inputs.facts.main = held(holder);
+            inputs.facts.migration = held(holder);
+            inputs.facts.attested_phase = attested;
+            let all = Controller::SHARED.into_iter();
+            all.filter(|controller| owner_of(&inputs, *controller).owner.is_some())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(owned("kcm-0_a", None), [Controller::NodeLifecycle]);
+        assert_eq!(owned("kcm-1_a", None), Controller::SHARED);
+        assert_eq!(owned("unread_a", Some(Phase::Prepare)), Controller::SHARED);
+
+        assert_eq!(
+            owner_of(&holding(), Controller::Route).owner,
+            Some(Party::CloudControllerManager)
+        );
+    }
+
+    #[test]
+    fn a_template_stands_for_pods_that_are_not_listed() {
+        let template = |running| ControllerManager {
+            host_names: Vec::new(),
+            running,
+            ..kcm(GUARDED)
+        };
+        let owner = |all| {
+            let mut inputs = migrating();
+            inputs.facts.controller_managers = seen(all);
+            inputs.facts.main = held("kcm-0_a");
+            inputs.facts.migration = held("kcm-0_a");
+            owner_of_shared(&inputs).owner
+        };
+        assert_eq!(owner(vec![template(true)]), Some(Party::KubeControllerManager));
+        assert_eq!(owner(vec![template(false)]), None);
+        assert_eq!(owner(Vec::new()), None);
     }
 
     #[test]

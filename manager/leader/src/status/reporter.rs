@@ -6,6 +6,7 @@ use outrigger_shared::controller::Party;
 use outrigger_shared::event::About;
 use outrigger_shared::migration::{CloudProviderMigrationStatus, Phase, condition};
 
+use super::conditions::LEADER_NOT_LISTED;
 use super::notices::Notice;
 use crate::evidence::Reading;
 use crate::permit::Permit;
@@ -25,6 +26,8 @@ pub struct Snapshot {
     /// Each source of evidence, and whether it cannot be read now.
     pub unreadable: [(&'static str, bool); 4],
     pub alarm: bool,
+    /// The holder of lease K is none of the kube-controller-managers that can be read.
+    pub leader_not_listed: bool,
 }
 
 /// Emits an Event about an object, if the permit allows it.
@@ -63,6 +66,8 @@ impl Snapshot {
                 ("migration-lease", report.holders.is_migration_unreadable),
             ],
             alarm: status.history.last().is_some_and(|newest| newest.alarm),
+            leader_not_listed: of_type(condition::CONTROL_PLANE_MIGRATED)
+                .is_some_and(|condition| condition.reason == LEADER_NOT_LISTED),
         }
     }
 }

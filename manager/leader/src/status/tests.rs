@@ -1,11 +1,14 @@
 //! The content of the status.
 
 use outrigger_shared::leader_migration::Placement;
+use outrigger_shared::migration::Phase;
 
+use super::conditions::control_plane;
 use super::*;
 use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
-use crate::gate::{Inputs, MigrationSpec};
+use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen, unreadable};
+use crate::gate::{self, Inputs, MigrationSpec, reason};
+use crate::latch::Stored;
 use crate::steward::Holders;
 
 /// Phase Migrate with external kube-controller-managers and a latch, and M free.
@@ -66,11 +69,11 @@ pub(super) fn report(inputs: Inputs) -> Report {
 #[test]
 fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
     let report = report(migrating());
-    let (_, truth, reason, message) = control_plane(&report, None);
+    let (_, truth, reason, message) = control_plane(&report, None, None);
     assert_eq!((truth, reason), (Some(false), "Acquiring"), "{message}");
 
     let problem = "update of lease kube-system/m is forbidden: no; grant it in a Role of that namespace";
-    let (_, truth, reason, message) = control_plane(&report, Some(problem));
+    let (_, truth, reason, message) = control_plane(&report, Some(problem), None);
     assert_eq!((truth, reason), (Some(false), "LeaseRequestFailed"), "{message}");
     assert!(message.contains(problem), "{message}");
 }
@@ -78,21 +81,47 @@ fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
 #[test]
 fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
-    let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
+    let (_, _, reason, _) = control_plane(&report, Some("forbidden"), None);
     assert_eq!(reason, reason::UNGUARDED);
 }
 
 #[test]
 fn two_allocators_after_the_migration_are_named() {
     let mut inputs = holding();
-    let (_, truth, reason, _) = control_plane(&report(inputs.clone()), None);
+    let (_, truth, reason, _) = control_plane(&report(inputs.clone()), None, None);
     assert_eq!((truth, reason), (Some(true), "Migrated"));
 
     inputs.facts.own.node_ipam = Placement::Migrated;
     inputs.facts.controller_managers.seen[0].node_ipam = Placement::Main;
-    let (_, truth, reason, message) = control_plane(&report(inputs), None);
+    let (_, truth, reason, message) = control_plane(&report(inputs), None, None);
     assert_eq!((truth, reason), (Some(false), "NodeIpamConflict"));
     assert!(message.contains("add -nodeipam to --controllers there"), "{message}");
+}
+
+#[test]
+fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated() {
+    let of = |phase, attested| {
+        let mut inputs = holding();
+        let latch =
+            format!(r#"{{"version":1,"uid":"u","generation":4,"phase":"{phase}","basis":"Attested","heldBy":"us"}}"#);
+        inputs.latch = Stored::read(Some(&latch));
+        inputs.facts.controller_managers = unreadable();
+        inputs.facts.attested_phase = attested;
+        inputs.spec = Reading::Known(MigrationSpec {
+            phase,
+            ..inputs.spec.known().unwrap().clone()
+        });
+        let (_, truth, reason, _) = control_plane(&report(inputs), None, None);
+        (truth, reason)
+    };
+
+    let stepping_back = (Some(false), reason::STEPPING_BACK);
+    assert_eq!(of(Phase::Prepare, Some(Phase::Prepare)), stepping_back);
+    assert_eq!(of(Phase::Prepare, None), stepping_back);
+    for phase in [Phase::Migrate, Phase::Complete] {
+        assert_eq!(of(phase, Some(phase)), (Some(true), "Migrated"));
+        assert_eq!(of(phase, Some(Phase::Prepare)), (None, "NotReadable"));
+    }
 }
 
 #[test]
@@ -110,4 +139,43 @@ fn a_condition_of_the_webhook_causes_no_write() {
     let stored = status(&[condition::OBJECTS_APPLIED, condition::COMPLETED, condition::PREPARED]);
     assert!(is_same(&stored, &own));
     assert!(!is_same(&stored, &status(&[condition::PREPARED])));
+}
+
+/// A server that takes connections and answers nothing.
+fn silent() -> (std::net::TcpListener, Client) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let client = Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap();
+    (listener, client)
+}
+
+pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
+    StatusWriter {
+        management: client.clone(),
+        cluster: client.clone(),
+        nodes: Arc::new(|| None),
+        migration: "prod".into(),
+        lease: "m".into(),
+        main_lease: "c".into(),
+        controllers: vec![Controller::Service, Controller::Route],
+        permit: Permit::always(),
+        lease_problem: watch::channel(None).1,
+        reporter,
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_delays_no_metric() {
+    let (_listener, client) = silent();
+    let (snapshots, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let reporter = Reporter {
+        metrics: Arc::new(move |snapshot| drop(snapshots.send(snapshot.clone()))),
+        events: Arc::new(|_, _, _| {}),
+    };
+    let (_object, object) = watch::channel(Reading::Unreadable("no answer".into()));
+    let (_reports, reports) = watch::channel(Some(report(holding())));
+    tokio::spawn(writer(&client, reporter).run(object, reports, CancellationToken::new()));
+
+    let snapshot = timeout(Duration::from_secs(10), received.recv()).await.unwrap();
+    assert_eq!(snapshot.unwrap().phase, Some(Phase::Migrate));
 }

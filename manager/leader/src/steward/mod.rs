@@ -225,10 +225,11 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
     let services = sources.service_writes.borrow_and_update().clone();
     let is_recent = |at: Instant| now < at + gate::QUIET;
 
-    let guarded_runs = controller_managers
+    let guarded_may_run = controller_managers
         .seen
         .iter()
-        .any(crate::evidence::ControllerManager::is_guarded_and_running);
+        .any(crate::evidence::ControllerManager::is_guarded_and_running)
+        || controller_managers.unknown().is_some();
     let leads = main.live_holder(now).is_some();
 
     Inputs {
@@ -239,7 +240,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
         service_write: services.newest.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
         services_read: services.read,
         main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
-        offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
+        offer_again: guarded_may_run && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
         yielded: is_own_acquisition(&migration, &config.identity, offer, now)
             || yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
         facts: Facts {

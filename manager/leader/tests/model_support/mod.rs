@@ -404,6 +404,7 @@ impl State {
             configuration: Configuration::BuiltIn,
             routes: false,
             node_ipam: Placement::NotHere,
+            disabled: Vec::new(),
             running: true,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);

@@ -1,0 +1,301 @@
+//! The conditions of the status. Pure.
+
+use outrigger_shared::component::Form;
+use outrigger_shared::migration::{NodeCounts, Phase, condition};
+
+use super::{StatusInputs, notices};
+use crate::evidence;
+use crate::gate::{self, LeaseAction, reason};
+use crate::latch::{Latch, Stored};
+use crate::node_ipam;
+use crate::steward::Report;
+
+/// The reason while the holder of lease K is none of the kube-controller-managers that can be read.
+pub(super) const LEADER_NOT_LISTED: &str = "LeaderNotListed";
+
+/// The last minor release with the in-tree AWS provider.
+const LAST_IN_TREE_MINOR: u32 = 26;
+
+pub(super) type Row = (&'static str, Option<bool>, &'static str, String);
+
+/// Each condition that the manager writes.
+pub(super) fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
+    let control_plane = control_plane(
+        inputs.report,
+        inputs.lease_problem.as_deref(),
+        inputs.unlisted_leader.as_deref(),
+    );
+    let nodes = nodes(inputs.nodes);
+    let phase = inputs.report.decision.phase;
+    let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
+    let completed = match all {
+        true => (
+            condition::COMPLETED,
+            Some(true),
+            "Completed",
+            "the migration is over".to_owned(),
+        ),
+        false => (
+            condition::COMPLETED,
+            Some(false),
+            "NotYet",
+            left(phase, control_plane.1, nodes.1),
+        ),
+    };
+
+    [
+        spec_valid(inputs.problems.as_deref()),
+        prepared(inputs.report),
+        control_plane,
+        nodes,
+        completed,
+        rollback(inputs.minor),
+    ]
+}
+
+fn spec_valid(problems: Option<&[String]>) -> Row {
+    let name = condition::SPEC_VALID;
+    match problems {
+        None => (
+            name,
+            None,
+            "NotReadable",
+            "the CloudProviderMigration cannot be read".to_owned(),
+        ),
+        Some([]) => (name, Some(true), "Valid", "the spec has no problems".to_owned()),
+        Some(problems) => (name, Some(false), "Invalid", problems.join("; ")),
+    }
+}
+
+/// The latch that the decision leaves on lease C.
+fn latch(report: &Report) -> Option<&Latch> {
+    match &report.latch {
+        Stored::Latch(latch) if report.decision.bound.is_some() => Some(latch),
+        Stored::Latch(latch) if report.inputs.spec.known().is_some_and(|spec| spec.uid == latch.uid) => {
+            let was_stored_now = matches!(report.decision.latch, gate::LatchChange::Store(_));
+            was_stored_now.then_some(latch)
+        }
+        _ => None,
+    }
+}
+
+fn prepared(report: &Report) -> Row {
+    let name = condition::PREPARED;
+    if let Some(latch) = latch(report) {
+        let message = notices::basis(latch.basis);
+        return (name, Some(true), "EvidenceLatched", message.into());
+    }
+
+    let why = report.decision.action.why();
+    let missing = match why {
+        _ if report.decision.phase == Some(Phase::InTree) => {
+            "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
+        }
+        Some(why) if why.reason != reason::OLD_MANAGER_OWNS => with_warnings(report, &why.message),
+        _ => with_warnings(report, &evidence::missing(&report.inputs.facts).join("; ")),
+    };
+
+    (name, Some(false), "EvidenceMissing", missing)
+}
+
+fn with_warnings(report: &Report, text: &str) -> String {
+    let warnings = report.decision.warnings.iter().map(String::as_str);
+    let texts = std::iter::once(text).chain(warnings).filter(|text| !text.is_empty());
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlisted_leader: Option<&str>) -> Row {
+    let name = condition::CONTROL_PLANE_MIGRATED;
+    if !report.inputs.holding {
+        let (reason, why) = not_held(report, lease_problem);
+        let text = format!("this manager does not hold the migration lease: {why}");
+        return (name, Some(false), reason, with_warnings(report, &text));
+    }
+    if let Some(problem) = unlisted_leader {
+        let text = format!("this manager holds the migration lease, but {problem}");
+        return (name, None, LEADER_NOT_LISTED, text);
+    }
+
+    let conflict = || {
+        Some((
+            Some(false),
+            "NodeIpamConflict",
+            node_ipam::problem(&report.inputs.facts)?,
+        ))
+    };
+    let problem = old_managers_left(report).or_else(conflict);
+    let (truth, reason, text) = problem.unwrap_or_else(|| external(report));
+    (name, truth, reason, text)
+}
+
+type State = (Option<bool>, &'static str, String);
+
+/// A kube-controller-manager that is not external, or holds the migration lease for nothing.
+fn old_managers_left(report: &Report) -> Option<State> {
+    let seen = || report.inputs.facts.controller_managers.seen.iter();
+    let Some(left) = seen().find(|seen| !seen.is_external()) else {
+        let left_on = seen().find(|seen| seen.holds_for_nothing())?;
+        let text = format!(
+            "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
+            left_on.object
+        );
+        return Some((Some(false), "LeaderMigrationLeftOn", text));
+    };
+
+    let object = &left.object;
+    Some(match &left.form {
+        Form::Unreadable { reason } => (
+            None,
+            "Undecided",
+            format!("the flags that {object} runs with are not known: {reason}"),
+        ),
+        _ if report.decision.phase == Some(Phase::Prepare) => {
+            (Some(false), reason::STEPPING_BACK, stepping_back(report, object))
+        }
+        _ => {
+            let text = format!(
+                "{object} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod"
+            );
+            (Some(false), "InTreeLeft", text)
+        }
+    })
+}
+
+/// Every kube-controller-manager that can be read is external.
+fn external(report: &Report) -> State {
+    let facts = &report.inputs.facts;
+    let Some(why) = facts.controller_managers.unknown() else {
+        let text = "this manager holds the migration lease and every kube-controller-manager is external";
+        return (Some(true), "Migrated", text.into());
+    };
+
+    match report.decision.phase {
+        // In an earlier phase spec.attestedPhase states the opposite.
+        Some(phase @ (Phase::Migrate | Phase::Complete)) if facts.attested_phase == Some(phase) => {
+            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
+            (Some(true), "Migrated", text.into())
+        }
+        Some(Phase::Prepare) => {
+            let text = stepping_back(report, "a kube-controller-manager");
+            (Some(false), reason::STEPPING_BACK, text)
+        }
+        _ => {
+            let text = format!(
+                "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
+            );
+            (None, "NotReadable", text)
+        }
+    }
+}
+
+/// The steps to the end of the migration.
+fn left(phase: Option<Phase>, control_plane: Option<bool>, nodes: Option<bool>) -> String {
+    let phase = match phase {
+        Some(Phase::Complete) => None,
+        Some(phase) => Some(format!(
+            "spec.phase has to go from {phase} to Complete, one step at a time"
+        )),
+        None => Some("the phase is not known".to_owned()),
+    };
+    let conditions = [
+        (condition::CONTROL_PLANE_MIGRATED, control_plane),
+        (condition::NODES_MIGRATED, nodes),
+    ];
+    let open = conditions.into_iter().filter(|(_, truth)| *truth != Some(true));
+    let conditions = open.map(|(name, _)| format!("{name} is not True: see its message"));
+
+    phase.into_iter().chain(conditions).collect::<Vec<_>>().join("; ")
+}
+
+fn stepping_back(report: &Report, object: &str) -> String {
+    let offer = report.offer.map_or_else(
+        || "this manager releases it as soon as a new one holds the main lease".to_owned(),
+        |offer| {
+            format!(
+                "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
+                offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                offer.count
+            )
+        },
+    );
+    format!(
+        "stepping back: roll the kube-controller-managers in phase Prepare. This manager holds the migration lease until {object} acquires it; {offer}"
+    )
+}
+
+/// Why this manager does not hold the migration lease, and what ends that.
+fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
+    let facts = &report.inputs.facts;
+    if let Some(seen) = gate::held_for_nothing(facts) {
+        let text = format!(
+            "{} holds it and runs no cloud controller: remove its --enable-leader-migration",
+            seen.object
+        );
+        return ("HeldForNothing", text);
+    }
+    if let (LeaseAction::Compete, Some(problem)) = (&report.decision.action, lease_problem) {
+        return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
+    }
+    match (&report.decision.action, &facts.migration.live_holder) {
+        (LeaseAction::Compete, Some(holder)) => (
+            "LeaseHeldByOther",
+            format!(
+                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
+            ),
+        ),
+        (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
+        (action, _) => action
+            .why()
+            .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
+    }
+}
+
+fn nodes(counts: Option<NodeCounts>) -> Row {
+    let name = condition::NODES_MIGRATED;
+    match counts {
+        None => (name, None, "NotCounted", "the Nodes have not been listed yet".into()),
+        Some(n) if n.total == 0 => (name, Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
+        Some(n) if n.migrated == n.total => (
+            name,
+            Some(true),
+            "Migrated",
+            format!("all {} Nodes have external kubelets", n.total),
+        ),
+        Some(n) => {
+            let left = n.total - n.migrated;
+            (
+                name,
+                Some(false),
+                "InTreeLeft",
+                format!(
+                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart them with --cloud-provider=external",
+                    n.total
+                ),
+            )
+        }
+    }
+}
+
+fn rollback(minor: Option<u32>) -> Row {
+    let name = condition::ROLLBACK_POSSIBLE;
+    match minor {
+        None => (
+            name,
+            None,
+            "VersionUnknown",
+            "the API server's version is unknown".into(),
+        ),
+        Some(minor) if minor <= LAST_IN_TREE_MINOR => (
+            name,
+            Some(true),
+            "InTreeAvailable",
+            format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider"),
+        ),
+        Some(minor) => (
+            name,
+            Some(false),
+            "InTreeRemoved",
+            format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
+        ),
+    }
+}
