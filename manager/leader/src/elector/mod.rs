@@ -172,7 +172,7 @@ impl<L: Leases> Elector<L> {
     /// request, so check it again before using the lease. `None` after `stop`: the last request has then ended, and if it
     /// took the lease, the lease was released.
     pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
-        self.attempts.clear();
+        self.attempts.settle();
         let held = self.compete(gate, stop).await;
         if stop.is_cancelled() {
             if let Err(error) = self.release_attempts().await {
@@ -309,10 +309,10 @@ impl<L: Leases> Elector<L> {
 
         let last = seen.last_holder.as_ref().map(|last| &last.record);
         let named = seen.observation.as_ref().map(|seen| &seen.record);
-        let own = named.filter(|record| !record.is_free()).or(last).is_some_and(|record| {
-            // A take that was confirmed too late must not keep the others away: they may have a better connection.
-            record.holder == self.identity && self.attempts.began(record, &self.identity).is_none()
-        });
+        // A record that only names this process was edited by hand: its last holder may be alive. A take that was
+        // confirmed too late must not keep the others away: they may have a better connection.
+        let is_own = |record: &Record| self.attempts.has_settled(record, &self.identity);
+        let own = named.filter(|record| !record.is_free()).or(last).is_some_and(is_own);
         match seen.frees_at() {
             Some(at) if at > now && !own => return Next::WaitUntil(at),
             _ => {}
