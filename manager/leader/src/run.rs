@@ -20,7 +20,7 @@ use crate::readers::{self, Own};
 use crate::service_watch;
 use crate::service_write;
 use crate::status::{self, CountNodes, Reporter};
-use crate::steward::{self, Acquired, Config, Report, Sources};
+use crate::steward::{self, Acquired, Config, Reports, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
@@ -409,15 +409,16 @@ fn guard(
         reporter: evidence.reporter,
     };
 
-    let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
-    tokio::spawn(status_writer.run(evidence.object, reports_rx, watches.clone()));
+    let (newest, newest_rx) = watch::channel(None);
+    let (all, all_rx) = mpsc::unbounded_channel();
+    tokio::spawn(status_writer.run(evidence.object, (newest_rx, all_rx), watches.clone()));
 
     tokio::spawn(steward::run(
         config,
         sources,
         inherited.annotation_changes,
         own.gate,
-        reports,
+        Reports { newest, all },
         watches,
     ))
 }

@@ -14,7 +14,7 @@ use outrigger_shared::migration::{
     CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
 };
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -92,13 +92,13 @@ impl StatusWriter {
     pub async fn run(
         mut self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
-        mut reports: watch::Receiver<Option<Report>>,
+        (mut reports, all_reports): (watch::Receiver<Option<Report>>, mpsc::UnboundedReceiver<Report>),
         stop: CancellationToken,
     ) {
         let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
         let (changes, changes_rx) = watch::channel(Vec::new());
         let events = self.events(object.clone());
-        tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
+        tokio::spawn(history::follow(object.clone(), all_reports, changes, events));
         let mut last_error = String::new();
         let (mut minor, mut asked) = (None, None::<Instant>);
         while !stop.is_cancelled() {
