@@ -1,6 +1,7 @@
 //! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use outrigger_shared::controller::Controller;
@@ -110,7 +111,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
     let watched = Watches::start(&setup, &watches);
     let candidate = watched
-        .candidate(view, elector.problem())
+        .candidate(view, setup.timing.lease_duration, elector.problem())
         .map(|it| tokio::spawn(it.run()));
     let (_open, mut always) = watch::channel(true);
 
@@ -292,6 +293,7 @@ impl Watches {
     fn candidate(
         &self,
         lease: watch::Receiver<View>,
+        lease_duration: Duration,
         problem: watch::Receiver<Option<String>>,
     ) -> Option<status::Candidate> {
         let evidence = self.0.as_ref()?.evidence.as_ref()?;
@@ -300,6 +302,7 @@ impl Watches {
             migration: evidence.migration.clone(),
             object: evidence.object.clone(),
             lease,
+            lease_duration,
             problem,
         })
     }

@@ -275,7 +275,7 @@ impl<L: Leases> Elector<L> {
     fn newest(&self, fetched: Option<&View>) -> View {
         let watched = self.view.borrow().clone();
         match fetched {
-            Some(view) if !watched.synced || watched.failing || newer(view, &watched) => view.clone(),
+            Some(view) if !watched.synced || watched.is_failing() || newer(view, &watched) => view.clone(),
             _ => watched,
         }
     }
@@ -303,7 +303,7 @@ impl<L: Leases> Elector<L> {
     }
 
     fn next(&self, seen: &View, now: Instant) -> Next {
-        if !seen.synced || (seen.failing && seen.lease.is_none()) {
+        if !seen.synced || (seen.is_failing() && seen.lease.is_none()) {
             return Next::Get;
         }
 
@@ -328,7 +328,7 @@ impl<L: Leases> Elector<L> {
     /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
     async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
-        let ask = self.view.borrow().failing && again < expiry;
+        let ask = self.view.borrow().is_failing() && again < expiry;
         tokio::select! {
             () = sleep_until(if ask { again } else { expiry }) => if ask { Wake::Get } else { Wake::Observe },
             () = changed(&mut self.view) => Wake::Observe,

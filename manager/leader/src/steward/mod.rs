@@ -124,8 +124,8 @@ impl Holders {
         Self {
             // The watch shows our own release a moment after it.
             known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
-            is_main_unreadable: main.failing,
-            is_migration_unreadable: migration.failing,
+            is_main_unreadable: main.is_failing(),
+            is_migration_unreadable: migration.is_failing(),
             migration: holder,
         }
     }
@@ -274,7 +274,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
 
 fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
     LeaseFacts {
-        read: view.synced || view.failing,
+        read: view.synced || view.is_failing(),
         live_holder: view.live_holder(now).map(str::to_owned),
         named_holder: view.named_holder().map(str::to_owned),
         duration: view
