@@ -126,7 +126,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     };
     candidate.iter().for_each(JoinHandle::abort);
 
-    let (latch, lease) = (latch_of(&held), about(&held));
+    let (latch, lease) = (inherited_latch(&mut elector, &held), about(&held));
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
     let mut main = Tenure::begin(
         &setup.main_lease,
@@ -196,17 +196,21 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     )
 }
 
-fn latch_of(held: &Held) -> Stored {
+/// The latch that lease C carries. An operator may remove one that cannot be read, so only a readable one is restored
+/// after an edit.
+pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) -> Stored {
     let annotations = held.lease.metadata.annotations.as_ref();
     let latch = Stored::read(
         annotations
             .and_then(|all| all.get(latch::ANNOTATION))
             .map(String::as_str),
     );
-    if let Stored::Unreadable(why) = &latch {
-        tracing::error!(why, "cannot read the latch; keeping it and waiting");
-    }
 
+    match &latch {
+        Stored::Latch(_) => elector.adopt_annotation(held, latch::ANNOTATION),
+        Stored::Unreadable(why) => tracing::error!(why, "cannot read the latch; keeping it and waiting"),
+        Stored::Absent => {}
+    }
     latch
 }
 

@@ -88,7 +88,7 @@ pub struct Elector<L> {
     identity: String,
     timing: Timing,
     view: watch::Receiver<View>,
-    /// The annotations that this process writes or removes. Others stay unchanged.
+    /// The annotations that this process writes, removes or has adopted. Others stay unchanged.
     own_annotations: BTreeMap<String, Option<String>>,
     attempts: Attempts,
     /// Whether the last take had no answer, so that the Lease must be read before the next.
@@ -161,6 +161,15 @@ impl<L: Leases> Elector<L> {
     #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.problem.subscribe()
+    }
+
+    /// Counts an annotation that `held` has as one of this process: the next renewal restores it, should another process
+    /// edit or remove it.
+    pub fn adopt_annotation(&mut self, held: &Held, key: &str) {
+        let all = held.lease.metadata.annotations.as_ref();
+        if let Some(value) = all.and_then(|all| all.get(key)) {
+            self.own_annotations.insert(key.to_owned(), Some(value.clone()));
+        }
     }
 
     #[must_use]

@@ -7,6 +7,7 @@ use kube::core::ApiResource;
 use tokio::sync::mpsc;
 
 mod deleted;
+mod inherited;
 mod problem;
 mod slow;
 
