@@ -151,8 +151,8 @@ impl Leases for KubeLease {
 pub struct View {
     /// The watch has completed its first list.
     pub synced: bool,
-    /// The watch fails at present; the object may be outdated.
-    pub failing: bool,
+    /// Why the watch fails at present; the object may be outdated.
+    pub failure: Option<WatchFailure>,
     /// The newest object; `None` when there is no such Lease.
     pub lease: Option<DynamicObject>,
     /// The newest record.
@@ -163,6 +163,29 @@ pub struct View {
     pub(crate) deletion: Option<Deletion>,
     /// When the newest state was received.
     pub(crate) updated: Option<Instant>,
+}
+
+/// Why the watch of a Lease fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchFailure {
+    pub message: String,
+    /// This process has no right to watch it.
+    pub is_forbidden: bool,
+}
+
+impl WatchFailure {
+    fn of(error: &watcher::Error) -> Self {
+        let status = match error {
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+            | watcher::Error::WatchError(status) => Some(status),
+            _ => None,
+        };
+        Self {
+            message: status.map_or_else(|| error.to_string(), |status| status.message.clone()),
+            is_forbidden: status.is_some_and(|status| status.code == 403),
+        }
+    }
 }
 
 /// There is no such Lease.
@@ -178,19 +201,25 @@ impl View {
     fn update(&mut self, name: &str, event: Result<Option<DynamicObject>, watcher::Error>, now: Instant) {
         match event {
             Ok(Some(lease)) => {
-                if self.failing {
+                if self.is_failing() {
                     tracing::info!(lease = name, "the watch of the lease recovered");
                 }
                 self.see(lease, now);
             }
             Ok(None) => self.see_none(now),
             Err(error) => {
-                if !self.failing {
+                if !self.is_failing() {
                     tracing::warn!(lease = name, %error, "the watch of the lease failed; reading the lease at intervals");
                 }
-                self.failing = true;
+                self.failure = Some(WatchFailure::of(&error));
             }
         }
+    }
+
+    /// The watch fails at present.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// Takes in an object that was read or written.
@@ -212,7 +241,7 @@ impl View {
         self.deletion = None;
         self.updated = Some(now);
         self.synced = true;
-        self.failing = false;
+        self.failure = None;
     }
 
     /// Takes in that there is no such Lease. Its last holder may be alive.
@@ -223,7 +252,7 @@ impl View {
         self.holder_since = None;
         self.updated = Some(now);
         self.synced = true;
-        self.failing = false;
+        self.failure = None;
     }
 
     /// The present holder, if it has written the record under our own eyes and has renewed it in time since.
@@ -274,7 +303,7 @@ impl View {
     pub fn was_idle_for(&self, full: Duration, now: Instant) -> bool {
         let unchanged = |seen: &Observation| now.saturating_duration_since(seen.since) >= full;
         self.synced
-            && !self.failing
+            && !self.is_failing()
             && (self.free_since(now).is_some() || self.observation.as_ref().is_some_and(unchanged))
     }
 }
@@ -291,11 +320,32 @@ pub(crate) fn version(lease: &DynamicObject) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use jiff::Timestamp;
     use tokio::time::advance;
 
     use super::*;
+
+    /// A watch without the right to it.
+    pub(crate) fn forbidden() -> WatchFailure {
+        let status = kube::core::Status::failure("leases is forbidden", "Forbidden").with_code(403);
+        WatchFailure::of(&watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+    }
+
+    /// A watch that fails for another reason.
+    pub(crate) fn broken() -> WatchFailure {
+        WatchFailure::of(&watcher::Error::NoResourceVersion)
+    }
+
+    #[test]
+    fn a_refused_watch_is_told_from_one_that_breaks() {
+        let expected = WatchFailure {
+            message: "leases is forbidden".into(),
+            is_forbidden: true,
+        };
+        assert_eq!(forbidden(), expected);
+        assert!(!broken().is_forbidden);
+    }
 
     const FULL: Duration = Duration::from_secs(15);
 
@@ -450,7 +500,9 @@ mod tests {
         let mut server = Server::default();
         server.delete();
         assert!(server.view.was_idle_for(FULL, Instant::now()));
-        server.view.failing = true;
+        server
+            .view
+            .update("x", Err(watcher::Error::NoResourceVersion), Instant::now());
         assert!(!server.view.was_idle_for(FULL, Instant::now()));
     }
 }

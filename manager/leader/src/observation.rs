@@ -21,9 +21,20 @@ pub struct Observation {
 impl Observation {
     /// Updates the observation if the record differs. `live`: this process observed the state before it was written, and it
     /// is newer than that state, not an old one from a server that lags behind.
+    ///
+    /// Only an elector's record counts from now on. An edit by hand neither moves the expiry nor shows that the holder it
+    /// names is alive: the process that wrote the last record still acts under it.
     pub fn update(current: &mut Option<Self>, record: Record, live: bool, now: Instant) {
         match current {
             Some(seen) if seen.record == record => {}
+            Some(seen) if !record.is_written_after(&seen.record) => {
+                seen.live &= record.holder == seen.record.holder;
+                seen.record = Record {
+                    duration: seen.record.duration,
+                    renew_time: seen.record.renew_time,
+                    ..record
+                };
+            }
             _ => {
                 *current = Some(Self {
                     record,
@@ -80,5 +91,53 @@ mod tests {
         assert!(!seen.clone().unwrap().is_held(Instant::now()));
         Observation::update(&mut seen, record("kcm", 2), true, Instant::now());
         assert!(seen.unwrap().is_held(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_by_hand_moves_no_expiry_and_shows_no_living_holder() {
+        let renewed = record("kcm", 2);
+        let edits = [
+            Record {
+                duration: Duration::from_secs(1),
+                ..renewed.clone()
+            },
+            Record {
+                duration: Duration::ZERO,
+                renew_time: None,
+                ..renewed.clone()
+            },
+            Record {
+                holder: "us".into(),
+                duration: Duration::from_secs(60),
+                ..renewed.clone()
+            },
+        ];
+        for edit in edits {
+            let (mut seen, start) = (None, Instant::now());
+            Observation::update(&mut seen, renewed.clone(), true, start);
+            tokio::time::advance(Duration::from_secs(3)).await;
+            Observation::update(&mut seen, edit.clone(), true, Instant::now());
+            // A watch that starts anew shows the same object again.
+            Observation::update(&mut seen, edit.clone(), true, Instant::now());
+            let changed = seen.clone().unwrap();
+            assert_eq!(changed.expires(), start + Duration::from_secs(15), "{edit:?}");
+            assert_eq!(changed.live, edit.holder == "kcm");
+
+            tokio::time::advance(Duration::from_secs(1)).await;
+            Observation::update(&mut seen, record("kcm", 4), true, Instant::now());
+            let renewed = seen.unwrap();
+            assert_eq!(renewed.expires(), Instant::now() + Duration::from_secs(15));
+            assert!(renewed.live);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_does_not_make_a_found_record_live() {
+        let mut seen = None;
+        Observation::update(&mut seen, record("dead", 1), false, Instant::now());
+        let mut edit = record("dead", 1);
+        edit.transitions = 7;
+        Observation::update(&mut seen, edit, true, Instant::now());
+        assert!(!seen.unwrap().live);
     }
 }

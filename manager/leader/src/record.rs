@@ -59,6 +59,14 @@ impl Record {
         self.is_free() && self.duration == RELEASED
     }
 
+    /// Whether an elector wrote it after `last`. Each acquisition, renewal and release sets a new `renewTime`
+    /// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>), so a record with
+    /// the same one, or without one, was edited by hand.
+    #[must_use]
+    pub fn is_written_after(&self, last: &Self) -> bool {
+        self.renew_time.is_some() && self.renew_time != last.renew_time
+    }
+
     /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
     /// `leaseTransitions`; acquiring it sets a new `acquireTime` and increments `leaseTransitions`.
     #[must_use]

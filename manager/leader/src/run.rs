@@ -1,6 +1,7 @@
 //! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use outrigger_shared::controller::Controller;
@@ -21,7 +22,7 @@ use crate::readers::{self, Own};
 use crate::service_watch;
 use crate::service_write;
 use crate::status::{self, CountNodes, Reporter};
-use crate::steward::{self, Acquired, Config, Report, Sources};
+use crate::steward::{self, Acquired, Config, Reports, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
@@ -113,7 +114,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
     let watched = Watches::start(&setup, &watches);
     let candidate = watched
-        .candidate(view, elector.problem())
+        .candidate(view, setup.timing.lease_duration, elector.problem())
         .map(|it| tokio::spawn(it.run()));
     let (_open, mut always) = watch::channel(true);
 
@@ -128,7 +129,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     };
     candidate.iter().for_each(JoinHandle::abort);
 
-    let (latch, lease) = (latch_of(&held), about(&held));
+    let (latch, lease) = (inherited_latch(&mut elector, &held), about(&held));
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
     let mut main = Tenure::begin(
         &setup.main_lease,
@@ -198,17 +199,21 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     )
 }
 
-fn latch_of(held: &Held) -> Stored {
+/// The latch that lease C carries. An operator may remove one that cannot be read, so only a readable one is restored
+/// after an edit.
+pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) -> Stored {
     let annotations = held.lease.metadata.annotations.as_ref();
     let latch = Stored::read(
         annotations
             .and_then(|all| all.get(latch::ANNOTATION))
             .map(String::as_str),
     );
-    if let Stored::Unreadable(why) = &latch {
-        tracing::error!(why, "cannot read the latch; keeping it and waiting");
-    }
 
+    match &latch {
+        Stored::Latch(_) => elector.adopt_annotation(held, latch::ANNOTATION),
+        Stored::Unreadable(why) => tracing::error!(why, "cannot read the latch; keeping it and waiting"),
+        Stored::Absent => {}
+    }
     latch
 }
 
@@ -298,6 +303,7 @@ impl Watches {
     fn candidate(
         &self,
         lease: watch::Receiver<View>,
+        lease_duration: Duration,
         problem: watch::Receiver<Option<String>>,
     ) -> Option<status::Candidate> {
         let evidence = self.0.as_ref()?.evidence.as_ref()?;
@@ -306,6 +312,7 @@ impl Watches {
             migration: evidence.migration.clone(),
             object: evidence.object.clone(),
             lease,
+            lease_duration,
             problem,
         })
     }
@@ -416,15 +423,16 @@ fn guard(
         reporter: evidence.reporter,
     };
 
-    let (reports, reports_rx) = watch::channel::<Option<Report>>(None);
-    tokio::spawn(status_writer.run(evidence.object, reports_rx, watches.clone()));
+    let (newest, newest_rx) = watch::channel(None);
+    let (all, all_rx) = mpsc::unbounded_channel();
+    tokio::spawn(status_writer.run(evidence.object, (newest_rx, all_rx), watches.clone()));
 
     tokio::spawn(steward::run(
         config,
         sources,
         inherited.annotation_changes,
         own.gate,
-        reports,
+        Reports { newest, all },
         watches,
     ))
 }

@@ -14,7 +14,12 @@ const REMEMBERED: usize = 16;
 /// Writes whose outcome may be unknown. A record in the API server with the `renewTime` of one of them shows that it was
 /// stored, also if its answer never arrived.
 #[derive(Debug, Default)]
-pub struct Attempts(VecDeque<(Timestamp, Began)>);
+pub struct Attempts {
+    /// The present writes.
+    present: VecDeque<(Timestamp, Began)>,
+    /// The `renewTime` of those before the last [`Self::settle`].
+    settled: VecDeque<Timestamp>,
+}
 
 /// When a write began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,24 +32,37 @@ pub struct Began {
 impl Attempts {
     /// Notes a write of `renew_time` that begins now.
     pub fn begin(&mut self, renew_time: Timestamp, now: Began) {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
-        }
-        self.0.push_back((renew_time, now));
+        push(&mut self.present, (renew_time, now));
     }
 
-    /// When the write began that stored `record`; `None` if none of these did. Leadership counts from then on.
+    /// When the present write began that stored `record`; `None` if none of these did. Leadership counts from then on.
     pub fn began(&self, record: &Record, identity: &str) -> Option<Began> {
         let wrote = |attempt: &&(Timestamp, Began)| Some(attempt.0) == record.renew_time;
-        let found = self.0.iter().find(wrote).filter(|_| record.holder == identity);
+        let found = self.present.iter().find(wrote).filter(|_| record.holder == identity);
         found.map(|(_, began)| *began)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether a settled write stored `record`.
+    pub fn has_settled(&self, record: &Record, identity: &str) -> bool {
+        let renewed = record.renew_time;
+        record.holder == identity && renewed.is_some_and(|renewed| self.settled.contains(&renewed))
     }
 
-    pub fn clear(&mut self) {
-        self.0.clear();
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty()
     }
+
+    /// The present writes no longer decide about the leadership.
+    pub fn settle(&mut self) {
+        for (renew_time, _) in std::mem::take(&mut self.present) {
+            push(&mut self.settled, renew_time);
+        }
+    }
+}
+
+fn push<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == REMEMBERED {
+        queue.pop_front();
+    }
+    queue.push_back(item);
 }

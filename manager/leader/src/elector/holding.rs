@@ -65,7 +65,7 @@ impl<L: Leases> Elector<L> {
     ) -> Result<(), Lost> {
         let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
         let mut attempt = held.renewed.at;
-        self.attempts.clear();
+        self.attempts.settle();
         loop {
             let deadline = held.renewed.at + self.timing.renew_deadline;
             self.grant(held, grantor);
@@ -151,7 +151,7 @@ impl<L: Leases> Elector<L> {
             self.note_speed(renewed.at);
             match answer {
                 Ok(lease) => {
-                    self.attempts.clear();
+                    self.attempts.settle();
                     return Ok(Held { lease, renewed });
                 }
                 Err(Interruption::Failed(LeaseError::Conflict)) => {}

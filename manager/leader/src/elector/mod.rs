@@ -88,7 +88,7 @@ pub struct Elector<L> {
     identity: String,
     timing: Timing,
     view: watch::Receiver<View>,
-    /// The annotations that this process writes or removes. Others stay unchanged.
+    /// The annotations that this process writes, removes or has adopted. Others stay unchanged.
     own_annotations: BTreeMap<String, Option<String>>,
     attempts: Attempts,
     /// Whether the last take had no answer, so that the Lease must be read before the next.
@@ -163,6 +163,15 @@ impl<L: Leases> Elector<L> {
         self.problem.subscribe()
     }
 
+    /// Counts an annotation that `held` has as one of this process: the next renewal restores it, should another process
+    /// edit or remove it.
+    pub fn adopt_annotation(&mut self, held: &Held, key: &str) {
+        let all = held.lease.metadata.annotations.as_ref();
+        if let Some(value) = all.and_then(|all| all.get(key)) {
+            self.own_annotations.insert(key.to_owned(), Some(value.clone()));
+        }
+    }
+
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
@@ -172,7 +181,7 @@ impl<L: Leases> Elector<L> {
     /// request, so check it again before using the lease. `None` after `stop`: the last request has then ended, and if it
     /// took the lease, the lease was released.
     pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
-        self.attempts.clear();
+        self.attempts.settle();
         let held = self.compete(gate, stop).await;
         if stop.is_cancelled() {
             if let Err(error) = self.release_attempts().await {
@@ -275,7 +284,7 @@ impl<L: Leases> Elector<L> {
     fn newest(&self, fetched: Option<&View>) -> View {
         let watched = self.view.borrow().clone();
         match fetched {
-            Some(view) if !watched.synced || watched.failing || newer(view, &watched) => view.clone(),
+            Some(view) if !watched.synced || watched.is_failing() || newer(view, &watched) => view.clone(),
             _ => watched,
         }
     }
@@ -303,16 +312,16 @@ impl<L: Leases> Elector<L> {
     }
 
     fn next(&self, seen: &View, now: Instant) -> Next {
-        if !seen.synced || (seen.failing && seen.lease.is_none()) {
+        if !seen.synced || (seen.is_failing() && seen.lease.is_none()) {
             return Next::Get;
         }
 
         let last = seen.last_holder.as_ref().map(|last| &last.record);
         let named = seen.observation.as_ref().map(|seen| &seen.record);
-        let own = named.filter(|record| !record.is_free()).or(last).is_some_and(|record| {
-            // A take that was confirmed too late must not keep the others away: they may have a better connection.
-            record.holder == self.identity && self.attempts.began(record, &self.identity).is_none()
-        });
+        // A record that only names this process was edited by hand: its last holder may be alive. A take that was
+        // confirmed too late must not keep the others away: they may have a better connection.
+        let is_own = |record: &Record| self.attempts.has_settled(record, &self.identity);
+        let own = named.filter(|record| !record.is_free()).or(last).is_some_and(is_own);
         match seen.frees_at() {
             Some(at) if at > now && !own => return Next::WaitUntil(at),
             _ => {}
@@ -328,7 +337,7 @@ impl<L: Leases> Elector<L> {
     /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
     async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
-        let ask = self.view.borrow().failing && again < expiry;
+        let ask = self.view.borrow().is_failing() && again < expiry;
         tokio::select! {
             () = sleep_until(if ask { again } else { expiry }) => if ask { Wake::Get } else { Wake::Observe },
             () = changed(&mut self.view) => Wake::Observe,

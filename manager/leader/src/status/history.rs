@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HISTORY, Phase};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::notices::{self, Change, Notice};
 use super::owner::owner_of_shared;
@@ -69,16 +69,12 @@ impl State {
 /// the reports end. It waits for nothing else, so a slow write of the status loses none.
 pub(super) async fn follow(
     object: watch::Receiver<Reading<CloudProviderMigration>>,
-    mut reports: watch::Receiver<Option<Report>>,
+    mut reports: mpsc::UnboundedReceiver<Report>,
     changes: watch::Sender<Vec<HistoryEntry>>,
     notify: impl Fn(&Notice) + Send,
 ) {
     let (mut last, mut previous) = (None, None::<Report>);
-    while reports.changed().await.is_ok() {
-        let Some(report) = reports.borrow_and_update().clone() else {
-            continue;
-        };
-
+    while let Some(report) = reports.recv().await {
         let before = last.take().or_else(|| newest(&object.borrow()));
         last = State::observed(&report, before.as_ref()).or_else(|| before.clone());
         if let Some(next) = last.as_ref().filter(|_| last != before) {
@@ -178,12 +174,11 @@ mod tests {
     /// The states that the history gets from these reports, after an object with `newest`.
     async fn observed(newest: Option<HistoryEntry>, all: Vec<Report>) -> Vec<State> {
         let (_object, object) = watch::channel(object(newest));
-        let (reports, reports_rx) = watch::channel(None);
+        let (reports, reports_rx) = mpsc::unbounded_channel();
         let (changes, changes_rx) = watch::channel(Vec::new());
         let task = tokio::spawn(follow(object, reports_rx, changes, |_| {}));
         for report in all {
-            reports.send_replace(Some(report));
-            tokio::task::yield_now().await;
+            reports.send(report).unwrap();
         }
         drop(reports);
         task.await.unwrap();

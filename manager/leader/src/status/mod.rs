@@ -13,7 +13,7 @@ use outrigger_shared::migration::{
     CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, condition,
 };
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -122,12 +122,12 @@ impl StatusWriter {
     pub async fn run(
         self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
-        reports: watch::Receiver<Option<Report>>,
+        (reports, all_reports): (watch::Receiver<Option<Report>>, mpsc::UnboundedReceiver<Report>),
         stop: CancellationToken,
     ) {
         let (changes, changes_rx) = watch::channel(Vec::new());
         let events = self.events(object.clone());
-        tokio::spawn(history::follow(object.clone(), reports.clone(), changes, events));
+        tokio::spawn(history::follow(object.clone(), all_reports, changes, events));
 
         let (unlisted, unlisted_rx) = watch::channel(None);
         let events = self.events(object.clone());

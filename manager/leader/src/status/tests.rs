@@ -174,7 +174,8 @@ async fn an_api_server_that_does_not_answer_delays_no_metric() {
     };
     let (_object, object) = watch::channel(Reading::Unreadable("no answer".into()));
     let (_reports, reports) = watch::channel(Some(report(holding())));
-    tokio::spawn(writer(&client, reporter).run(object, reports, CancellationToken::new()));
+    let (_all_reports, all_reports) = mpsc::unbounded_channel();
+    tokio::spawn(writer(&client, reporter).run(object, (reports, all_reports), CancellationToken::new()));
 
     let snapshot = timeout(Duration::from_secs(10), received.recv()).await.unwrap();
     assert_eq!(snapshot.unwrap().phase, Some(Phase::Migrate));

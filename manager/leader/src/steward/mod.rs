@@ -83,6 +83,22 @@ impl Report {
     }
 }
 
+/// Takes the reports.
+pub struct Reports {
+    /// The newest one.
+    pub newest: watch::Sender<Option<Report>>,
+    /// Each one. Before the latch is stored, one more: M may be released before the request ends.
+    pub all: mpsc::UnboundedSender<Report>,
+}
+
+impl Reports {
+    fn send(&self, report: Report) {
+        // Its receiver ends with the process.
+        let _ = self.all.send(report.clone());
+        self.newest.send_replace(Some(report));
+    }
+}
+
 /// The leases K and M by their watches, for the status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
@@ -108,8 +124,8 @@ impl Holders {
         Self {
             // The watch shows our own release a moment after it.
             known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
-            is_main_unreadable: main.failing,
-            is_migration_unreadable: migration.failing,
+            is_main_unreadable: main.is_failing(),
+            is_migration_unreadable: migration.is_failing(),
             migration: holder,
         }
     }
@@ -121,7 +137,7 @@ pub async fn run(
     mut sources: Sources,
     annotation_changes: mpsc::Sender<AnnotationChange>,
     gate: watch::Sender<bool>,
-    reports: watch::Sender<Option<Report>>,
+    reports: Reports,
     stop: CancellationToken,
 ) {
     let mut latch = config.latch.clone();
@@ -140,24 +156,27 @@ pub async fn run(
             set_gate(false);
         }
 
-        if decision.latch != LatchChange::Keep {
-            let Some(stored) = store(&annotation_changes, &decision.latch).await else {
-                return;
-            };
-            latch = stored;
-        }
-
-        if open {
-            set_gate(true);
-        }
-
-        reports.send_replace(Some(Report {
+        let mut report = Report {
             decision: decision.clone(),
             latch: latch.clone(),
             inputs: inputs.clone(),
             offer,
             holders: Holders::of(&config, &sources, Instant::now()),
-        }));
+        };
+        if decision.latch != LatchChange::Keep {
+            let _ = reports.all.send(report.clone());
+            let Some(stored) = store(&annotation_changes, &decision.latch).await else {
+                return;
+            };
+            latch = stored;
+            report.latch = latch.clone();
+            report.holders = Holders::of(&config, &sources, Instant::now());
+        }
+
+        if open {
+            set_gate(true);
+        }
+        reports.send(report);
 
         if inputs.holding && !open {
             // Another task stops the controllers and releases the lease. Decide again only after that.
@@ -256,7 +275,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
 
 fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
     LeaseFacts {
-        read: view.synced || view.failing,
+        read: view.synced || view.is_failing(),
         live_holder: view.live_holder(now).map(str::to_owned),
         named_holder: view.named_holder().map(str::to_owned),
         duration: view

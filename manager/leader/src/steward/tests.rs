@@ -28,6 +28,7 @@ struct Ends {
     gate: watch::Receiver<bool>,
     steward: tokio::task::JoinHandle<()>,
     reports: watch::Receiver<Option<Report>>,
+    all_reports: mpsc::UnboundedReceiver<Report>,
     version: u64,
 }
 
@@ -75,7 +76,8 @@ impl Ends {
             },
             latch: latch.map_or(Stored::Absent, Stored::Latch),
         };
-        let (reports, reports_rx) = watch::channel(None);
+        let (newest, reports) = watch::channel(None);
+        let (all, all_reports) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         Self {
             spec,
@@ -86,8 +88,9 @@ impl Ends {
             service_writes,
             annotation_changes,
             gate,
-            steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, reports, stop)),
-            reports: reports_rx,
+            steward: tokio::spawn(run(config, sources, notes_tx, gate_tx, Reports { newest, all }, stop)),
+            reports,
+            all_reports,
             version: 0,
         }
     }
@@ -206,6 +209,30 @@ async fn the_gate_closes_before_the_latch_is_voided_and_opens_after_it_is_stored
     sleep(Duration::from_secs(1)).await;
     assert!(!ends.is_open(), "closing waits for nothing");
     assert_eq!(ends.latched().await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_is_reported_before_the_latch_is_stored_also_if_the_lease_is_released_meanwhile() {
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    ends.holding.send_replace(acquired(Instant::now()));
+    sleep(Duration::from_secs(1)).await;
+    ends.managers.send_replace(seen(vec![kcm(EXTERNAL), kcm(UNGUARDED)]));
+    sleep(Duration::from_secs(1)).await;
+    let mut observed = || {
+        let all = std::iter::from_fn(|| ends.all_reports.try_recv().ok());
+        all.map(|report| (report.inputs.holding, report.decision.action))
+            .collect::<Vec<_>>()
+    };
+    let alarm = |(holding, action): &(bool, LeaseAction)| *holding && matches!(action, LeaseAction::Alarm(_));
+    assert!(observed().last().is_some_and(alarm), "the latch is not stored yet");
+
+    ends.holding.send_replace(None);
+    let change = ends.annotation_changes.recv().await.unwrap();
+    change.stored.send(()).unwrap();
+    sleep(Duration::from_millis(1)).await;
+    let all = observed();
+    assert!(all.first().is_some_and(alarm), "{all:?}");
+    assert!(matches!(all.last(), Some((false, LeaseAction::StandBy(_)))), "{all:?}");
 }
 
 #[tokio::test(start_paused = true)]

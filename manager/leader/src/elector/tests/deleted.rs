@@ -1,4 +1,4 @@
-//! A Lease that is deleted, or whose holder is emptied, while its holder is alive.
+//! A Lease that is deleted or edited by hand while its holder is alive.
 
 use std::collections::BTreeMap;
 
@@ -44,6 +44,45 @@ async fn a_candidate_waits_until_a_deleted_or_emptied_lease_would_have_expired()
         assert_eq!(metadata.annotations, pairs("outrigger.dev/prepared"));
         assert_eq!(metadata.labels, pairs("theirs"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_living_holders_lease_is_not_obeyed() {
+    type Edit = fn(&mut DynamicObject);
+    let edits: [Edit; 5] = [
+        |lease| lease.data["spec"]["leaseDurationSeconds"] = 1.into(),
+        |lease| lease.data["spec"]["leaseDurationSeconds"] = serde_json::Value::Null,
+        |lease| lease.data["spec"]["renewTime"] = serde_json::Value::Null,
+        |lease| lease.data["spec"]["holderIdentity"] = "us".into(),
+        |lease| {
+            lease.data["spec"]["holderIdentity"] = "".into();
+            lease.data["spec"]["leaseDurationSeconds"] = 1.into();
+        },
+    ];
+    for (index, edit) in edits.into_iter().enumerate() {
+        let server = Server::new();
+        held_by_a_living_process(&server).await;
+        let (start, other) = (Instant::now(), server.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(seconds(3)).await;
+            other.edit(edit);
+        });
+        let (_open, mut gate) = open();
+        server.elector("us").acquire(&mut gate, &never()).await.unwrap();
+        assert_eq!(start.elapsed(), seconds(15), "edit {index}");
+    }
+}
+
+/// Its release failed, or a write was not answered.
+#[tokio::test(start_paused = true)]
+async fn a_process_acquires_at_once_the_lease_that_it_left_to_expire() {
+    let server = Server::new();
+    let holder = Holder::start(&server, "us").await;
+    tokio::time::sleep(seconds(5)).await;
+    let (mut elector, start) = (holder.stop().await, Instant::now());
+    let (_open, mut gate) = open();
+    elector.acquire(&mut gate, &never()).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ use kube::core::ApiResource;
 use tokio::sync::mpsc;
 
 mod deleted;
+mod inherited;
 mod problem;
 mod slow;
 
@@ -497,7 +498,9 @@ async fn a_release_leaves_another_holders_lease_alone() {
 async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
     let server = Server::new();
     server.held_by("kcm", 0);
-    server.view.send_modify(|view| view.failing = true);
+    server
+        .view
+        .send_modify(|view| view.failure = Some(crate::lease::tests::forbidden()));
     let hidden = server.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
