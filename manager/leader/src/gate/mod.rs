@@ -30,6 +30,11 @@ use without_object::{passive_main_holder, without_object};
 /// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
 pub const YIELD: Duration = Duration::from_secs(10);
 
+/// How long a new holder of K is observed before M is offered to it because the object cannot be read. The failure that
+/// ends a watch often ends the holder of K, too: a server that restarts, a network that fails. Then both come back, and
+/// the object shows that nobody went back. Until then this process owns the controllers.
+pub const UNREADABLE: Duration = Duration::from_secs(15);
+
 /// The fields of the `CloudProviderMigration` that the gate reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationSpec {
@@ -62,7 +67,8 @@ pub struct Inputs {
     pub service_write: Option<ServiceWrite>,
     /// The Services were read once, or cannot be read.
     pub services_read: bool,
-    /// While this process holds M: the holder of K has changed since it acquired M.
+    /// While this process holds M: the holder of K has changed since it acquired M. While the object cannot be read: since
+    /// then, and [`UNREADABLE`] ago.
     pub main_holder_changed: bool,
     /// While this process holds M in a step back: the backoff since the last offer is over.
     pub offer_again: bool,

@@ -284,6 +284,10 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
     hold(&mut inputs);
     inputs.main_holder_changed = true;
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    assert!(competes(&inputs), "the new holder is external");
+    inputs.facts.main = held("unread_a");
+    assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
     inputs.holding = false;
     inputs.main_holder_changed = false;
     free(&mut inputs);

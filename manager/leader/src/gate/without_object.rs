@@ -3,14 +3,14 @@
 use outrigger_shared::migration::Phase;
 
 use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, old_manager_owns, reason};
-use crate::evidence::ControllerManager;
+use crate::evidence::{ControllerManager, Facts};
 use crate::latch::Latch;
 
 /// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
-/// may meanwhile have gone back, which a new holder of K shows: M is offered to it.
+/// may meanwhile have gone back, which a new holder of K shows: M is offered to it, unless it is external.
 pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if inputs.holding {
-        let action = match inputs.main_holder_changed {
+        let action = match inputs.main_holder_changed && external_leader(&inputs.facts).is_none() {
             true => LeaseAction::Release(Why::new(
                 reason::STEPPING_BACK,
                 "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
@@ -42,6 +42,16 @@ pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchCh
         ..latch.clone()
     };
     (changed(inputs, offered), after_yield(inputs))
+}
+
+/// The holder of K, if it can be read and is external: it does not acquire M.
+pub(super) fn external_leader(facts: &Facts) -> Option<&ControllerManager> {
+    let holder = facts.main.named_holder.as_ref()?;
+    let all = facts.controller_managers.seen.iter();
+    let mut named = all.filter(|seen| seen.is_holder(holder)).peekable();
+
+    let first = *named.peek()?;
+    named.all(ControllerManager::is_external).then_some(first)
 }
 
 /// The holder of K, if it does not acquire M: it is external, or it `was_offered` M. A process that can be read and is
