@@ -6,6 +6,7 @@
 //! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
 //! names what ends it.
 
+mod first_acquisition;
 mod first_latch;
 mod followed;
 mod second_owner;
@@ -354,7 +355,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
     if let Some(latch) = bound {
         let held_by = ours().or_else(|| latch.held_by.clone());
         let next = observed(inputs, latch, (spec, phase), held_by);
-        return (changed(inputs, next), compete_unless_template(inputs, latch));
+        return (changed(inputs, next), first_acquisition::compete(inputs, latch));
     }
     if inputs.holding {
         // It was acquired by a latch that is gone, for example with the annotation.
@@ -374,22 +375,6 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
             )
         }
         Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
-    }
-}
-
-/// A template without leader migration runs nowhere yet. It is a reason not to acquire M for the first time. Later it is
-/// none: somebody has to own the controllers, and a Pod of it is an alarm.
-fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
-    let mut all = inputs.facts.controller_managers.seen.iter();
-    match all.find(|seen| seen.is_unguarded()) {
-        Some(template) if !inputs.holding && latch.held_by.is_none() => LeaseAction::StandBy(Why::new(
-            reason::UNGUARDED,
-            format!(
-                "{} has no leader migration, and its next Pod would run in-tree: apply phase Prepare to it",
-                template.object
-            ),
-        )),
-        _ => LeaseAction::Compete,
     }
 }
 

@@ -4,7 +4,7 @@ use outrigger_shared::component::Form;
 
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
-use crate::evidence::{ControllerManagers, LeaseFacts};
+use crate::evidence::{Configuration, ControllerManagers, LeaseFacts};
 
 fn spec(phase: Phase) -> MigrationSpec {
     MigrationSpec {
@@ -258,6 +258,39 @@ fn a_template_without_leader_migration_counts_only_before_the_first_hold() {
         assert_eq!(decide(&inputs).latch, LatchChange::Keep, "it voids nothing");
         hold(&mut inputs);
         assert!(competes(&inputs), "it is no alarm");
+    }
+}
+
+#[test]
+fn evidence_that_can_be_read_is_checked_again_before_the_first_acquisition() {
+    let own_file = Configuration::Unproven("it names its own file /own.yaml".into());
+    for (held_by_us, competing) in [(false, false), (true, true)] {
+        let mut migrating = inputs(Phase::Migrate, Some(latch(Phase::Migrate, held_by_us)));
+        free(&mut migrating);
+        for readable in [true, false] {
+            if !readable {
+                migrating.spec = Reading::Unreadable("forbidden".into());
+            }
+            assert!(competes(&migrating), "it confirms the latch");
+
+            let mut other_file = migrating.clone();
+            other_file.facts.controller_managers.seen[0].configuration = own_file.clone();
+            assert_eq!(competes(&other_file), competing, "{readable}");
+            other_file.facts.attested_phase = Some(Phase::Prepare);
+            assert!(competes(&other_file), "the operator's word");
+
+            let mut unlisted = migrating.clone();
+            unlisted.facts.main = held("cp-3_a");
+            assert_eq!(competes(&unlisted), competing, "{readable}");
+            let mut same = unlisted.clone();
+            same.facts.migration.named_holder = Some("cp-3_a".into());
+            assert!(competes(&same), "it had leader migration on, and its Pod is gone");
+            let mut unread = unlisted.clone();
+            unread.facts.controller_managers.unreadable = vec!["forbidden".into()];
+            assert!(competes(&unread), "nothing that can be read contradicts the latch");
+            unlisted.facts.attested_phase = Some(Phase::Prepare);
+            assert!(competes(&unlisted), "the operator's word");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, old_manager_owns, reason};
+use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, first_acquisition, old_manager_owns, reason};
 use crate::evidence::{ControllerManager, Facts};
 use crate::latch::Latch;
 
@@ -35,13 +35,18 @@ pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchCh
 
     let main = &inputs.facts.main.named_holder;
     if main.is_some() && latch.main_holder == *main {
-        return (LatchChange::Keep, LeaseAction::Compete);
+        return (LatchChange::Keep, first_acquisition::compete(inputs, latch));
     }
     let offered = Latch {
         main_holder: passive_main_holder(inputs, latch, inputs.yielded),
         ..latch.clone()
     };
-    (changed(inputs, offered), after_yield(inputs))
+    let action = match inputs.yielded {
+        true => first_acquisition::compete(inputs, latch),
+        false => after_yield(inputs),
+    };
+
+    (changed(inputs, offered), action)
 }
 
 /// The holder of K, if it can be read and is external: it does not acquire M.
