@@ -25,7 +25,8 @@ pub use first_latch::held_for_nothing;
 use first_latch::{gathered, new_latch, without_old_manager};
 use followed::{binding_latch, followed, outdated, supersede};
 pub use second_owner::QUIET;
-use without_object::{passive_main_holder, without_object};
+pub use without_object::external_leader;
+use without_object::{is_passive, passive_main_holder, without_object};
 
 /// How long M stays free after it was offered to an old manager, so that one that polls can acquire it: client-go tries
 /// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
@@ -71,7 +72,7 @@ pub struct Inputs {
     /// While this process holds M: the holder of K has changed since it acquired M. While the object cannot be read: since
     /// then, and [`UNREADABLE`] ago.
     pub main_holder_changed: bool,
-    /// While this process holds M in a step back: the backoff since the last offer is over.
+    /// While this process holds M: the backoff since the last offer is over.
     pub offer_again: bool,
     /// M has been free, and K's holder the same, for [`YIELD`].
     pub yielded: bool,
@@ -289,6 +290,16 @@ fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
     )
 }
 
+/// Whether an offer of M can have an effect: an old manager acquires it only while it holds K. A static Pod that was rolled
+/// has the host name of the former one, and may be listed later than its acquisition of K: then the offer waits for the
+/// list.
+fn may_be_acquired(inputs: &Inputs, latch: &Latch) -> bool {
+    match inputs.facts.main.named_holder {
+        Some(_) => !is_passive(inputs, Some(latch)),
+        None => !inputs.facts.controller_managers.are_all_external(),
+    }
+}
+
 fn after_yield(inputs: &Inputs) -> LeaseAction {
     if inputs.yielded {
         return LeaseAction::Compete;
@@ -336,9 +347,10 @@ fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (Lat
     }
 
     let stepped_back = latch.phase != Phase::Prepare;
+    let offer_again = inputs.offer_again && inputs.facts.main.live_holder.is_some();
     let action = if !inputs.holding {
         after_yield(inputs)
-    } else if stepped_back || inputs.main_holder_changed || inputs.offer_again {
+    } else if may_be_acquired(inputs, &next) && (stepped_back || inputs.main_holder_changed || offer_again) {
         LeaseAction::Release(Why::new(
             reason::STEPPING_BACK,
             "phase Prepare: offering the migration lease to the old manager",

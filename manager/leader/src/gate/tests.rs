@@ -318,7 +318,11 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
     inputs.main_holder_changed = true;
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
     inputs.facts.controller_managers = all(&[&EXTERNAL]);
-    assert!(competes(&inputs), "the new holder is external");
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete, "the new holder is external");
+    inputs.latch = Stored::Latch(stored(&decision).clone());
+    inputs.facts.controller_managers = all(&[]);
+    assert!(competes(&inputs), "its Pod is gone, and its lease has not expired");
     inputs.facts.main = held("unread_a");
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
     inputs.holding = false;
@@ -511,10 +515,55 @@ fn a_jump_back_is_a_step_back() {
         inputs.facts.controller_managers = all(&[&EXTERNAL]);
         hold(&mut inputs);
         let decision = decide(&inputs);
-        assert!(matches!(decision.action, LeaseAction::Release(_)), "{to:?}");
+        assert_eq!(decision.action, LeaseAction::Compete, "{to:?}: no old manager waits");
         let stored = stored(&decision);
         assert_eq!((stored.phase, stored.held_by.as_deref()), (Phase::Prepare, Some("us")));
+
+        inputs.facts.controller_managers = all(&[&GUARDED]);
+        assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "{to:?}");
     }
+}
+
+#[test]
+fn a_step_back_offers_nothing_while_the_leader_is_external() {
+    type Change = fn(&mut Inputs);
+    let reasons: [Change; 3] = [
+        |inputs| inputs.latch = Stored::Latch(latch(Phase::Migrate, true)),
+        |inputs| inputs.main_holder_changed = true,
+        |inputs| inputs.offer_again = true,
+    ];
+    for change in reasons {
+        let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
+        hold(&mut inputs);
+        let guarded = ControllerManager {
+            host_names: vec!["kcm-1".into()],
+            ..kcm(GUARDED)
+        };
+        inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL), guarded]);
+        change(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(decision.action, LeaseAction::Compete, "it would be in vain");
+        let mut rolled = inputs.clone();
+        rolled.latch = Stored::Latch(stored(&decision).clone());
+        rolled.facts.controller_managers.seen.remove(0);
+        assert!(competes(&rolled), "its Pod is gone, and its lease has not expired");
+
+        for leader in ["kcm-1_a", "unlisted_a"] {
+            inputs.facts.main = held(leader);
+            assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "{leader}");
+        }
+        inputs.facts.controller_managers = unreadable();
+        assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "unreadable");
+    }
+}
+
+#[test]
+fn the_lease_is_not_offered_again_while_nobody_leads() {
+    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
+    hold(&mut inputs);
+    inputs.offer_again = true;
+    inputs.facts.main.live_holder = None;
+    assert!(competes(&inputs));
 }
 
 #[test]

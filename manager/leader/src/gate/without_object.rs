@@ -10,14 +10,7 @@ use crate::latch::Latch;
 /// may meanwhile have gone back, which a new holder of K shows: M is offered to it, unless it is external.
 pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if inputs.holding {
-        let action = match inputs.main_holder_changed && external_leader(&inputs.facts).is_none() {
-            true => LeaseAction::Release(Why::new(
-                reason::STEPPING_BACK,
-                "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
-            )),
-            false => LeaseAction::Compete,
-        };
-        return (LatchChange::Keep, action);
+        return keep_or_offer(inputs, bound);
     }
 
     let Some(latch) = bound else {
@@ -49,8 +42,32 @@ pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchCh
     (changed(inputs, offered), action)
 }
 
-/// The holder of K, if it can be read and is external: it does not acquire M.
-pub(super) fn external_leader(facts: &Facts) -> Option<&ControllerManager> {
+fn keep_or_offer(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let latch = bound.map(|latch| Latch {
+        main_holder: passive_main_holder(inputs, latch, false),
+        ..latch.clone()
+    });
+    let action = match inputs.main_holder_changed && !is_passive(inputs, latch.as_ref()) {
+        true => LeaseAction::Release(Why::new(
+            reason::STEPPING_BACK,
+            "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
+        )),
+        false => LeaseAction::Compete,
+    };
+
+    (latch.map_or(LatchChange::Keep, |latch| changed(inputs, latch)), action)
+}
+
+/// Whether the holder of K does not acquire M: it is external, or its Pod is gone, and it was external.
+pub(super) fn is_passive(inputs: &Inputs, latch: Option<&Latch>) -> bool {
+    let holder = &inputs.facts.main.named_holder;
+    let is_recorded = latch.is_some_and(|latch| latch.main_holder == *holder);
+    external_leader(&inputs.facts).is_some() || holder.is_some() && is_recorded
+}
+
+/// The holder of K, if it can be read and is external.
+#[must_use]
+pub fn external_leader(facts: &Facts) -> Option<&ControllerManager> {
     let holder = facts.main.named_holder.as_ref()?;
     let all = facts.controller_managers.seen.iter();
     let mut named = all.filter(|seen| seen.is_holder(holder)).peekable();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, kcm, seen};
 use crate::gate::{Inputs, MigrationSpec};
 use crate::steward::Holders;
 
@@ -78,6 +78,41 @@ fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
     assert_eq!(reason, reason::UNGUARDED);
+}
+
+#[test]
+fn a_phase_that_is_not_followed_is_reported_while_the_lease_is_held() {
+    let mut inputs = holding();
+    let Reading::Known(spec) = &mut inputs.spec else {
+        panic!("it can be read");
+    };
+    spec.phase = Phase::InTree;
+    let report = report(inputs);
+    let (_, truth, _, message) = control_plane(&report, None);
+    assert_eq!(truth, Some(true));
+    assert!(message.contains("phase InTree is not followed"), "{message}");
+    assert!(left(&report, truth, Some(true)).contains("from InTree to Complete"));
+}
+
+#[test]
+fn a_step_back_with_an_external_leader_says_which_one_to_roll() {
+    let mut inputs = holding();
+    let Reading::Known(spec) = &mut inputs.spec else {
+        panic!("it can be read");
+    };
+    spec.phase = Phase::Prepare;
+    let guarded = ControllerManager {
+        object: "Pod tenant/kcm-1".into(),
+        host_names: vec!["kcm-1".into()],
+        ..kcm(GUARDED)
+    };
+    inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL), guarded]);
+    let (_, _, reason, message) = control_plane(&report(inputs), None);
+    assert_eq!(reason, reason::STEPPING_BACK);
+    assert!(
+        message.contains("Pod tenant/kcm-0, which is external: roll it"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -252,12 +252,6 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
     let services = sources.service_writes.borrow_and_update().clone();
     let is_recent = |at: Instant| now < at + gate::QUIET;
 
-    let guarded_runs = controller_managers
-        .seen
-        .iter()
-        .any(crate::evidence::ControllerManager::is_guarded_and_running);
-    let leads = main.live_holder(now).is_some();
-
     Inputs {
         latch: latch.clone(),
         identity: config.identity.clone(),
@@ -266,7 +260,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
         service_write: services.newest.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
         services_read: services.read,
         main_holder_changed: held_since.is_some_and(|held_since| past.has_new_main_holder(&main, held_since, now)),
-        offer_again: guarded_runs && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
+        offer_again: held_since.is_some_and(|since| now >= since + backoff(offer)),
         yielded: is_own_acquisition(&migration, &config.identity, offer, now)
             || yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
         facts: Facts {

@@ -300,6 +300,20 @@ impl State {
         released && next.operations == 0 && !may_be_a_step_back
     }
 
+    /// The leader released M in a step back, although the holder of K can be read and is external. In InTree it does not
+    /// own the controllers any more.
+    pub fn released_in_vain(&self, next: &Self) -> bool {
+        let released = self.holding && !next.holding && next.leader == self.leader && next.record == Record::Free;
+        let is_external = |index: u8| self.old[usize::from(index)].form == Form::External;
+        let has_original = || next.running_forms().contains(&Form::Original);
+        released
+            && next.visible
+            && next.main.is_some_and(is_external)
+            && next.main == self.main
+            && next.phase != Phase::InTree
+            && !has_original()
+    }
+
     /// M has been free, and K's holder the same, for [`gate::YIELD`].
     fn was_offered(&self) -> bool {
         let free_for = match self.record {
@@ -657,10 +671,6 @@ impl State {
             }
             Event::Backoff => {
                 (self.holding && self.phase == Phase::Prepare).then_some(())?;
-                let guarded = self
-                    .main
-                    .is_some_and(|index| self.old[usize::from(index)].form == Form::Guarded);
-                (guarded && self.visible).then_some(())?;
                 self.offer_again = true;
             }
             _ => return None,
@@ -897,12 +907,11 @@ impl Explored {
         changes.copied().find(|change| lost(&change)).map(|(_, to)| to)
     }
 
-    /// The owner releases M although no operator did anything.
-    pub fn released_without_operator(&self) -> Option<usize> {
+    /// The state after an edge that `is`.
+    pub fn find_edge(&self, is: impl Fn(&State, &State) -> bool) -> Option<usize> {
         let edges = self.states.iter().zip(&self.edges);
         let mut next = edges.flat_map(|(state, edges)| edges.iter().map(move |(_, to)| (state, *to)));
-        next.find(|(state, to)| state.released_without_operator(&self.states[*to]))
-            .map(|(_, to)| to)
+        next.find(|(state, to)| is(state, &self.states[*to])).map(|(_, to)| to)
     }
 
     /// A manager acquires M before it was offered to the old manager that waits for it.
