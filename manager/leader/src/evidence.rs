@@ -289,6 +289,17 @@ fn routes(facts: &Facts) -> Option<String> {
 
 /// The facts that the API does not show. `spec.attestedPhase: Prepare` stands in for it.
 fn unproven(facts: &Facts) -> Vec<String> {
+    let mut unproven = unproven_configurations(facts);
+    unproven.extend(unlisted_leader(facts).map(|problem| {
+        format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on")
+    }));
+
+    unproven
+}
+
+/// The leader migration configurations that are not known to be right, or differ.
+#[must_use]
+pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
     let in_tree = || {
         let all = facts.controller_managers.seen.iter();
         all.filter(|seen| matches!(seen.form, Form::InTree { .. }))
@@ -316,10 +327,6 @@ fn unproven(facts: &Facts) -> Vec<String> {
             first.object, other.object
         ));
     }
-
-    unproven.extend(unlisted_leader(facts).map(|problem| {
-        format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on")
-    }));
 
     unproven
 }

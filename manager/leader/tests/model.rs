@@ -53,6 +53,18 @@ fn every_order_of_events_has_one_owner_or_names_what_is_needed() {
             explored.path_to(state)
         );
     }
+    never_released_without_operator(&explored);
+    never_released_without_operator(&explore(Rules {
+        faults: 3,
+        events: 3,
+        ..Rules::default()
+    }));
+    if let Some(state) = explored.find_edge(State::released_in_vain) {
+        panic!(
+            "the lease is offered, and the holder of K does not acquire it:\n{}",
+            explored.path_to(state)
+        );
+    }
     if let Some(state) = explored.phase_without_owner() {
         panic!(
             "a change of the phase ends the only ownership:\n{}",
@@ -64,6 +76,15 @@ fn every_order_of_events_has_one_owner_or_names_what_is_needed() {
 fn never_two_owners(explored: &Explored) {
     if let Some(state) = explored.find(State::has_two_owners) {
         panic!("two owners:\n{}", explored.path_to(state));
+    }
+}
+
+fn never_released_without_operator(explored: &Explored) {
+    if let Some(state) = explored.find_edge(State::released_without_operator) {
+        panic!(
+            "the owner releases the lease, and no operator went back:\n{}",
+            explored.path_to(state)
+        );
     }
 }
 
@@ -176,6 +197,16 @@ fn each_rule_that_is_left_out_is_found() {
     assert!(
         no_offer.acquired_without_offer().is_some(),
         "without a readable object any holder of K counts as the recorded one"
+    );
+    let unreadable = explore(Rules {
+        unreadable_at_once: true,
+        faults: 3,
+        events: 3,
+        ..default
+    });
+    assert!(
+        unreadable.find_edge(State::released_without_operator).is_some(),
+        "each error of the object's watch is a reason to offer the lease"
     );
     let at_once = explore(Rules {
         in_tree_at_once: true,

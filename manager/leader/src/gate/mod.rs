@@ -6,6 +6,7 @@
 //! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
 //! names what ends it.
 
+mod first_acquisition;
 mod first_latch;
 mod followed;
 mod second_owner;
@@ -24,11 +25,17 @@ pub use first_latch::held_for_nothing;
 use first_latch::{gathered, new_latch, without_old_manager};
 use followed::{binding_latch, followed, outdated, supersede};
 pub use second_owner::QUIET;
-use without_object::{passive_main_holder, without_object};
+pub use without_object::external_leader;
+use without_object::{is_passive, passive_main_holder, without_object};
 
 /// How long M stays free after it was offered to an old manager, so that one that polls can acquire it: client-go tries
 /// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
 pub const YIELD: Duration = Duration::from_secs(10);
+
+/// How long a new holder of K is observed before M is offered to it because the object cannot be read. The failure that
+/// ends a watch often ends the holder of K, too: a server that restarts, a network that fails. Then both come back, and
+/// the object shows that nobody went back. Until then this process owns the controllers.
+pub const UNREADABLE: Duration = Duration::from_secs(15);
 
 /// The fields of the `CloudProviderMigration` that the gate reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +69,10 @@ pub struct Inputs {
     pub service_write: Option<ServiceWrite>,
     /// The Services were read once, or cannot be read.
     pub services_read: bool,
-    /// While this process holds M: the holder of K has changed since it acquired M.
+    /// While this process holds M: the holder of K has changed since it acquired M. While the object cannot be read: since
+    /// then, and [`UNREADABLE`] ago.
     pub main_holder_changed: bool,
-    /// While this process holds M in a step back: the backoff since the last offer is over.
+    /// While this process holds M: the backoff since the last offer is over.
     pub offer_again: bool,
     /// M has been free, and K's holder the same, for [`YIELD`].
     pub yielded: bool,
@@ -282,6 +290,16 @@ fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
     )
 }
 
+/// Whether an offer of M can have an effect: an old manager acquires it only while it holds K. A static Pod that was rolled
+/// has the host name of the former one, and may be listed later than its acquisition of K: then the offer waits for the
+/// list.
+fn may_be_acquired(inputs: &Inputs, latch: &Latch) -> bool {
+    match inputs.facts.main.named_holder {
+        Some(_) => !is_passive(inputs, Some(latch)),
+        None => !inputs.facts.controller_managers.are_all_external(),
+    }
+}
+
 fn after_yield(inputs: &Inputs) -> LeaseAction {
     if inputs.yielded {
         return LeaseAction::Compete;
@@ -329,9 +347,10 @@ fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (Lat
     }
 
     let stepped_back = latch.phase != Phase::Prepare;
+    let offer_again = inputs.offer_again && inputs.facts.main.live_holder.is_some();
     let action = if !inputs.holding {
         after_yield(inputs)
-    } else if stepped_back || inputs.main_holder_changed || inputs.offer_again {
+    } else if may_be_acquired(inputs, &next) && (stepped_back || inputs.main_holder_changed || offer_again) {
         LeaseAction::Release(Why::new(
             reason::STEPPING_BACK,
             "phase Prepare: offering the migration lease to the old manager",
@@ -348,7 +367,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
     if let Some(latch) = bound {
         let held_by = ours().or_else(|| latch.held_by.clone());
         let next = observed(inputs, latch, (spec, phase), held_by);
-        return (changed(inputs, next), compete_unless_template(inputs, latch));
+        return (changed(inputs, next), first_acquisition::compete(inputs, latch));
     }
     if inputs.holding {
         // It was acquired by a latch that is gone, for example with the annotation.
@@ -368,22 +387,6 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
             )
         }
         Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
-    }
-}
-
-/// A template without leader migration runs nowhere yet. It is a reason not to acquire M for the first time. Later it is
-/// none: a process has to own the controllers, and a Pod of it is an alarm.
-fn compete_unless_template(inputs: &Inputs, latch: &Latch) -> LeaseAction {
-    let mut all = inputs.facts.controller_managers.seen.iter();
-    match all.find(|seen| seen.is_unguarded()) {
-        Some(template) if !inputs.holding && latch.held_by.is_none() => LeaseAction::StandBy(Why::new(
-            reason::UNGUARDED,
-            format!(
-                "{} has no leader migration, and its next Pod would run in-tree: apply phase Prepare to it",
-                template.object
-            ),
-        )),
-        _ => LeaseAction::Compete,
     }
 }
 

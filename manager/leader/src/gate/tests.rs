@@ -5,7 +5,7 @@ use outrigger_shared::leader_migration::Placement;
 
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
-use crate::evidence::{ControllerManagers, LeaseFacts};
+use crate::evidence::{Configuration, ControllerManagers, LeaseFacts};
 
 fn spec(phase: Phase) -> MigrationSpec {
     MigrationSpec {
@@ -263,6 +263,39 @@ fn a_template_without_leader_migration_counts_only_before_the_first_hold() {
 }
 
 #[test]
+fn evidence_that_can_be_read_is_checked_again_before_the_first_acquisition() {
+    let own_file = Configuration::Unproven("it names its own file /own.yaml".into());
+    for (held_by_us, competing) in [(false, false), (true, true)] {
+        let mut migrating = inputs(Phase::Migrate, Some(latch(Phase::Migrate, held_by_us)));
+        free(&mut migrating);
+        for readable in [true, false] {
+            if !readable {
+                migrating.spec = Reading::Unreadable("forbidden".into());
+            }
+            assert!(competes(&migrating), "it confirms the latch");
+
+            let mut other_file = migrating.clone();
+            other_file.facts.controller_managers.seen[0].configuration = own_file.clone();
+            assert_eq!(competes(&other_file), competing, "{readable}");
+            other_file.facts.attested_phase = Some(Phase::Prepare);
+            assert!(competes(&other_file), "the operator's word");
+
+            let mut unlisted = migrating.clone();
+            unlisted.facts.main = held("cp-3_a");
+            assert_eq!(competes(&unlisted), competing, "{readable}");
+            let mut same = unlisted.clone();
+            same.facts.migration.named_holder = Some("cp-3_a".into());
+            assert!(competes(&same), "it had leader migration on, and its Pod is gone");
+            let mut unread = unlisted.clone();
+            unread.facts.controller_managers.unreadable = vec!["forbidden".into()];
+            assert!(competes(&unread), "nothing that can be read contradicts the latch");
+            unlisted.facts.attested_phase = Some(Phase::Prepare);
+            assert!(competes(&unlisted), "the operator's word");
+        }
+    }
+}
+
+#[test]
 fn without_the_object_the_holder_keeps_the_latch_decides_and_none_means_wait() {
     let mut inputs = inputs(Phase::Migrate, None);
     inputs.spec = Reading::Unreadable("deleted".to_owned());
@@ -284,6 +317,14 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
     inputs.spec = Reading::Unreadable("forbidden".to_owned());
     hold(&mut inputs);
     inputs.main_holder_changed = true;
+    assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete, "the new holder is external");
+    inputs.latch = Stored::Latch(stored(&decision).clone());
+    inputs.facts.controller_managers = all(&[]);
+    assert!(competes(&inputs), "its Pod is gone, and its lease has not expired");
+    inputs.facts.main = held("unread_a");
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
     inputs.holding = false;
     inputs.main_holder_changed = false;
@@ -490,10 +531,55 @@ fn a_jump_back_is_a_step_back() {
         inputs.facts.controller_managers = all(&[&EXTERNAL]);
         hold(&mut inputs);
         let decision = decide(&inputs);
-        assert!(matches!(decision.action, LeaseAction::Release(_)), "{to:?}");
+        assert_eq!(decision.action, LeaseAction::Compete, "{to:?}: no old manager waits");
         let stored = stored(&decision);
         assert_eq!((stored.phase, stored.held_by.as_deref()), (Phase::Prepare, Some("us")));
+
+        inputs.facts.controller_managers = all(&[&GUARDED]);
+        assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "{to:?}");
     }
+}
+
+#[test]
+fn a_step_back_offers_nothing_while_the_leader_is_external() {
+    type Change = fn(&mut Inputs);
+    let reasons: [Change; 3] = [
+        |inputs| inputs.latch = Stored::Latch(latch(Phase::Migrate, true)),
+        |inputs| inputs.main_holder_changed = true,
+        |inputs| inputs.offer_again = true,
+    ];
+    for change in reasons {
+        let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
+        hold(&mut inputs);
+        let guarded = ControllerManager {
+            host_names: vec!["kcm-1".into()],
+            ..kcm(GUARDED)
+        };
+        inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL), guarded]);
+        change(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(decision.action, LeaseAction::Compete, "it would be in vain");
+        let mut rolled = inputs.clone();
+        rolled.latch = Stored::Latch(stored(&decision).clone());
+        rolled.facts.controller_managers.seen.remove(0);
+        assert!(competes(&rolled), "its Pod is gone, and its lease has not expired");
+
+        for leader in ["kcm-1_a", "unlisted_a"] {
+            inputs.facts.main = held(leader);
+            assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "{leader}");
+        }
+        inputs.facts.controller_managers = unreadable();
+        assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "unreadable");
+    }
+}
+
+#[test]
+fn the_lease_is_not_offered_again_while_nobody_leads() {
+    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
+    hold(&mut inputs);
+    inputs.offer_again = true;
+    inputs.facts.main.live_holder = None;
+    assert!(competes(&inputs));
 }
 
 #[test]

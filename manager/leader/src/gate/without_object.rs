@@ -2,22 +2,15 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, old_manager_owns, reason};
-use crate::evidence::ControllerManager;
+use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, first_acquisition, old_manager_owns, reason};
+use crate::evidence::{ControllerManager, Facts};
 use crate::latch::Latch;
 
 /// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
-/// may meanwhile have gone back, which a new holder of K shows: M is offered to it.
+/// may meanwhile have gone back, which a new holder of K shows: M is offered to it, unless it is external.
 pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if inputs.holding {
-        let action = match inputs.main_holder_changed {
-            true => LeaseAction::Release(Why::new(
-                reason::STEPPING_BACK,
-                "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
-            )),
-            false => LeaseAction::Compete,
-        };
-        return (LatchChange::Keep, action);
+        return keep_or_offer(inputs, bound);
     }
 
     let Some(latch) = bound else {
@@ -35,13 +28,52 @@ pub(super) fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchCh
 
     let main = &inputs.facts.main.named_holder;
     if main.is_some() && latch.main_holder == *main {
-        return (LatchChange::Keep, LeaseAction::Compete);
+        return (LatchChange::Keep, first_acquisition::compete(inputs, latch));
     }
     let offered = Latch {
         main_holder: passive_main_holder(inputs, latch, inputs.yielded),
         ..latch.clone()
     };
-    (changed(inputs, offered), after_yield(inputs))
+    let action = match inputs.yielded {
+        true => first_acquisition::compete(inputs, latch),
+        false => after_yield(inputs),
+    };
+
+    (changed(inputs, offered), action)
+}
+
+fn keep_or_offer(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
+    let latch = bound.map(|latch| Latch {
+        main_holder: passive_main_holder(inputs, latch, false),
+        ..latch.clone()
+    });
+    let action = match inputs.main_holder_changed && !is_passive(inputs, latch.as_ref()) {
+        true => LeaseAction::Release(Why::new(
+            reason::STEPPING_BACK,
+            "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
+        )),
+        false => LeaseAction::Compete,
+    };
+
+    (latch.map_or(LatchChange::Keep, |latch| changed(inputs, latch)), action)
+}
+
+/// Whether the holder of K does not acquire M: it is external, or its Pod is gone, and it was external.
+pub(super) fn is_passive(inputs: &Inputs, latch: Option<&Latch>) -> bool {
+    let holder = &inputs.facts.main.named_holder;
+    let is_recorded = latch.is_some_and(|latch| latch.main_holder == *holder);
+    external_leader(&inputs.facts).is_some() || holder.is_some() && is_recorded
+}
+
+/// The holder of K, if it can be read and is external.
+#[must_use]
+pub fn external_leader(facts: &Facts) -> Option<&ControllerManager> {
+    let holder = facts.main.named_holder.as_ref()?;
+    let all = facts.controller_managers.seen.iter();
+    let mut named = all.filter(|seen| seen.is_holder(holder)).peekable();
+
+    let first = *named.peek()?;
+    named.all(ControllerManager::is_external).then_some(first)
 }
 
 /// The holder of K, if it does not acquire M: it is external, or it `was_offered` M. A process that can be read and is

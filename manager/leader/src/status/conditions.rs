@@ -39,7 +39,7 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
             condition::COMPLETED,
             Some(false),
             "NotYet",
-            left(phase, control_plane.1, nodes.1),
+            left(inputs.report, control_plane.1, nodes.1),
         ),
     };
 
@@ -105,17 +105,28 @@ fn with_warnings(report: &Report, text: &str) -> String {
 }
 
 pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlisted_leader: Option<&str>) -> Row {
-    let name = condition::CONTROL_PLANE_MIGRATED;
-    if !report.inputs.holding {
-        let (reason, why) = not_held(report, lease_problem);
-        let text = format!("this manager does not hold the migration lease: {why}");
-        return (name, Some(false), reason, with_warnings(report, &text));
-    }
-    if let Some(problem) = unlisted_leader {
-        let text = format!("this manager holds the migration lease, but {problem}");
-        return (name, None, LEADER_NOT_LISTED, text);
-    }
+    let (truth, reason, text) = match (report.inputs.holding, unlisted_leader) {
+        (false, _) => {
+            let (reason, why) = not_held(report, lease_problem);
+            let text = format!("this manager does not hold the migration lease: {why}");
+            (Some(false), reason, text)
+        }
+        (true, Some(problem)) => {
+            let text = format!("this manager holds the migration lease, but {problem}");
+            (None, LEADER_NOT_LISTED, text)
+        }
+        (true, None) => held(report),
+    };
 
+    (
+        condition::CONTROL_PLANE_MIGRATED,
+        truth,
+        reason,
+        with_warnings(report, &text),
+    )
+}
+
+fn held(report: &Report) -> State {
     let conflict = || {
         Some((
             Some(false),
@@ -124,8 +135,7 @@ pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlist
         ))
     };
     let problem = old_managers_left(report).or_else(conflict);
-    let (truth, reason, text) = problem.unwrap_or_else(|| external(report));
-    (name, truth, reason, text)
+    problem.unwrap_or_else(|| external(report))
 }
 
 type State = (Option<bool>, &'static str, String);
@@ -189,9 +199,14 @@ fn external(report: &Report) -> State {
 }
 
 /// The steps to the end of the migration.
-fn left(phase: Option<Phase>, control_plane: Option<bool>, nodes: Option<bool>) -> String {
-    let phase = match phase {
-        Some(Phase::Complete) => None,
+pub(super) fn left(report: &Report, control_plane: Option<bool>, nodes: Option<bool>) -> String {
+    let followed = report.decision.phase;
+    let phase = match report.inputs.spec.known().map(|spec| spec.phase).or(followed) {
+        _ if followed == Some(Phase::Complete) => None,
+        Some(Phase::Complete) => Some(
+            "spec.phase is Complete, and this manager does not follow it: see the message of ControlPlaneMigrated"
+                .to_owned(),
+        ),
         Some(phase) => Some(format!(
             "spec.phase has to go from {phase} to Complete, one step at a time"
         )),
@@ -208,16 +223,15 @@ fn left(phase: Option<Phase>, control_plane: Option<bool>, nodes: Option<bool>) 
 }
 
 fn stepping_back(report: &Report, object: &str) -> String {
-    let offer = report.offer.map_or_else(
-        || "this manager releases it as soon as a new one holds the main lease".to_owned(),
-        |offer| {
-            format!(
-                "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
-                offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                offer.count
-            )
-        },
-    );
+    let offer = match (gate::external_leader(&report.inputs.facts), report.offer) {
+        (Some(leader), _) => format!("the main lease is led by {}, which is external: roll it", leader.object),
+        (None, None) => "this manager releases it as soon as a new one holds the main lease".to_owned(),
+        (None, Some(offer)) => format!(
+            "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
+            offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            offer.count
+        ),
+    };
     format!(
         "stepping back: roll the kube-controller-managers in phase Prepare. This manager holds the migration lease until {object} acquires it; {offer}"
     )

@@ -3,10 +3,10 @@
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
-use super::conditions::control_plane;
+use super::conditions::{control_plane, left};
 use super::*;
-use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen, unreadable};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, kcm, seen, unreadable};
+use crate::evidence::{ControllerManager, LeaseFacts};
 use crate::gate::{self, Inputs, MigrationSpec, reason};
 use crate::latch::Stored;
 use crate::steward::Holders;
@@ -122,6 +122,41 @@ fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated(
         assert_eq!(of(phase, Some(phase)), (Some(true), "Migrated"));
         assert_eq!(of(phase, Some(Phase::Prepare)), (None, "NotReadable"));
     }
+}
+
+#[test]
+fn a_phase_that_is_not_followed_is_reported_while_the_lease_is_held() {
+    let mut inputs = holding();
+    let Reading::Known(spec) = &mut inputs.spec else {
+        panic!("it can be read");
+    };
+    spec.phase = Phase::InTree;
+    let report = report(inputs);
+    let (_, truth, _, message) = control_plane(&report, None, None);
+    assert_eq!(truth, Some(true));
+    assert!(message.contains("phase InTree is not followed"), "{message}");
+    assert!(left(&report, truth, Some(true)).contains("from InTree to Complete"));
+}
+
+#[test]
+fn a_step_back_with_an_external_leader_says_which_one_to_roll() {
+    let mut inputs = holding();
+    let Reading::Known(spec) = &mut inputs.spec else {
+        panic!("it can be read");
+    };
+    spec.phase = Phase::Prepare;
+    let guarded = ControllerManager {
+        object: "Pod tenant/kcm-1".into(),
+        host_names: vec!["kcm-1".into()],
+        ..kcm(GUARDED)
+    };
+    inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL), guarded]);
+    let (_, _, reason, message) = control_plane(&report(inputs), None, None);
+    assert_eq!(reason, reason::STEPPING_BACK);
+    assert!(
+        message.contains("Pod tenant/kcm-0, which is external: roll it"),
+        "{message}"
+    );
 }
 
 #[test]

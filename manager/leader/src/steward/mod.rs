@@ -62,6 +62,32 @@ pub struct Offer {
     pub count: u32,
 }
 
+/// The earlier passes, as far as the decision depends on them.
+#[derive(Default)]
+struct Past {
+    /// The last offer of M.
+    offer: Option<Offer>,
+    /// When the object became unreadable; none while it can be read.
+    unreadable_since: Option<Instant>,
+}
+
+impl Past {
+    fn observe(&mut self, spec: &Reading<MigrationSpec>, now: Instant) {
+        self.unreadable_since = match spec {
+            Reading::Unreadable(_) => self.unreadable_since.or(Some(now)),
+            Reading::Pending | Reading::Known(_) => None,
+        };
+    }
+
+    fn has_new_main_holder(&self, main: &View, held_since: Instant, now: Instant) -> bool {
+        let is_new = |since: Instant| match self.unreadable_since {
+            None => since > held_since,
+            Some(unreadable) => since > held_since.max(unreadable) && now >= since + gate::UNREADABLE,
+        };
+        main.holder_since().is_some_and(is_new)
+    }
+}
+
 /// The result of each pass of the steward.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -141,11 +167,11 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut latch = config.latch.clone();
-    let mut offer = None;
+    let mut past = Past::default();
     let mut last_logged = None;
 
     while !stop.is_cancelled() {
-        let inputs = observe(&config, &mut sources, &latch, offer);
+        let inputs = observe(&config, &mut sources, &latch, &mut past);
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
 
@@ -160,7 +186,7 @@ pub async fn run(
             decision: decision.clone(),
             latch: latch.clone(),
             inputs: inputs.clone(),
-            offer,
+            offer: past.offer,
             holders: Holders::of(&config, &sources, Instant::now()),
         };
         if decision.latch != LatchChange::Keep {
@@ -181,7 +207,7 @@ pub async fn run(
         if inputs.holding && !open {
             // Another task stops the controllers and releases the lease. Decide again only after that.
             let released = sources.holding.wait_for(Option::is_none);
-            if stop.run_until_cancelled(released).await.is_none() {
+            if !matches!(stop.run_until_cancelled(released).await, Some(Ok(_))) {
                 return;
             }
             if decision
@@ -189,15 +215,15 @@ pub async fn run(
                 .why()
                 .is_some_and(|why| why.reason == gate::reason::STEPPING_BACK)
             {
-                offer = Some(Offer {
+                past.offer = Some(Offer {
                     at: Instant::now(),
                     time: Timestamp::now(),
-                    count: offers_before(offer, inputs.main_holder_changed) + 1,
+                    count: offers_before(past.offer, inputs.main_holder_changed) + 1,
                 });
             }
             continue;
         }
-        if decision.latch == LatchChange::Keep && !wait(&mut sources, &config, offer, &stop).await {
+        if decision.latch == LatchChange::Keep && !wait(&mut sources, &config, past.offer, &stop).await {
             return;
         }
     }
@@ -233,23 +259,17 @@ fn is_own_acquisition(migration: &View, identity: &str, offer: Option<Offer>, no
     is_own && migration.holder_since() > offer.map(|offer| offer.at)
 }
 
-fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option<Offer>) -> Inputs {
-    let now = Instant::now();
+fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Past) -> Inputs {
+    let (now, offer) = (Instant::now(), past.offer);
     let main = sources.main.borrow_and_update().clone();
     let migration = sources.migration.borrow_and_update().clone();
     let controller_managers = sources.controller_managers.borrow_and_update().clone();
     let spec = sources.spec.borrow_and_update().clone();
     let acquired = *sources.holding.borrow_and_update();
     let held_since = acquired.map(|acquired| acquired.at);
+    past.observe(&spec, now);
     let services = sources.service_writes.borrow_and_update().clone();
     let is_recent = |at: Instant| now < at + gate::QUIET;
-
-    let guarded_may_run = controller_managers
-        .seen
-        .iter()
-        .any(crate::evidence::ControllerManager::is_guarded_and_running)
-        || controller_managers.unknown().is_some();
-    let leads = main.live_holder(now).is_some();
 
     Inputs {
         latch: latch.clone(),
@@ -258,8 +278,8 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, offer: Option
         acquired: acquired.and_then(|acquired| acquired.stored_at),
         service_write: services.newest.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
         services_read: services.read,
-        main_holder_changed: held_since.is_some() && main.holder_since() > held_since,
-        offer_again: guarded_may_run && leads && held_since.is_some_and(|since| now >= since + backoff(offer)),
+        main_holder_changed: held_since.is_some_and(|held_since| past.has_new_main_holder(&main, held_since, now)),
+        offer_again: held_since.is_some_and(|since| now >= since + backoff(offer)),
         yielded: is_own_acquisition(&migration, &config.identity, offer, now)
             || yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
         facts: Facts {

@@ -367,6 +367,35 @@ async fn without_the_object_a_restarted_manager_offers_the_lease_only_to_a_new_m
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failed_watch_of_the_object_costs_the_owner_nothing() {
+    for (managers, is_offered_later) in [(unreadable(), true), (seen(vec![kcm(EXTERNAL)]), false)] {
+        let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+        ends.managers.send_replace(managers);
+        let second = Duration::from_secs(1);
+        sleep(YIELD).await;
+        ends.renew(|ends| &ends.migration, "us");
+        ends.holding.send_replace(acquired(Instant::now()));
+        sleep(second).await;
+        ends.renew(|ends| &ends.main, KCM);
+        sleep(second).await;
+        let failed = || Reading::Unreadable("410".into());
+        ends.spec.send_replace(failed());
+        sleep(gate::UNREADABLE * 2).await;
+        assert!(ends.is_open(), "K's holder appeared before: it was rolled in Migrate");
+
+        ends.spec.send_replace(spec(Phase::Migrate));
+        sleep(second).await;
+        ends.spec.send_replace(failed());
+        sleep(second).await;
+        ends.renew(|ends| &ends.main, "kcm-0_b");
+        sleep(gate::UNREADABLE - second).await;
+        assert!(ends.is_open(), "the object may be readable again soon");
+        sleep(second * 2).await;
+        assert_eq!(ends.is_open(), !is_offered_later, "the operator may have gone back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_one_of_its_sources_the_steward_ends_instead_of_deciding_by_the_past() {
     let ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
     let Ends { managers, steward, .. } = ends;

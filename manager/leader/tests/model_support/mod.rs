@@ -19,10 +19,10 @@ const LEASE: u8 = 3;
 const DEADLINE: u8 = 2;
 /// Ticks of [`gate::YIELD`].
 const YIELD: u8 = 2;
+/// Ticks of [`gate::UNREADABLE`].
+const UNREADABLE: u8 = 3;
 /// Events of the operator after a start.
 const OPERATIONS: u8 = 3;
-/// Faults after a start.
-const FAULTS: u8 = 2;
 
 /// The form of a kube-controller-manager's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +77,15 @@ struct Latched {
     names_main: bool,
 }
 
+/// When K's holder changed, after the leader acquired M.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum MainChange {
+    None,
+    Readable,
+    /// Since the object is not readable.
+    Unreadable,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     record: Record,
@@ -89,7 +98,7 @@ pub struct State {
     leader: Option<u8>,
     /// The leader holds M.
     holding: bool,
-    main_changed: bool,
+    main_change: MainChange,
     offer_again: bool,
     latch: Option<Latched>,
     pub phase: Phase,
@@ -106,6 +115,7 @@ pub struct State {
 pub struct Rules {
     /// Events of the operator and faults together.
     pub events: u8,
+    pub faults: u8,
     pub exact_names: bool,
     pub deleted_is_free: bool,
     pub phase_is_evidence: bool,
@@ -115,12 +125,15 @@ pub struct Rules {
     pub in_tree_at_once: bool,
     /// The holder of K counts as the recorded one.
     pub offered_to_all: bool,
+    /// While the object cannot be read, every new holder of K counts, at once.
+    pub unreadable_at_once: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
         Self {
             events: 4,
+            faults: 2,
             exact_names: false,
             deleted_is_free: false,
             phase_is_evidence: false,
@@ -129,6 +142,7 @@ impl Default for Rules {
             evidence_only: false,
             in_tree_at_once: false,
             offered_to_all: false,
+            unreadable_at_once: false,
         }
     }
 }
@@ -196,7 +210,7 @@ impl State {
             old: [old; 2],
             leader: Some(0),
             holding: false,
-            main_changed: false,
+            main_change: MainChange::None,
             offer_again: false,
             latch: held_by.is_some().then_some(Latched {
                 phase,
@@ -264,6 +278,41 @@ impl State {
         let is_guarded = |index: u8| self.old[usize::from(index)].form == Form::Guarded;
         let is_recorded = self.latch.is_some_and(|latch| latch.names_main);
         !self.readable && self.main.is_some_and(is_guarded) && !is_recorded && !self.was_offered()
+    }
+
+    /// This process holds M, and K has a new holder as the steward counts it.
+    fn has_new_main_holder(&self, rules: &Rules) -> bool {
+        let counts = match self.main_change {
+            MainChange::None => false,
+            MainChange::Readable => self.readable || rules.unreadable_at_once,
+            MainChange::Unreadable => self.main_age >= UNREADABLE || rules.unreadable_at_once,
+        };
+        self.holding && counts
+    }
+
+    /// The leader released M although no operator did anything. Right only where neither the object nor the command lines
+    /// show whether one did, and K has a new holder since then.
+    pub fn released_without_operator(&self, next: &Self) -> bool {
+        let released = self.holding && !next.holding && next.leader == self.leader && next.record == Record::Free;
+        let may_be_a_step_back = !next.readable
+            && !next.visible
+            && self.main_change == MainChange::Unreadable
+            && next.main_age >= UNREADABLE;
+        released && next.operations == 0 && !may_be_a_step_back
+    }
+
+    /// The leader released M in a step back, although the holder of K can be read and is external. In InTree it does not
+    /// own the controllers any more.
+    pub fn released_in_vain(&self, next: &Self) -> bool {
+        let released = self.holding && !next.holding && next.leader == self.leader && next.record == Record::Free;
+        let is_external = |index: u8| self.old[usize::from(index)].form == Form::External;
+        let has_original = || next.running_forms().contains(&Form::Original);
+        released
+            && next.visible
+            && next.main.is_some_and(is_external)
+            && next.main == self.main
+            && next.phase != Phase::InTree
+            && !has_original()
     }
 
     /// M has been free, and K's holder the same, for [`gate::YIELD`].
@@ -349,7 +398,7 @@ impl State {
             acquired: None,
             service_write: None,
             services_read: true,
-            main_holder_changed: self.holding && self.main_changed,
+            main_holder_changed: self.has_new_main_holder(rules),
             offer_again: self.holding && self.offer_again,
             yielded: self.is_free(rules) && self.was_offered(),
             facts: Facts {
@@ -439,7 +488,10 @@ impl State {
         let believes = None;
         Self {
             age,
-            main_age: if self.main_age >= YIELD { YIELD } else { 0 },
+            main_age: match self.main_age {
+                0..YIELD => 0,
+                YIELD.. => self.main_age,
+            },
             old: self.old.map(|old| Old { believes, ..old }),
             operations: 0,
             faults: 0,
@@ -494,7 +546,7 @@ impl State {
             let (_, _, change) = self.decide(rules);
             self.store(&change, rules);
             if self.holding && !self.competes(rules) {
-                (self.holding, self.main_changed, self.offer_again) = (false, false, false);
+                (self.holding, self.main_change, self.offer_again) = (false, MainChange::None, false);
                 (self.record, self.age) = (Record::Free, 0);
             }
             if self == before {
@@ -581,7 +633,12 @@ impl State {
             Event::AcquireMain(index) => {
                 let candidate = self.old[usize::from(index)];
                 (self.main.is_none() && candidate.life == Life::Running).then_some(())?;
-                (self.main, self.main_age, self.main_changed) = (Some(index), 0, self.holding);
+                (self.main, self.main_age) = (Some(index), 0);
+                self.main_change = match (self.holding, self.readable) {
+                    (false, _) => MainChange::None,
+                    (true, true) => MainChange::Readable,
+                    (true, false) => MainChange::Unreadable,
+                };
                 if let Some(latch) = &mut self.latch {
                     latch.names_main = false;
                 }
@@ -598,7 +655,7 @@ impl State {
             Event::Acquire(process @ Process::Manager(index)) => {
                 let may = self.leader == Some(index) && !self.holding && self.is_free(rules);
                 (may && self.competes(rules)).then_some(())?;
-                (self.holding, self.main_changed, self.offer_again) = (true, false, false);
+                (self.holding, self.main_change, self.offer_again) = (true, MainChange::None, false);
                 (self.record, self.age) = (Record::Held(process), 0);
             }
             Event::Recreate => {
@@ -618,10 +675,6 @@ impl State {
             }
             Event::Backoff => {
                 (self.holding && self.phase == Phase::Prepare).then_some(())?;
-                let guarded = self
-                    .main
-                    .is_some_and(|index| self.old[usize::from(index)].form == Form::Guarded);
-                (guarded && self.visible).then_some(())?;
                 self.offer_again = true;
             }
             _ => return None,
@@ -659,7 +712,7 @@ impl State {
             Event::Crash => {
                 self.leader?;
                 (self.leader, self.holding) = (None, false);
-                self.fault(rules.events)?;
+                self.fault(rules)?;
             }
             Event::StopOld(index) | Event::StartOld(index) => {
                 let life = match event {
@@ -669,29 +722,33 @@ impl State {
                 let old = &mut self.old[usize::from(index)];
                 (old.life != life).then_some(())?;
                 (old.life, old.believes) = (life, None);
-                self.fault(rules.events)?;
+                self.fault(rules)?;
             }
             Event::DeleteLease => {
                 let Record::Held(process) = self.record else {
                     return None;
                 };
                 self.record = Record::Deleted(process);
-                self.fault(rules.events)?;
+                self.fault(rules)?;
             }
             Event::DeleteLatch => {
                 self.latch.take()?;
-                self.fault(rules.events)?;
+                self.fault(rules)?;
             }
             Event::HideObject(hide) => {
                 (self.readable == hide).then_some(())?;
                 self.readable = !hide;
-                self.fault(rules.events)?;
+                if self.main_change == MainChange::Unreadable {
+                    self.main_change = MainChange::Readable;
+                }
+                self.main_age = self.main_age.min(YIELD);
+                self.fault(rules)?;
             }
             Event::HideCommandLines(hide) => {
                 // A manager without the form of the phase is not hidden: nobody would attest it.
                 (self.visible == hide && (!hide || self.all_have_the_form())).then_some(())?;
                 self.visible = !hide;
-                self.fault(rules.events)?;
+                self.fault(rules)?;
             }
             _ => return None,
         }
@@ -704,9 +761,9 @@ impl State {
         (self.operations <= OPERATIONS && self.operations + self.faults <= events).then_some(())
     }
 
-    fn fault(&mut self, events: u8) -> Option<()> {
+    fn fault(&mut self, rules: &Rules) -> Option<()> {
         self.faults += 1;
-        (self.faults <= FAULTS && self.operations + self.faults <= events).then_some(())
+        (self.faults <= rules.faults && self.operations + self.faults <= rules.events).then_some(())
     }
 
     fn object_changed(&mut self, events: u8) -> Option<()> {
@@ -745,7 +802,11 @@ impl State {
         } else {
             (self.age + 1).min(LEASE + YIELD)
         };
-        self.main_age = (self.main_age + 1).min(YIELD);
+        let longest = match self.main_change {
+            MainChange::Unreadable => UNREADABLE,
+            MainChange::None | MainChange::Readable => YIELD,
+        };
+        self.main_age = (self.main_age + 1).min(longest);
 
         for index in 0..2_u8 {
             let record = self.record;
@@ -848,6 +909,13 @@ impl Explored {
             .flat_map(|(_, edges)| edges);
         let lost = |(event, to): &&(Event, usize)| matches!(event, Event::SetPhase(_)) && !reached[*to];
         changes.copied().find(|change| lost(&change)).map(|(_, to)| to)
+    }
+
+    /// The state after an edge that `is`.
+    pub fn find_edge(&self, is: impl Fn(&State, &State) -> bool) -> Option<usize> {
+        let edges = self.states.iter().zip(&self.edges);
+        let mut next = edges.flat_map(|(state, edges)| edges.iter().map(move |(_, to)| (state, *to)));
+        next.find(|(state, to)| is(state, &self.states[*to])).map(|(_, to)| to)
     }
 
     /// A manager acquires M before it was offered to the old manager that waits for it.
