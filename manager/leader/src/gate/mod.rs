@@ -332,14 +332,15 @@ fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
 
 fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     let idle = release_or_stand_by(inputs, old_manager_owns(inputs, Phase::Prepare));
-    let Some(latch) = bound else {
+    let own = inputs.holding.then(|| holders_latch(inputs, spec, Phase::Prepare));
+    let Some(latch) = bound.or(own.as_ref()) else {
         return match gathered(inputs, spec, Phase::Prepare) {
-            Ok(latch) if !inputs.holding => (LatchChange::Store(latch), idle),
-            _ => (LatchChange::Keep, idle),
+            Ok(latch) => (LatchChange::Store(latch), idle),
+            Err(_) => (LatchChange::Keep, idle),
         };
     };
 
-    let ended = held_by_other(inputs, bound);
+    let ended = held_by_other(inputs, Some(latch));
     let held_by = latch.held_by.clone().filter(|_| !ended);
     let next = observed(inputs, latch, (spec, Phase::Prepare), held_by);
     if next.held_by.is_none() {
@@ -370,11 +371,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
         return (changed(inputs, next), first_acquisition::compete(inputs, latch));
     }
     if inputs.holding {
-        // It was acquired by a latch that is gone, for example with the annotation.
-        let latch = Latch {
-            held_since: inputs.acquired,
-            ..new_latch(spec, phase, Basis::External, ours())
-        };
+        let latch = holders_latch(inputs, spec, phase);
         return (LatchChange::Store(latch), LeaseAction::Compete);
     }
 
@@ -387,6 +384,14 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
             )
         }
         Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
+    }
+}
+
+/// The latch of a process that acquired M by a latch that is gone, for example with the annotation.
+fn holders_latch(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Latch {
+    Latch {
+        held_since: inputs.acquired,
+        ..new_latch(spec, phase, Basis::External, Some(inputs.identity.clone()))
     }
 }
 

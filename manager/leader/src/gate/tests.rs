@@ -608,11 +608,13 @@ fn the_holder_keeps_the_lease_and_the_latch_when_the_object_is_created_again() {
 
 #[test]
 fn a_holder_whose_latch_was_deleted_stores_a_new_one() {
-    let mut inputs = inputs(Phase::Migrate, None);
-    hold(&mut inputs);
-    let decision = decide(&inputs);
-    assert_eq!(decision.action, LeaseAction::Compete);
-    assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+    for phase in [Phase::Prepare, Phase::Migrate] {
+        let mut inputs = inputs(phase, None);
+        hold(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(decision.action, LeaseAction::Compete, "{phase}");
+        assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+    }
 }
 
 /// A write of a kube-controller-manager so many seconds after the acquisition of M.
