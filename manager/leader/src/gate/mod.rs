@@ -259,13 +259,22 @@ fn unguarded_runs(
     } else {
         LatchChange::Keep
     };
-    let remedy = "start it with --enable-leader-migration: the webhook adds the flag when its workload is rolled in phase Prepare; edit the file of a static Pod";
-    let text = format!("{} runs in-tree without leader migration: {remedy}", unguarded.object);
-    let action = if inputs.holding {
-        let text = format!("{text}; or stop it, if it is not to run");
-        LeaseAction::Alarm(Why::new(reason::UNGUARDED, text))
-    } else {
-        LeaseAction::StandBy(Why::new(reason::UNGUARDED, text))
+    let remedy = match phase {
+        Some(Phase::Migrate | Phase::Complete) => {
+            "start it with --cloud-provider=external: the webhook sets the flag when its workload is rolled in phase Migrate"
+        }
+        _ => {
+            "start it with --enable-leader-migration: the webhook adds the flag when its workload is rolled in phase Prepare"
+        }
+    };
+    let text = format!(
+        "{} runs in-tree without leader migration: {remedy}; edit the file of a static Pod; or stop or delete it, if it is not to run",
+        unguarded.object
+    );
+    let why = Why::new(reason::UNGUARDED, text);
+    let action = match inputs.holding {
+        true => LeaseAction::Alarm(why),
+        false => LeaseAction::StandBy(why),
     };
 
     (latch, action)
