@@ -9,6 +9,7 @@
 mod first_acquisition;
 mod first_latch;
 mod followed;
+mod old_manager;
 mod second_owner;
 mod without_object;
 
@@ -24,6 +25,7 @@ use crate::service_write::ServiceWrite;
 pub use first_latch::held_for_nothing;
 use first_latch::{gathered, new_latch, without_old_manager};
 use followed::{binding_latch, followed, outdated, supersede};
+use old_manager::old_manager_owns;
 pub use second_owner::QUIET;
 pub use without_object::external_leader;
 use without_object::{is_passive, passive_main_holder, without_object};
@@ -278,25 +280,6 @@ fn unguarded_runs(
     };
 
     (latch, action)
-}
-
-fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
-    if inputs.facts.controller_managers.are_all_external() {
-        return Why::new(
-            reason::NO_OWNER,
-            format!(
-                "phase {phase}: the migration lease belongs to the old manager, but every kube-controller-manager is external, so no process owns the controllers: roll one in-tree, or set spec.phase forward to Migrate, one step at a time"
-            ),
-        );
-    }
-    let next = match phase {
-        Phase::InTree => "set spec.phase to Prepare to begin the migration",
-        _ => "set spec.phase to Migrate when the condition Prepared is True",
-    };
-    Why::new(
-        reason::OLD_MANAGER_OWNS,
-        format!("phase {phase}: the kube-controller-manager owns the controllers; {next}"),
-    )
 }
 
 /// Whether an offer of M can have an effect: an old manager acquires it only while it holds K. A static Pod that was rolled
