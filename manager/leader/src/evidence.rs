@@ -213,7 +213,7 @@ pub fn missing(facts: &Facts) -> Vec<String> {
     missing
 }
 
-fn leases(facts: &Facts) -> Option<String> {
+pub(crate) fn leases(facts: &Facts) -> Option<String> {
     match (&facts.main.live_holder, &facts.migration.live_holder) {
         (Some(main), Some(migration)) if main == migration => None,
         (None, _) => Some(

@@ -9,6 +9,7 @@
 mod first_acquisition;
 mod first_latch;
 mod followed;
+mod old_manager;
 mod second_owner;
 mod without_object;
 
@@ -24,6 +25,7 @@ use crate::service_write::ServiceWrite;
 pub use first_latch::held_for_nothing;
 use first_latch::{gathered, new_latch, without_old_manager};
 use followed::{binding_latch, followed, outdated, supersede};
+use old_manager::old_manager_owns;
 pub use second_owner::QUIET;
 pub use without_object::external_leader;
 use without_object::{is_passive, passive_main_holder, without_object};
@@ -259,35 +261,25 @@ fn unguarded_runs(
     } else {
         LatchChange::Keep
     };
-    let remedy = "roll its workload in phase Prepare, so that the webhook adds --enable-leader-migration, or add the flag to the file of the static Pod";
-    let text = format!("{} runs in-tree without leader migration: {remedy}", unguarded.object);
-    let action = if inputs.holding {
-        let text = format!("{text}; if it must not run, stop it");
-        LeaseAction::Alarm(Why::new(reason::UNGUARDED, text))
-    } else {
-        LeaseAction::StandBy(Why::new(reason::UNGUARDED, text))
+    let remedy = match phase {
+        Some(Phase::Migrate | Phase::Complete) => {
+            "roll its workload in phase Migrate, so that the webhook sets --cloud-provider=external, or write that flag into the file of the static Pod"
+        }
+        _ => {
+            "roll its workload in phase Prepare, so that the webhook adds --enable-leader-migration, or add the flag to the file of the static Pod"
+        }
+    };
+    let text = format!(
+        "{} runs in-tree without leader migration: {remedy}; if it must not run, stop or delete it",
+        unguarded.object
+    );
+    let why = Why::new(reason::UNGUARDED, text);
+    let action = match inputs.holding {
+        true => LeaseAction::Alarm(why),
+        false => LeaseAction::StandBy(why),
     };
 
     (latch, action)
-}
-
-fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
-    if inputs.facts.controller_managers.are_all_external() {
-        return Why::new(
-            reason::NO_OWNER,
-            format!(
-                "phase {phase}: a kube-controller-manager has to own the controllers, but every one is external, so no process owns them: roll the kube-controller-managers, so that they become in-tree again, or set spec.phase forward to Migrate, one step at a time"
-            ),
-        );
-    }
-    let next = match phase {
-        Phase::InTree => "set spec.phase to Prepare to begin the migration",
-        _ => "set spec.phase to Migrate when the condition Prepared is True",
-    };
-    Why::new(
-        reason::OLD_MANAGER_OWNS,
-        format!("phase {phase}: the kube-controller-manager owns the controllers; {next}"),
-    )
 }
 
 /// Whether an offer of M can have an effect: an old manager acquires it only while it holds K. A static Pod that was rolled
@@ -332,14 +324,15 @@ fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
 
 fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     let idle = release_or_stand_by(inputs, old_manager_owns(inputs, Phase::Prepare));
-    let Some(latch) = bound else {
+    let own = inputs.holding.then(|| holders_latch(inputs, spec, Phase::Prepare));
+    let Some(latch) = bound.or(own.as_ref()) else {
         return match gathered(inputs, spec, Phase::Prepare) {
-            Ok(latch) if !inputs.holding => (LatchChange::Store(latch), idle),
-            _ => (LatchChange::Keep, idle),
+            Ok(latch) => (LatchChange::Store(latch), idle),
+            Err(_) => (LatchChange::Keep, idle),
         };
     };
 
-    let ended = held_by_other(inputs, bound);
+    let ended = held_by_other(inputs, Some(latch));
     let held_by = latch.held_by.clone().filter(|_| !ended);
     let next = observed(inputs, latch, (spec, Phase::Prepare), held_by);
     if next.held_by.is_none() {
@@ -370,11 +363,7 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
         return (changed(inputs, next), first_acquisition::compete(inputs, latch));
     }
     if inputs.holding {
-        // It was acquired by a latch that is gone, for example with the annotation.
-        let latch = Latch {
-            held_since: inputs.acquired,
-            ..new_latch(spec, phase, Basis::External, ours())
-        };
+        let latch = holders_latch(inputs, spec, phase);
         return (LatchChange::Store(latch), LeaseAction::Compete);
     }
 
@@ -387,6 +376,14 @@ fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&L
             )
         }
         Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
+    }
+}
+
+/// The latch of a process that acquired M by a latch that is gone, for example with the annotation.
+fn holders_latch(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Latch {
+    Latch {
+        held_since: inputs.acquired,
+        ..new_latch(spec, phase, Basis::External, Some(inputs.identity.clone()))
     }
 }
 

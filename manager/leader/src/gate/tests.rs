@@ -5,7 +5,7 @@ use outrigger_shared::leader_migration::Placement;
 
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
-use crate::evidence::{Configuration, ControllerManagers, LeaseFacts};
+use crate::evidence::{Configuration, ControllerManagers, Facts, LeaseFacts};
 
 fn spec(phase: Phase) -> MigrationSpec {
     MigrationSpec {
@@ -41,13 +41,18 @@ fn inputs(phase: Phase, latch: Option<Latch>) -> Inputs {
     }
 }
 
-/// M free, for a full lease duration and for the time of an offer.
-fn free(inputs: &mut Inputs) {
-    inputs.facts.migration = LeaseFacts {
+/// A lease that was free for a full lease duration.
+fn nobodys() -> LeaseFacts {
+    LeaseFacts {
         read: true,
         idle: true,
         ..LeaseFacts::default()
-    };
+    }
+}
+
+/// M free, for a full lease duration and for the time of an offer.
+fn free(inputs: &mut Inputs) {
+    inputs.facts.migration = nobodys();
     inputs.yielded = true;
 }
 
@@ -218,6 +223,96 @@ fn an_unguarded_old_manager_voids_the_latch_and_keeps_us_away() {
     let decision = decide(&inputs);
     assert_eq!(decision.latch, LatchChange::Remove);
     assert_eq!(reason(&decision), reason::UNGUARDED);
+}
+
+#[test]
+fn an_unguarded_old_manager_is_to_get_the_form_of_the_phase_or_to_be_stopped() {
+    for (phase, flag) in [
+        (Phase::Prepare, "--enable-leader-migration"),
+        (Phase::Migrate, "--cloud-provider=external"),
+        (Phase::Complete, "--cloud-provider=external"),
+    ] {
+        let mut inputs = inputs(phase, Some(latch(phase, true)));
+        inputs.facts.controller_managers = all(&[&UNGUARDED]);
+        hold(&mut inputs);
+        let alarm = decide(&inputs);
+        assert!(matches!(alarm.action, LeaseAction::Alarm(_)));
+        inputs.latch = Stored::Absent;
+        inputs.holding = false;
+        free(&mut inputs);
+        let lasting = decide(&inputs);
+        assert_eq!(
+            lasting.action.why(),
+            alarm.action.why(),
+            "{phase}: also after the alarm"
+        );
+        let why = &lasting.action.why().unwrap().message;
+        assert!(why.contains(flag) && why.contains("stop or delete it"), "{why}");
+    }
+}
+
+#[test]
+fn an_old_manager_owns_the_controllers_only_where_its_leases_show_it() {
+    type Change = fn(&mut Facts);
+    let cases: [(Phase, Change, Option<&str>); 10] = [
+        (Phase::Prepare, |_| {}, None),
+        (
+            Phase::Prepare,
+            |f| f.migration = nobodys(),
+            Some("no process renews the migration lease"),
+        ),
+        (Phase::Prepare, |f| f.main = nobodys(), Some("is not being renewed")),
+        (Phase::Prepare, |f| f.main.live_holder = None, None),
+        (
+            Phase::Prepare,
+            |f| (f.main.live_holder, f.main.idle) = (None, true),
+            Some("is not being renewed"),
+        ),
+        (
+            Phase::InTree,
+            |f| f.migration = nobodys(),
+            Some("no process renews the migration lease"),
+        ),
+        (Phase::InTree, |f| f.main = nobodys(), Some("is not being renewed")),
+        (
+            Phase::InTree,
+            |f| {
+                f.migration = nobodys();
+                f.controller_managers = all(&[&UNGUARDED]);
+            },
+            None,
+        ),
+        (
+            Phase::InTree,
+            |f| {
+                f.migration = nobodys();
+                f.controller_managers = unreadable();
+            },
+            None,
+        ),
+        (
+            Phase::Prepare,
+            |f| {
+                f.controller_managers = all(&[&Form::External { leader_migration: true }, &GUARDED]);
+                f.controller_managers.seen[1].running = false;
+            },
+            Some("remove its --enable-leader-migration"),
+        ),
+    ];
+    for (index, (phase, change, problem)) in cases.into_iter().enumerate() {
+        let mut inputs = inputs(phase, Some(latch(Phase::Prepare, false)));
+        change(&mut inputs.facts);
+        let decision = decide(&inputs);
+        assert!(stands_by(&decision), "{index}");
+        let why = decision.action.why().unwrap();
+        let expected = problem.map_or(reason::OLD_MANAGER_OWNS, |_| reason::EVIDENCE_MISSING);
+        assert_eq!(why.reason, expected, "{index}");
+        assert!(
+            why.message.contains(problem.unwrap_or("owns the controllers")),
+            "{index} {}",
+            why.message
+        );
+    }
 }
 
 #[test]
@@ -624,11 +719,13 @@ fn the_holder_keeps_the_lease_and_the_latch_when_the_object_is_created_again() {
 
 #[test]
 fn a_holder_whose_latch_was_deleted_stores_a_new_one() {
-    let mut inputs = inputs(Phase::Migrate, None);
-    hold(&mut inputs);
-    let decision = decide(&inputs);
-    assert_eq!(decision.action, LeaseAction::Compete);
-    assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+    for phase in [Phase::Prepare, Phase::Migrate] {
+        let mut inputs = inputs(phase, None);
+        hold(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(decision.action, LeaseAction::Compete, "{phase}");
+        assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+    }
 }
 
 /// A write of a kube-controller-manager so many seconds after the acquisition of M.
