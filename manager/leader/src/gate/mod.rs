@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{ControllerManager, Facts, Reading};
+use crate::evidence::{self, ControllerManager, Facts, Reading};
 use crate::latch::{Basis, Latch, Stored};
 use crate::service_write::ServiceWrite;
 
@@ -286,12 +286,13 @@ fn after_yield(inputs: &Inputs) -> LeaseAction {
     if inputs.yielded {
         return LeaseAction::Compete;
     }
-    LeaseAction::Yield(Why::new(
-        reason::STEPPING_BACK,
+    let offered = || {
         format!(
             "the migration lease is offered to the kube-controller-managers; roll one of them in phase Prepare, or this manager acquires the lease again after {YIELD:?}"
-        ),
-    ))
+        )
+    };
+    let message = evidence::unwatched_migration_lease(&inputs.facts).unwrap_or_else(offered);
+    LeaseAction::Yield(Why::new(reason::STEPPING_BACK, message))
 }
 
 fn in_tree(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {

@@ -104,7 +104,7 @@ impl Reports {
 pub struct Holders {
     /// The holder of M, until its record expires.
     pub migration: Option<String>,
-    /// Each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
+    /// Both leases are watched, and each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
     /// process's.
     pub known: bool,
     /// The watch of K fails.
@@ -117,7 +117,7 @@ impl Holders {
     fn of(config: &Config, sources: &Sources, now: Instant) -> Self {
         let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
         let held = |view: &View| view.observation.clone().filter(|seen| seen.is_held(now));
-        let is_known = |view: &View| view.synced && held(view).is_none_or(|seen| seen.live);
+        let is_known = |view: &View| view.synced && !view.is_failing() && held(view).is_none_or(|seen| seen.live);
         let holder = held(&migration).map(|seen| seen.record.holder);
         let holding = sources.holding.borrow().is_some();
 
@@ -282,6 +282,7 @@ fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
             .and(view.observation.as_ref())
             .map(|seen| seen.record.duration),
         idle: view.was_idle_for(config.lease_duration, now),
+        failure: view.failure.clone(),
     }
 }
 

@@ -419,6 +419,12 @@ async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
     sleep(LEASE).await;
     assert_eq!(known(&mut reports), Some((true, None)));
 
+    ends.main
+        .send_modify(|view| view.failure = Some(crate::lease::tests::forbidden()));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(known(&mut reports), Some((false, None)), "K may have a new holder");
+    ends.renew(|ends| &ends.main, "kcm-0_a");
+
     // The process that released M sees its own record for a moment.
     ends.renew(|ends| &ends.migration, "us");
     sleep(Duration::from_millis(1)).await;
