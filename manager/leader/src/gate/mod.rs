@@ -56,7 +56,8 @@ pub struct Inputs {
     pub identity: String,
     /// This process holds M now.
     pub holding: bool,
-    /// While this process holds M: when the API server stored its acquisition, by the API server's clock.
+    /// While this process holds M: when the API server stored its acquisition, by the API server's clock. The time of a
+    /// write that was observed before the acquisition, if that is later: another API server may be ahead.
     pub acquired: Option<Timestamp>,
     /// The newest write of a Service's status by a kube-controller-manager, for [`QUIET`] after it was observed.
     pub service_write: Option<ServiceWrite>,

@@ -142,10 +142,13 @@ pub async fn run(
 ) {
     let mut latch = config.latch.clone();
     let mut offer = None;
-    let mut last_logged = None;
+    let (mut last_logged, mut former_write) = (None, None);
 
     while !stop.is_cancelled() {
-        let inputs = observe(&config, &mut sources, &latch, offer);
+        let mut inputs = observe(&config, &mut sources, &latch, offer);
+        former_write = newest_former_write(&sources).max(former_write);
+        inputs.acquired = inputs.acquired.map(|at| at.max(former_write.unwrap_or(at)));
+
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
 
@@ -170,12 +173,9 @@ pub async fn run(
             };
             latch = stored;
             report.latch = latch.clone();
-            report.holders = Holders::of(&config, &sources, Instant::now());
         }
 
-        if open {
-            set_gate(true);
-        }
+        set_gate(open);
         reports.send(report);
 
         if inputs.holding && !open {
@@ -201,6 +201,15 @@ pub async fn run(
             return;
         }
     }
+}
+
+/// The newest write of an old manager, if this process observed it before it acquired M.
+fn newest_former_write(sources: &Sources) -> Option<Timestamp> {
+    let acquired = sources.holding.borrow().map(|acquired| acquired.at);
+    let services = sources.service_writes.borrow();
+    let newest = services.newest.as_ref();
+    let former = newest.filter(|(_, at)| acquired.is_none_or(|acquired| *at < acquired));
+    former.map(|(write, _)| write.time)
 }
 
 /// A new holder of K is offered M anew, without the backoff of the last one.
