@@ -8,6 +8,7 @@ use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
 use crate::node_ipam;
+use crate::observation::WatchFailure;
 
 /// A value read from an API server, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,6 +168,15 @@ pub struct LeaseFacts {
     pub duration: Option<Duration>,
     /// This process saw the lease free, or its record unchanged, for a full lease duration.
     pub idle: bool,
+    /// Why its watch fails at present.
+    pub failure: Option<WatchFailure>,
+}
+
+impl LeaseFacts {
+    /// Why nothing is known about its holder: this process cannot watch the lease.
+    fn unwatched(&self) -> Option<&WatchFailure> {
+        self.failure.as_ref().filter(|_| self.live_holder.is_none())
+    }
 }
 
 /// This manager's settings that the other side's must fit.
@@ -213,7 +223,37 @@ pub fn missing(facts: &Facts) -> Vec<String> {
     missing
 }
 
+/// Why the holder of M is unknown, with the remedy.
+#[must_use]
+pub fn unwatched_migration_lease(facts: &Facts) -> Option<String> {
+    let remedy = "let this manager get, list, watch and update it (Role outrigger-manager:migration-lease)";
+    facts
+        .migration
+        .unwatched()
+        .map(|failure| unwatched("the migration lease", failure, remedy))
+}
+
+fn unwatched_main_lease(facts: &Facts) -> Option<String> {
+    let lease = "the kube-controller-manager's main lease";
+    let remedy = "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)";
+    facts.main.unwatched().map(|failure| unwatched(lease, failure, remedy))
+}
+
+fn unwatched(lease: &str, failure: &WatchFailure, remedy: &str) -> String {
+    let remedy = if failure.is_forbidden {
+        remedy
+    } else {
+        "wait; this manager tries again"
+    };
+    format!("{lease} cannot be watched ({}): {remedy}", failure.message)
+}
+
 pub(crate) fn leases(facts: &Facts) -> Option<String> {
+    let unwatched = unwatched_main_lease(facts).or_else(|| unwatched_migration_lease(facts));
+    if unwatched.is_some() {
+        return unwatched;
+    }
+
     match (&facts.main.live_holder, &facts.migration.live_holder) {
         (Some(main), Some(migration)) if main == migration => None,
         (None, _) => Some(
@@ -349,6 +389,7 @@ pub fn unlisted_leader(facts: &Facts) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::lease::tests::{broken, forbidden};
 
     pub(crate) fn kcm(form: Form) -> ControllerManager {
         ControllerManager {
@@ -386,6 +427,16 @@ pub(crate) mod tests {
             named_holder: Some(holder.into()),
             duration: Some(Duration::from_secs(15)),
             idle: false,
+            failure: None,
+        }
+    }
+
+    /// A lease that this process may not watch.
+    pub(crate) fn refused() -> LeaseFacts {
+        LeaseFacts {
+            read: true,
+            failure: Some(forbidden()),
+            ..LeaseFacts::default()
         }
     }
 
@@ -457,6 +508,31 @@ pub(crate) mod tests {
             assert_eq!(missing.len(), 1, "{text}: {missing:?}");
             assert!(missing[0].contains(text), "{missing:?}");
         }
+    }
+
+    #[test]
+    fn a_lease_that_this_manager_may_not_watch_is_no_fault_of_the_kube_controller_manager() {
+        let unwatched: [(Change, &str); 2] = [
+            (|f| f.main = refused(), "(Role outrigger-manager:old-manager-lease)"),
+            (|f| f.migration = refused(), "(Role outrigger-manager:migration-lease)"),
+        ];
+        for (change, role) in unwatched {
+            let mut facts = complete();
+            change(&mut facts);
+            let missing = missing(&facts);
+            assert_eq!(missing.len(), 1, "{missing:?}");
+            assert!(
+                missing[0].contains("cannot be watched (leases is forbidden)"),
+                "{missing:?}"
+            );
+            assert!(missing[0].contains(role), "{missing:?}");
+        }
+
+        let mut facts = complete();
+        facts.main.failure = Some(broken());
+        assert_eq!(missing(&facts), Vec::<String>::new(), "its last renewal counts");
+        facts.main.live_holder = None;
+        assert!(missing(&facts)[0].ends_with("wait; this manager tries again"));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct Latch {
     /// the lease to the old manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
-    /// When it acquired the lease, by the API server's clock; absent once another process had the lease. A
+    /// When it acquired the lease, by the clocks of the API servers; absent once another process had the lease. A
     /// kube-controller-manager that wrote later is a second owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,

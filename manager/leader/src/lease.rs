@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::object_watch;
-use crate::observation::Observation;
+use crate::observation::{Observation, WatchFailure};
 use crate::record::Record;
 
 /// Why a request for a Lease did not succeed.
@@ -165,26 +165,16 @@ pub struct View {
     pub(crate) updated: Option<Instant>,
 }
 
-/// Why the watch of a Lease fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchFailure {
-    pub message: String,
-    /// This process has no right to watch it.
-    pub is_forbidden: bool,
-}
-
-impl WatchFailure {
-    fn of(error: &watcher::Error) -> Self {
-        let status = match error {
-            watcher::Error::InitialListFailed(kube::Error::Api(status))
-            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-            | watcher::Error::WatchError(status) => Some(status),
-            _ => None,
-        };
-        Self {
-            message: status.map_or_else(|| error.to_string(), |status| status.message.clone()),
-            is_forbidden: status.is_some_and(|status| status.code == 403),
-        }
+fn failure_of(error: &watcher::Error) -> WatchFailure {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status),
+        _ => None,
+    };
+    WatchFailure {
+        message: status.map_or_else(|| error.to_string(), |status| status.message.clone()),
+        is_forbidden: status.is_some_and(|status| status.code == 403),
     }
 }
 
@@ -211,7 +201,7 @@ impl View {
                 if !self.is_failing() {
                     tracing::warn!(lease = name, %error, "the watch of the lease failed; reading the lease at intervals");
                 }
-                self.failure = Some(WatchFailure::of(&error));
+                self.failure = Some(failure_of(&error));
             }
         }
     }
@@ -329,12 +319,12 @@ pub(crate) mod tests {
     /// A watch without the right to it.
     pub(crate) fn forbidden() -> WatchFailure {
         let status = kube::core::Status::failure("leases is forbidden", "Forbidden").with_code(403);
-        WatchFailure::of(&watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+        failure_of(&watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
     }
 
     /// A watch that fails for another reason.
     pub(crate) fn broken() -> WatchFailure {
-        WatchFailure::of(&watcher::Error::NoResourceVersion)
+        failure_of(&watcher::Error::NoResourceVersion)
     }
 
     #[test]

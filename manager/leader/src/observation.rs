@@ -58,6 +58,14 @@ impl Observation {
     }
 }
 
+/// Why the watch of a Lease fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchFailure {
+    pub message: String,
+    /// This process has no right to watch it.
+    pub is_forbidden: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

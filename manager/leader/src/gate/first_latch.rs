@@ -99,8 +99,10 @@ fn lease_in_use(inputs: &Inputs) -> Why {
         Some(holder) => {
             format!("the migration lease is held by {holder:?}: stop that process, or wait until it releases it")
         }
-        None => "every old manager is external; waiting until the migration lease has been idle for its full duration"
-            .to_owned(),
+        None => evidence::unwatched_migration_lease(facts).unwrap_or_else(|| {
+            "every old manager is external; waiting until the migration lease has been idle for its full duration"
+                .to_owned()
+        }),
     };
     Why::new(reason::LEASE_IN_USE, message)
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{ControllerManager, Facts, Reading};
+use crate::evidence::{self, ControllerManager, Facts, Reading};
 use crate::latch::{Basis, Latch, Stored};
 use crate::service_write::ServiceWrite;
 
@@ -65,7 +65,8 @@ pub struct Inputs {
     pub identity: String,
     /// This process holds M now.
     pub holding: bool,
-    /// While this process holds M: when the API server stored its acquisition, by the API server's clock.
+    /// While this process holds M: when the API server stored its acquisition, by the API server's clock. The time of a
+    /// write that was observed before the acquisition, if that is later: another API server may be ahead.
     pub acquired: Option<Timestamp>,
     /// The newest write of a Service's status by a kube-controller-manager, for [`QUIET`] after it was observed.
     pub service_write: Option<ServiceWrite>,
@@ -296,12 +297,13 @@ fn after_yield(inputs: &Inputs) -> LeaseAction {
     if inputs.yielded {
         return LeaseAction::Compete;
     }
-    LeaseAction::Yield(Why::new(
-        reason::STEPPING_BACK,
+    let offered = || {
         format!(
             "the migration lease is offered to the kube-controller-managers; roll one of them in phase Prepare, or this manager acquires the lease again after {YIELD:?}"
-        ),
-    ))
+        )
+    };
+    let message = evidence::unwatched_migration_lease(&inputs.facts).unwrap_or_else(offered);
+    LeaseAction::Yield(Why::new(reason::STEPPING_BACK, message))
 }
 
 fn in_tree(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {

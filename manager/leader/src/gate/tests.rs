@@ -4,7 +4,7 @@ use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, refused, seen, unreadable};
 use crate::evidence::{Configuration, ControllerManagers, Facts, LeaseFacts};
 
 fn spec(phase: Phase) -> MigrationSpec {
@@ -815,6 +815,25 @@ fn the_writes_of_an_old_manager_that_held_the_lease_are_its_own_work() {
     inputs.latch = Stored::Latch(latch(Phase::Migrate, false));
     free(&mut inputs);
     assert!(competes(&inputs), "we never held it");
+}
+
+#[test]
+fn a_lease_that_may_not_be_watched_is_named_instead_of_an_endless_wait() {
+    let standing_by = |phase, latch, forms: &[&Form]| {
+        let mut inputs = inputs(phase, latch);
+        inputs.facts.controller_managers = all(forms);
+        inputs.facts.migration = refused();
+        decide(&inputs).action.why().unwrap().clone()
+    };
+    for why in [
+        standing_by(Phase::Migrate, None, &[&EXTERNAL]),
+        standing_by(Phase::Prepare, Some(latch(Phase::Prepare, true)), &[&GUARDED]),
+    ] {
+        assert!(
+            why.message.contains("Role outrigger-manager:migration-lease"),
+            "{why:?}"
+        );
+    }
 }
 
 #[test]

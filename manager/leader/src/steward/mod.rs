@@ -130,7 +130,7 @@ impl Reports {
 pub struct Holders {
     /// The holder of M, until its record expires.
     pub migration: Option<String>,
-    /// Each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
+    /// Both leases are watched, and each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
     /// process's.
     pub known: bool,
     /// The watch of K fails.
@@ -143,7 +143,7 @@ impl Holders {
     fn of(config: &Config, sources: &Sources, now: Instant) -> Self {
         let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
         let held = |view: &View| view.observation.clone().filter(|seen| seen.is_held(now));
-        let is_known = |view: &View| view.synced && held(view).is_none_or(|seen| seen.live);
+        let is_known = |view: &View| view.synced && !view.is_failing() && held(view).is_none_or(|seen| seen.live);
         let holder = held(&migration).map(|seen| seen.record.holder);
         let holding = sources.holding.borrow().is_some();
 
@@ -168,10 +168,13 @@ pub async fn run(
 ) {
     let mut latch = config.latch.clone();
     let mut past = Past::default();
-    let mut last_logged = None;
+    let (mut last_logged, mut former_write) = (None, None);
 
     while !stop.is_cancelled() {
-        let inputs = observe(&config, &mut sources, &latch, &mut past);
+        let mut inputs = observe(&config, &mut sources, &latch, &mut past);
+        former_write = newest_former_write(&sources).max(former_write);
+        inputs.acquired = inputs.acquired.map(|at| at.max(former_write.unwrap_or(at)));
+
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
 
@@ -196,12 +199,9 @@ pub async fn run(
             };
             latch = stored;
             report.latch = latch.clone();
-            report.holders = Holders::of(&config, &sources, Instant::now());
         }
 
-        if open {
-            set_gate(true);
-        }
+        set_gate(open);
         reports.send(report);
 
         if inputs.holding && !open {
@@ -227,6 +227,15 @@ pub async fn run(
             return;
         }
     }
+}
+
+/// The newest write of an old manager, if this process observed it before it acquired M.
+fn newest_former_write(sources: &Sources) -> Option<Timestamp> {
+    let acquired = sources.holding.borrow().map(|acquired| acquired.at);
+    let services = sources.service_writes.borrow();
+    let newest = services.newest.as_ref();
+    let former = newest.filter(|(_, at)| acquired.is_none_or(|acquired| *at < acquired));
+    former.map(|(write, _)| write.time)
 }
 
 /// A new holder of K is offered M anew, without the backoff of the last one.
@@ -303,6 +312,7 @@ fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
             .and(view.observation.as_ref())
             .map(|seen| seen.record.duration),
         idle: view.was_idle_for(config.lease_duration, now),
+        failure: view.failure.clone(),
     }
 }
 

@@ -128,6 +128,16 @@ impl Ends {
         self.renew(|ends| &ends.migration, holder);
     }
 
+    /// An old manager writes the status of a Service.
+    fn wrote(&self, second: i64) {
+        let write = crate::service_write::ServiceWrite {
+            service: "shop/web".into(),
+            time: Timestamp::from_second(second).unwrap(),
+        };
+        self.service_writes
+            .send_modify(|observed| observed.newest = Some((write, Instant::now())));
+    }
+
     /// The latch that is handed in, if one is within a second; it counts as stored at once.
     async fn latched(&mut self) -> Option<Option<Latch>> {
         let second = Duration::from_secs(1);
@@ -424,12 +434,7 @@ async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
             .is_some_and(|latch| latch.held_since.is_some())
     );
 
-    let write = crate::service_write::ServiceWrite {
-        service: "shop/web".into(),
-        time: Timestamp::from_second(60).unwrap(),
-    };
-    ends.service_writes
-        .send_modify(|observed| observed.newest = Some((write, Instant::now())));
+    ends.wrote(60);
     sleep(Duration::from_millis(1)).await;
     assert!(!ends.is_open(), "an alarm");
     ends.release();
@@ -439,6 +444,28 @@ async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
     assert!(!ends.is_open());
     sleep(Duration::from_secs(6)).await;
     assert!(ends.is_open(), "the old manager is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_before_the_acquisition_is_no_alarm_although_its_api_server_is_a_minute_ahead() {
+    let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
+    ends.managers.send_replace(seen(vec![kcm(EXTERNAL)]));
+    ends.wrote(60);
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+    ends.renew(|ends| &ends.migration, "us");
+    ends.holding.send_replace(Some(Acquired {
+        at: Instant::now(),
+        stored_at: Some(Timestamp::UNIX_EPOCH),
+    }));
+    let latch = ends.latched().await.flatten().unwrap();
+    assert_eq!(latch.held_since.unwrap().as_second(), 60, "for the next process, too");
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.is_open());
+
+    ends.wrote(76);
+    sleep(Duration::from_millis(1)).await;
+    assert!(!ends.is_open(), "it writes again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,6 +487,12 @@ async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
 
     sleep(LEASE).await;
     assert_eq!(known(&mut reports), Some((true, None)));
+
+    ends.main
+        .send_modify(|view| view.failure = Some(crate::lease::tests::forbidden()));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(known(&mut reports), Some((false, None)), "K may have a new holder");
+    ends.renew(|ends| &ends.main, "kcm-0_a");
 
     // The process that released M sees its own record for a moment.
     ends.renew(|ends| &ends.migration, "us");

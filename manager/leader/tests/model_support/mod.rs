@@ -358,6 +358,7 @@ impl State {
             named_holder: live_holder.clone(),
             live_holder,
             idle,
+            failure: None,
         };
         let attested = !self.visible && self.all_have_the_form();
         let main = LeaseFacts {
