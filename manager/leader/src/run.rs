@@ -229,7 +229,8 @@ struct MigrationLease {
 }
 
 struct Evidence {
-    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    object: readers::Migration,
+    own: Own,
     controller_managers: watch::Receiver<ControllerManagers>,
     main: watch::Receiver<View>,
     migration: String,
@@ -272,17 +273,18 @@ impl Watches {
                     lease: lease.clone(),
                     main_lease: setup.main_lease.clone(),
                 };
-                let object = readers::follow_migration(management.clone(), migration, Some(own), watches.clone());
+                let object = readers::follow_own_migration(management.clone(), migration, &own, watches);
                 let evidence = Evidence {
                     controller_managers: readers::follow_controller_managers(
                         management.clone(),
                         cluster.clone(),
                         lease,
-                        object.clone(),
+                        object.agreed.clone(),
                         watches.clone(),
                     ),
-                    main: follow_main_lease(setup, object.clone(), watches.clone()),
+                    main: follow_main_lease(setup, object.agreed.clone(), watches.clone()),
                     object,
+                    own,
                     migration: migration.clone(),
                     management: management.clone(),
                     cluster: cluster.clone(),
@@ -310,7 +312,7 @@ impl Watches {
         Some(status::Candidate {
             management: evidence.management.clone(),
             migration: evidence.migration.clone(),
-            object: evidence.object.clone(),
+            object: evidence.object.stored.clone(),
             lease,
             lease_duration,
             problem,
@@ -375,7 +377,7 @@ async fn lead_migrated(
         holding: holding_rx,
         problem: lease_problem,
     };
-    let mut steward = guard(&setup, &lease, evidence, inherited, own, watches);
+    let mut steward = guard(&setup, evidence, inherited, own, watches);
     tokio::select! {
         ended = leading => ended,
         // Without the steward, nothing opens or closes the gate.
@@ -386,14 +388,13 @@ async fn lead_migrated(
 /// Starts the steward and the writer of its status.
 fn guard(
     setup: &Setup,
-    lease: &str,
     evidence: Evidence,
     inherited: MainLease,
     own: MigrationLeaseState,
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let sources = Sources {
-        spec: readers::follow_spec(evidence.object.clone(), watches.clone()),
+        spec: readers::follow_spec(evidence.object.agreed, watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
         migration: own.view,
@@ -415,8 +416,7 @@ fn guard(
         cluster: evidence.cluster,
         nodes: evidence.nodes,
         migration: evidence.migration,
-        lease: lease.to_owned(),
-        main_lease: setup.main_lease.clone(),
+        own: evidence.own,
         controllers: evidence.controllers,
         permit: inherited.permit,
         lease_problem: own.problem,
@@ -425,7 +425,7 @@ fn guard(
 
     let (newest, newest_rx) = watch::channel(None);
     let (all, all_rx) = mpsc::unbounded_channel();
-    tokio::spawn(status_writer.run(evidence.object, (newest_rx, all_rx), watches.clone()));
+    tokio::spawn(status_writer.run(evidence.object.stored, (newest_rx, all_rx), watches.clone()));
 
     tokio::spawn(steward::run(
         config,

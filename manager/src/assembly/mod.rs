@@ -238,7 +238,7 @@ fn kubelets_external(
         return Ok(watch::channel(true).1);
     };
 
-    let mut object = readers::follow_migration(management.client("migration")?, name, None, stop.clone());
+    let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
     let (tx, rx) = watch::channel(false);
     let (cluster_id, stop) = (cluster_id.to_owned(), stop.clone());
 

@@ -22,22 +22,28 @@ pub struct Own {
 }
 
 impl Own {
-    /// Why the object says nothing about this manager's cluster and leases, with the fix.
-    fn disagreement(&self, object: &CloudProviderMigration) -> Option<String> {
-        let (name, spec) = (object.name_any(), &object.spec);
-        if spec.cluster_id != self.cluster_id {
-            return Some(format!(
-                "CloudProviderMigration {name} is of cluster {:?} by spec.clusterID, and this manager's cluster is {:?}: correct --migration, or --cluster-name and the cloud configuration",
-                spec.cluster_id, self.cluster_id
-            ));
-        }
+    /// Why nothing is read from the object or written to it, with the fix.
+    fn other_cluster(&self, object: &CloudProviderMigration) -> Option<String> {
+        let theirs = &object.spec.cluster_id;
+        (*theirs != self.cluster_id).then(|| {
+            format!(
+                "CloudProviderMigration {} is of cluster {theirs:?} by spec.clusterID, and this manager's cluster is {:?}: correct --migration, or --cluster-name and the cloud configuration",
+                object.name_any(),
+                self.cluster_id
+            )
+        })
+    }
 
+    /// Why the spec is not followed, with the fix: its leases are not this manager's.
+    pub(crate) fn other_leases(&self, object: &CloudProviderMigration) -> Option<String> {
+        let (name, spec) = (object.name_any(), &object.spec);
         let main = &spec.kube_controller_manager_lease;
         if *main == self.lease || *main == self.main_lease {
             return Some(format!(
                 "CloudProviderMigration {name}: spec.kubeControllerManagerLease is {main:?}, which this manager uses for itself: set it to the main lease of the kube-controller-manager"
             ));
         }
+
         let theirs = spec.leader_migration.as_ref().map(|theirs| &theirs.leader_name);
         theirs.filter(|theirs| **theirs != self.lease).map(|theirs| {
             format!(
@@ -48,13 +54,77 @@ impl Own {
     }
 }
 
-/// Follows the migration object `name`. Deleted, forbidden, unreachable and one that disagrees with `own` are all
-/// [`Reading::Unreadable`]. Without `own`, nothing is compared.
+/// The migration object as its readers need it.
+#[derive(Clone)]
+pub struct Migration {
+    /// Of this manager's cluster: the status is written to it.
+    pub stored: watch::Receiver<Reading<CloudProviderMigration>>,
+    /// With this manager's leases, too: its spec is followed.
+    pub agreed: watch::Receiver<Reading<CloudProviderMigration>>,
+}
+
+/// Follows the migration object `name`, which has to agree with `own`.
+#[must_use]
+pub fn follow_own_migration(client: Client, name: &str, own: &Own, stop: &CancellationToken) -> Migration {
+    agreeing(follow_migration(client, name, stop.clone()), own, stop)
+}
+
+fn agreeing(
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    own: &Own,
+    stop: &CancellationToken,
+) -> Migration {
+    let (of_cluster, of_leases) = (own.clone(), own.clone());
+    let stored = unless(object, stop.clone(), move |object| of_cluster.other_cluster(object));
+    let agreed = unless(stored.clone(), stop.clone(), move |object| {
+        of_leases.other_leases(object)
+    });
+
+    Migration { stored, agreed }
+}
+
+/// The object, or [`Reading::Unreadable`] with the reason against it.
+fn unless(
+    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
+    stop: CancellationToken,
+    reason: impl Fn(&CloudProviderMigration) -> Option<String> + Send + 'static,
+) -> watch::Receiver<Reading<CloudProviderMigration>> {
+    let (tx, rx) = watch::channel(Reading::Pending);
+    tokio::spawn(async move {
+        loop {
+            let reading = object.borrow_and_update().clone();
+            match reading.known().and_then(&reason) {
+                Some(why) => refuse(&tx, why),
+                None => drop(tx.send_replace(reading)),
+            }
+            if !matches!(stop.run_until_cancelled(object.changed()).await, Some(Ok(()))) {
+                return;
+            }
+        }
+    });
+
+    rx
+}
+
+fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {
+    tx.send_if_modified(|old| {
+        if matches!(old, Reading::Unreadable(last) if *last == why) {
+            return false;
+        }
+        tracing::error!(
+            why,
+            "cannot read the CloudProviderMigration; keeping current leases and following the phase of the latch"
+        );
+        *old = Reading::Unreadable(why);
+        true
+    });
+}
+
+/// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
 #[must_use]
 pub fn follow_migration(
     client: Client,
     name: &str,
-    own: Option<Own>,
     stop: CancellationToken,
 ) -> watch::Receiver<Reading<CloudProviderMigration>> {
     let (tx, rx) = watch::channel(Reading::Pending);
@@ -63,27 +133,10 @@ pub fn follow_migration(
 
     tokio::spawn(async move {
         let start = || watcher::watch_object(api.clone(), &name);
-        let pass = |event| {
-            let reading = match event {
-                Ok(Some(object)) => match own.as_ref().and_then(|own| own.disagreement(&object)) {
-                    Some(why) => Reading::Unreadable(why),
-                    None => Reading::Known(object),
-                },
-                Ok(None) => Reading::Unreadable(format!("there is no CloudProviderMigration {name}")),
-                Err(error) => Reading::Unreadable(format!("CloudProviderMigration {name} cannot be read: {error}")),
-            };
-            if let Reading::Unreadable(why) = &reading {
-                tx.send_if_modified(|old| {
-                    let changed = *old != reading;
-                    if changed {
-                        tracing::error!(why, "cannot read the CloudProviderMigration; keeping current leases and following the phase of the latch");
-                        *old = reading.clone();
-                    }
-                    changed
-                });
-            } else {
-                tx.send_replace(reading);
-            }
+        let pass = |event| match event {
+            Ok(Some(object)) => drop(tx.send_replace(Reading::Known(object))),
+            Ok(None) => refuse(&tx, format!("there is no CloudProviderMigration {name}")),
+            Err(error) => refuse(&tx, format!("CloudProviderMigration {name} cannot be read: {error}")),
         };
         object_watch::follow(start, stop, pass).await;
     });
@@ -135,24 +188,35 @@ mod tests {
 
     const LEASE: &str = leader_migration::DEFAULT_LEADER_NAME;
 
-    #[test]
-    fn an_object_of_another_cluster_or_with_our_lease_says_nothing_about_us() {
-        let own = Own {
+    fn own() -> Own {
+        Own {
             cluster_id: "prod".into(),
             lease: LEASE.into(),
             main_lease: "cloud-controller-manager".into(),
-        };
-        let disagreement = |changes: Value| {
-            let mut spec = json!({"clusterID": "prod", "phase": "Prepare", "targets": []});
-            for (key, value) in changes.as_object().unwrap() {
-                spec[key] = value.clone();
-            }
-            own.disagreement(&serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).unwrap())
-        };
-        let names = |name: &str| json!({"leaderMigration": {"leaderName": name, "controllerLeaders": []}});
+        }
+    }
 
-        assert_eq!(disagreement(json!({})), None);
-        assert_eq!(disagreement(names(LEASE)), None);
+    fn object(changes: &Value) -> CloudProviderMigration {
+        let mut spec = json!({"clusterID": "prod", "phase": "Prepare", "targets": []});
+        for (key, value) in changes.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).unwrap()
+    }
+
+    fn names(name: &str) -> Value {
+        json!({"leaderMigration": {"leaderName": name, "controllerLeaders": []}})
+    }
+
+    #[test]
+    fn an_object_of_another_cluster_or_with_our_lease_says_nothing_about_us() {
+        let disagreement = |changes: &Value| {
+            let (own, object) = (own(), object(changes));
+            own.other_cluster(&object).or_else(|| own.other_leases(&object))
+        };
+
+        assert_eq!(disagreement(&json!({})), None);
+        assert_eq!(disagreement(&names(LEASE)), None);
         for (changes, text) in [
             (json!({"clusterID": "test"}), r#"cluster is "prod""#),
             (
@@ -160,13 +224,33 @@ mod tests {
                 "spec.kubeControllerManagerLease",
             ),
             (
-                json!({"kubeControllerManagerLease": own.main_lease}),
+                json!({"kubeControllerManagerLease": own().main_lease}),
                 "spec.kubeControllerManagerLease",
             ),
             (names("other"), "spec.leaderMigration.leaderName"),
         ] {
-            let why = disagreement(changes.clone()).unwrap_or_default();
+            let why = disagreement(&changes).unwrap_or_default();
             assert!(why.contains(text), "{changes}: {why}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_with_other_leases_is_not_followed_and_gets_a_status() {
+        let stop = CancellationToken::new();
+        for (changes, stored, agreed) in [
+            (json!({}), true, true),
+            (names("other"), true, false),
+            (json!({"clusterID": "test"}), false, false),
+        ] {
+            let (_object, raw) = watch::channel(Reading::Known(object(&changes)));
+            let migration = agreeing(raw, &own(), &stop);
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            let known = |rx: &watch::Receiver<Reading<_>>| rx.borrow().known().is_some();
+            assert_eq!(
+                (known(&migration.stored), known(&migration.agreed)),
+                (stored, agreed),
+                "{changes}"
+            );
         }
     }
 }

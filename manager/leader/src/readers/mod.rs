@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::evidence::{ControllerManager, ControllerManagers, Reading};
 
 use controller_manager::controller_manager_of;
-pub use migration::{Own, follow_migration, follow_spec};
+pub use migration::{Migration, Own, follow_migration, follow_own_migration, follow_spec};
 
 /// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);

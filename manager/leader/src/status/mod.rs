@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::evidence::Reading;
 use crate::permit::{NotLeader, Permit};
+use crate::readers::Own;
 use crate::steward::Report;
 
 mod candidate;
@@ -58,10 +59,8 @@ pub struct StatusWriter {
     pub nodes: CountNodes,
     /// The object's name.
     pub migration: String,
-    /// Lease M's name.
-    pub lease: String,
-    /// Lease C's name.
-    pub main_lease: String,
+    /// The leases C and M.
+    pub own: Own,
     /// The controllers that this manager runs under lease M.
     pub controllers: Vec<Controller>,
     /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
@@ -234,7 +233,7 @@ impl StatusWriter {
     ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
         let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let inputs = StatusInputs {
-            problems: object.map(|object| object.spec.problems().iter().map(ToString::to_string).collect()),
+            problems: object.map(|object| self.problems(object)),
             generation: object.and_then(|object| object.metadata.generation),
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
@@ -248,14 +247,22 @@ impl StatusWriter {
         (old, new)
     }
 
+    /// Everything that the operator has to correct in the spec.
+    fn problems(&self, object: &CloudProviderMigration) -> Vec<String> {
+        let problems = object.spec.problems();
+        let of_spec = problems.iter().map(ToString::to_string);
+        of_spec.chain(self.own.other_leases(object)).collect()
+    }
+
     fn status(
         &self,
         old: &CloudProviderMigrationStatus,
         inputs: &StatusInputs<'_>,
         now: Timestamp,
     ) -> CloudProviderMigrationStatus {
-        // The spec that the decision is about. The object may be newer.
-        let generation = inputs.report.inputs.spec.known().map(|spec| spec.generation);
+        // The spec that the decision is about. The object may be newer. A spec that is not followed leaves the last one.
+        let followed = inputs.report.inputs.spec.known().map(|spec| spec.generation);
+        let generation = followed.or(old.observed_generation);
         let conditions = conditions(inputs)
             .into_iter()
             .map(|(type_, truth, reason, message)| {
@@ -301,8 +308,8 @@ impl StatusWriter {
                 let is_ours = owner == Some(Party::CloudControllerManager) && controller != Controller::Node;
                 let owner = owner.filter(|_| !is_ours || self.controllers.contains(&controller));
                 let lease = match lease {
-                    Lease::Main => Some(self.main_lease.clone()),
-                    Lease::Migration => Some(self.lease.clone()),
+                    Lease::Main => Some(self.own.main_lease.clone()),
+                    Lease::Migration => Some(self.own.lease.clone()),
                     Lease::OldManagers => None,
                 };
                 let name = controller.canonical_name().to_owned();

@@ -176,6 +176,49 @@ fn a_condition_of_the_webhook_causes_no_write() {
     assert!(!is_same(&stored, &status(&[condition::PREPARED])));
 }
 
+#[tokio::test]
+async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_followed() {
+    let (_listener, client) = silent();
+    let reporter = Reporter {
+        metrics: Arc::new(|_| {}),
+        events: Arc::new(|_, _, _| {}),
+    };
+    let mut object: CloudProviderMigration = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "prod", "generation": 5},
+        "spec": {"clusterID": "prod", "phase": "Migrate", "targets": [], "kubeControllerManagerLease": "m"},
+    }))
+    .unwrap();
+    object.status = Some(CloudProviderMigrationStatus {
+        observed_generation: Some(4),
+        ..CloudProviderMigrationStatus::default()
+    });
+    let mut inputs = holding();
+    inputs.spec = Reading::Unreadable("spec.kubeControllerManagerLease is \"m\"".into());
+    let report = report(inputs);
+    let sources = Sources {
+        object: watch::channel(Reading::Known(object.clone())).1,
+        reports: watch::channel(None).1,
+        changes: watch::channel(Vec::new()).1,
+        lease_problem: watch::channel(None).1,
+        unlisted_leader: watch::channel(None).1,
+        version: watch::channel(Version::default()).1,
+    };
+
+    let (_, status) = writer(&client, reporter).status_of(&sources, Some(&object), &report);
+    let row = status
+        .conditions
+        .iter()
+        .find(|row| row.type_ == condition::SPEC_VALID)
+        .unwrap();
+    assert_eq!((row.status.as_str(), row.observed_generation), ("False", Some(5)));
+    assert!(
+        row.message.contains("spec.kubeControllerManagerLease"),
+        "{}",
+        row.message
+    );
+    assert_eq!(status.observed_generation, Some(4));
+}
+
 /// A server that takes connections and answers nothing.
 fn silent() -> (std::net::TcpListener, Client) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -190,8 +233,11 @@ pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
         cluster: client.clone(),
         nodes: Arc::new(|| None),
         migration: "prod".into(),
-        lease: "m".into(),
-        main_lease: "c".into(),
+        own: Own {
+            cluster_id: "prod".into(),
+            lease: "m".into(),
+            main_lease: "c".into(),
+        },
         controllers: vec![Controller::Service, Controller::Route],
         permit: Permit::always(),
         lease_problem: watch::channel(None).1,
