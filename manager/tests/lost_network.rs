@@ -147,9 +147,10 @@ async fn answer_all(mut stream: TcpStream, received: Arc<Mutex<String>>) {
         if !is_whole(&request) {
             continue;
         }
-        let body = match request.starts_with("POST /api") {
-            true => "{}",
-            false => "<CreateTagsResponse><return>true</return></CreateTagsResponse>",
+        let body = if request.starts_with("POST /api") {
+            "{}"
+        } else {
+            "<CreateTagsResponse><return>true</return></CreateTagsResponse>"
         };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;

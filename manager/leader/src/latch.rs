@@ -46,9 +46,9 @@ pub struct Latch {
     /// kube-controller-manager that wrote later is a second owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,
-    /// The holder of the kube-controller-manager's main lease that does not acquire the migration lease: it was external
-    /// while a manager of ours held it, or it was offered the migration lease and did not acquire it. While the object
-    /// cannot be read, only another holder is offered the lease.
+    /// The holder of the kube-controller-manager's main lease that does not acquire the migration lease: it was
+    /// external while a manager of ours held it, or it was offered the migration lease and did not acquire it. While
+    /// the object cannot be read, only another holder is offered the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main_holder: Option<String>,
     /// The object was created again: without a readable object this latch binds nobody.

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 /// (<https://docs.rs/kube-runtime/latest/kube_runtime/watcher/struct.Config.html#structfield.timeout>).
 const SILENT: Duration = Duration::from_secs(30);
 
-/// Passes on each state of an object until `stop`. After an error and after [`SILENT`] it starts anew, which always reads
-/// the object: a watch that only resumes shows nothing until the object changes, and the error would last as long.
+/// Passes on each state of an object until `stop`. After an error and after [`SILENT`] it starts anew, which always
+/// reads the object: a watch that only resumes shows nothing until the object changes, and the error would last as long.
 pub async fn follow<K, S>(
     start: impl Fn() -> S,
     stop: CancellationToken,

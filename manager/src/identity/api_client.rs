@@ -21,6 +21,8 @@ use tracing::Span;
 
 use crate::metrics::RestLayer;
 
+/// A client whose requests are counted by `counted`.
+///
 /// # Errors
 /// When TLS refuses the certificates of the kubeconfig, or it has a `proxy-url`.
 pub(super) fn client(config: &Config, tcp_user_timeout: Option<Duration>, counted: &RestLayer) -> Result<Client> {
