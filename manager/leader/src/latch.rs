@@ -46,6 +46,11 @@ pub struct Latch {
     /// kube-controller-manager that wrote later is a second owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Timestamp>,
+    /// The holder of the kube-controller-manager's main lease that does not acquire the migration lease: it was
+    /// external while a manager of ours held it, or it was offered the migration lease and did not acquire it. While
+    /// the object cannot be read, only another holder is offered the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub main_holder: Option<String>,
     /// The object was created again: without a readable object this latch binds nobody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
@@ -125,6 +130,7 @@ mod tests {
             basis: Basis::LeaderMigration,
             held_by: Some("host_1".into()),
             held_since: Some("2026-01-01T00:00:01Z".parse().unwrap()),
+            main_holder: Some("kcm-0_1".into()),
             superseded: false,
             other: BTreeMap::new(),
         }
@@ -134,9 +140,16 @@ mod tests {
     fn a_latch_survives_its_annotation() {
         assert_eq!(
             latch().to_text(),
-            r#"{"basis":"LeaderMigration","generation":3,"heldBy":"host_1","heldSince":"2026-01-01T00:00:01Z","phase":"Migrate","uid":"u","version":1}"#
+            r#"{"basis":"LeaderMigration","generation":3,"heldBy":"host_1","heldSince":"2026-01-01T00:00:01Z","mainHolder":"kcm-0_1","phase":"Migrate","uid":"u","version":1}"#
         );
         assert_eq!(Latch::parse(&latch().to_text()).unwrap(), latch());
+    }
+
+    #[test]
+    fn a_latch_of_a_program_that_did_not_know_the_optional_fields_is_read() {
+        let text = r#"{"basis":"External","generation":3,"phase":"Migrate","uid":"u","version":1}"#;
+        let latch = Latch::parse(text).unwrap();
+        assert_eq!((latch.main_holder.as_ref(), latch.to_text().as_str()), (None, text));
     }
 
     #[test]

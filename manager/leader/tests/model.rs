@@ -47,6 +47,12 @@ fn every_order_of_events_has_one_owner_or_names_what_is_needed() {
     never_two_owners(&explored);
     an_owner_or_a_message(&explored);
     the_old_manager_gets_the_lease_in_prepare(&explored);
+    if let Some(state) = explored.acquired_without_offer() {
+        panic!(
+            "the old manager that was rolled back is not offered the lease:\n{}",
+            explored.path_to(state)
+        );
+    }
     if let Some(state) = explored.phase_without_owner() {
         panic!(
             "a change of the phase ends the only ownership:\n{}",
@@ -161,6 +167,15 @@ fn each_rule_that_is_left_out_is_found() {
             ..default
         }),
         "without a latch, external old managers are no evidence"
+    );
+    let no_offer = explore(Rules {
+        offered_to_all: true,
+        events: 3,
+        ..default
+    });
+    assert!(
+        no_offer.acquired_without_offer().is_some(),
+        "without a readable object any holder of K counts as the recorded one"
     );
     let at_once = explore(Rules {
         in_tree_at_once: true,

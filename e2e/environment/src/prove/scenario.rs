@@ -125,7 +125,7 @@ impl Scenario {
     pub(super) fn limits(self) -> Limits {
         let mut limits = Limits::default();
         match self {
-            Self::Blind => limits.new_to_new_killed += Duration::from_millis(11_500),
+            Self::Blind => limits.new_to_new_killed += START,
             Self::Downtime => limits.old_to_new += DOWNTIME,
             Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
@@ -138,10 +138,7 @@ impl Scenario {
     /// A bound that differs from those of the other scenarios, and its reason.
     pub(super) fn other_bound(self) -> Option<&'static str> {
         Some(match self {
-            Self::Blind => {
-                "27 s after SIGKILL. Without the object a restarted manager first offers the lease for 10 s, because the \
-                 operator may have gone back. It observes the lease from its own start on."
-            }
+            Self::Blind => "17.5 s after SIGKILL. The only manager of ours observes the lease from its own start on.",
             Self::Downtime => "90.5 s from the old manager to ours. The operator stops the old manager first.",
             Self::NewerLatch => "105.5 s after SIGKILL. No process can read the latch until the operator removes it.",
             Self::Incumbent => {
@@ -173,7 +170,7 @@ impl Scenario {
             Self::Leases | Self::OldPaused => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
-            Self::Blind => (3, self.limits().new_to_new_killed),
+            Self::Blind => (3, GAP + START),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
             // The lease expires, and is offered for 10 s.

@@ -187,7 +187,7 @@ fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchC
         );
     }
     let Reading::Known(spec) = &inputs.spec else {
-        return (LatchChange::Keep, without_object(inputs, bound));
+        return without_object(inputs, bound);
     };
 
     match phase.unwrap_or(spec.phase) {
@@ -359,26 +359,55 @@ fn unguarded_runs(
 
 /// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
 /// may meanwhile have gone back, which a new holder of K shows: M is offered to it.
-fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> LeaseAction {
+fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
     if inputs.holding {
-        return match inputs.main_holder_changed {
+        let action = match inputs.main_holder_changed {
             true => LeaseAction::Release(Why::new(
                 reason::STEPPING_BACK,
                 "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
             )),
             false => LeaseAction::Compete,
         };
+        return (LatchChange::Keep, action);
     }
 
-    match bound {
-        None => LeaseAction::StandBy(Why::new(
-            reason::MIGRATION_UNREADABLE,
-            "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration",
-        )),
-        Some(latch) if latch.phase <= Phase::Prepare && latch.held_by.is_none() => {
-            LeaseAction::StandBy(old_manager_owns(inputs, latch.phase))
-        }
-        Some(_) => after_yield(inputs),
+    let Some(latch) = bound else {
+        let why = "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration";
+        let action = LeaseAction::StandBy(Why::new(reason::MIGRATION_UNREADABLE, why));
+        return (LatchChange::Keep, action);
+    };
+    if latch.phase <= Phase::Prepare {
+        let action = match latch.held_by {
+            None => LeaseAction::StandBy(old_manager_owns(inputs, latch.phase)),
+            Some(_) => after_yield(inputs),
+        };
+        return (LatchChange::Keep, action);
+    }
+
+    let main = &inputs.facts.main.named_holder;
+    if main.is_some() && latch.main_holder == *main {
+        return (LatchChange::Keep, LeaseAction::Compete);
+    }
+    let offered = Latch {
+        main_holder: passive_main_holder(inputs, latch, inputs.yielded),
+        ..latch.clone()
+    };
+    (changed(inputs, offered), after_yield(inputs))
+}
+
+/// The holder of K, if it does not acquire M: it is external, or it `was_offered` M. A process that can be read and is
+/// in-tree may only be slow. Each process has its own identity, so a rolled one is another holder.
+fn passive_main_holder(inputs: &Inputs, latch: &Latch, was_offered: bool) -> Option<String> {
+    let Some(holder) = &inputs.facts.main.named_holder else {
+        return latch.main_holder.clone();
+    };
+    let all = inputs.facts.controller_managers.seen.iter();
+    let mut read = all.filter(|seen| seen.is_holder(holder)).peekable();
+
+    match read.peek() {
+        Some(_) => read.all(ControllerManager::is_external).then(|| holder.clone()),
+        None if was_offered => Some(holder.clone()),
+        None => latch.main_holder.clone(),
     }
 }
 
@@ -519,6 +548,10 @@ fn observed(inputs: &Inputs, latch: &Latch, (spec, phase): (&MigrationSpec, Phas
         phase,
         held_by,
         held_since: second_owner::held_since(inputs, Some(latch)),
+        main_holder: match inputs.holding {
+            true => passive_main_holder(inputs, latch, false),
+            false => latch.main_holder.clone(),
+        },
         superseded: false,
         ..latch.clone()
     }
@@ -533,6 +566,7 @@ fn new_latch(spec: &MigrationSpec, phase: Phase, basis: Basis, held_by: Option<S
         basis,
         held_by,
         held_since: None,
+        main_holder: None,
         superseded: false,
         other: BTreeMap::new(),
     }

@@ -119,11 +119,11 @@ fn migrate_with_a_latch_competes_whatever_the_leases_say_now() {
     assert_eq!(decision.action, LeaseAction::Compete);
     assert_eq!(*stored(&decision), latch(Phase::Migrate, false));
     hold(&mut inputs);
-    assert_eq!(
-        *stored(&decide(&inputs)),
-        latch(Phase::Migrate, true),
-        "the holder is stored"
-    );
+    let recorded = Latch {
+        main_holder: Some("kcm-0_a".into()),
+        ..latch(Phase::Migrate, true)
+    };
+    assert_eq!(*stored(&decide(&inputs)), recorded, "the holders are stored");
 }
 
 #[test]
@@ -294,6 +294,50 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
 }
 
 #[test]
+fn an_external_main_holder_is_recorded_while_the_lease_is_held() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    assert_eq!(decide(&inputs).latch, LatchChange::Keep, "not held");
+    hold(&mut inputs);
+    let recorded = stored(&decide(&inputs)).clone();
+    assert_eq!(recorded.main_holder.as_deref(), Some("kcm-0_a"));
+
+    inputs.latch = Stored::Latch(recorded);
+    inputs.facts.main.named_holder = None;
+    assert_eq!(decide(&inputs).latch, LatchChange::Keep, "nothing new");
+    inputs.facts.main = held("unread_a");
+    assert_eq!(decide(&inputs).latch, LatchChange::Keep, "it may be in-tree");
+    inputs.facts.main = held("kcm-0_a");
+    inputs.facts.controller_managers = all(&[&EXTERNAL, &GUARDED]);
+    assert_eq!(stored(&decide(&inputs)).main_holder, None, "both have this host name");
+}
+
+#[test]
+fn a_main_holder_that_can_be_read_and_is_in_tree_is_offered_the_lease_at_each_restart() {
+    let mut inputs = inputs(Phase::Migrate, Some(latch(Phase::Migrate, true)));
+    inputs.spec = Reading::Unreadable("forbidden".to_owned());
+    free(&mut inputs);
+    let decision = decide(&inputs);
+    assert_eq!(
+        (decision.action, decision.latch),
+        (LeaseAction::Compete, LatchChange::Keep)
+    );
+}
+
+#[test]
+fn without_the_object_a_step_back_is_offered_again_after_a_restart() {
+    let recorded = Latch {
+        main_holder: Some("kcm-0_a".into()),
+        ..latch(Phase::Prepare, true)
+    };
+    let mut inputs = inputs(Phase::Prepare, Some(recorded));
+    inputs.spec = Reading::Unreadable("forbidden".to_owned());
+    free(&mut inputs);
+    inputs.yielded = false;
+    assert!(matches!(decide(&inputs).action, LeaseAction::Yield(_)));
+}
+
+#[test]
 fn a_jump_of_two_phases_is_ignored_while_an_old_manager_is_in_tree() {
     let decision = decide(&inputs(Phase::Complete, Some(latch(Phase::Prepare, false))));
     assert_eq!(decision.phase, Some(Phase::Prepare));
@@ -431,7 +475,8 @@ fn a_jump_back_is_a_step_back() {
         hold(&mut inputs);
         let decision = decide(&inputs);
         assert!(matches!(decision.action, LeaseAction::Release(_)), "{to:?}");
-        assert_eq!(*stored(&decision), latch(Phase::Prepare, true));
+        let stored = stored(&decision);
+        assert_eq!((stored.phase, stored.held_by.as_deref()), (Phase::Prepare, Some("us")));
     }
 }
 

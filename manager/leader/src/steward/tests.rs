@@ -9,7 +9,7 @@ use outrigger_shared::migration::Phase;
 use tokio::time::sleep;
 
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, kcm, seen};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, kcm, seen, unreadable};
 use crate::latch::Basis;
 use crate::record::Record;
 
@@ -153,6 +153,7 @@ fn latch(phase: Phase) -> Latch {
         basis: Basis::LeaderMigration,
         held_by: Some("us".into()),
         held_since: None,
+        main_holder: None,
         superseded: false,
         other: std::collections::BTreeMap::new(),
     }
@@ -297,6 +298,32 @@ async fn a_new_main_holder_gets_its_time_although_the_first_was_dead_when_it_was
     assert!(!ends.is_open());
     sleep(Duration::from_secs(2)).await;
     assert!(ends.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_object_a_restarted_manager_offers_the_lease_only_to_a_new_main_holder() {
+    for (recorded, offers) in [(Some(KCM), false), (Some("former_a"), true), (None, true)] {
+        let recorded = Latch {
+            main_holder: recorded.map(str::to_owned),
+            ..latch(Phase::Migrate)
+        };
+        let mut ends = Ends::new(Phase::Migrate, Some(recorded));
+        ends.spec.send_replace(Reading::Unreadable("forbidden".into()));
+        ends.managers.send_replace(unreadable());
+        ends.main.send_replace(View::default());
+        ends.renew(|ends| &ends.main, KCM);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(ends.is_open(), !offers);
+        if !offers {
+            continue;
+        }
+
+        sleep(YIELD).await;
+        let latch = ends.latched().await.unwrap().unwrap();
+        assert_eq!(latch.main_holder.as_deref(), Some(KCM), "it was offered in vain");
+        sleep(Duration::from_secs(1)).await;
+        assert!(ends.is_open());
+    }
 }
 
 #[tokio::test(start_paused = true)]

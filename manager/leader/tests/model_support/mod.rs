@@ -72,6 +72,8 @@ struct Latched {
     /// It is of the object that exists now.
     of_object: bool,
     superseded: bool,
+    /// It names K's present holder, or its last one while it has none. Each process has another identity.
+    names_main: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,6 +112,8 @@ pub struct Rules {
     pub no_alarm: bool,
     pub evidence_only: bool,
     pub in_tree_at_once: bool,
+    /// The holder of K counts as the recorded one.
+    pub offered_to_all: bool,
 }
 
 impl Default for Rules {
@@ -123,6 +127,7 @@ impl Default for Rules {
             no_alarm: false,
             evidence_only: false,
             in_tree_at_once: false,
+            offered_to_all: false,
         }
     }
 }
@@ -199,6 +204,7 @@ impl State {
                 behind: 0,
                 of_object: true,
                 superseded: false,
+                names_main: true,
             }),
             phase,
             readable: true,
@@ -252,6 +258,22 @@ impl State {
         self.old.iter().any(|old| old.believes.is_some())
     }
 
+    /// The object cannot be read, and the holder of K has leader migration on and was not offered M.
+    pub fn is_offer_due(&self) -> bool {
+        let is_guarded = |index: u8| self.old[usize::from(index)].form == Form::Guarded;
+        let is_recorded = self.latch.is_some_and(|latch| latch.names_main);
+        !self.readable && self.main.is_some_and(is_guarded) && !is_recorded && !self.was_offered()
+    }
+
+    /// M has been free, and K's holder the same, for [`gate::YIELD`].
+    fn was_offered(&self) -> bool {
+        let free_for = match self.record {
+            Record::Free => self.age,
+            _ => self.age.saturating_sub(LEASE),
+        };
+        free_for >= YIELD && self.main_age >= YIELD
+    }
+
     /// Why nobody owns the controllers, as the condition says.
     pub fn waiting(&self, rules: &Rules) -> &'static str {
         let led = Self {
@@ -279,10 +301,6 @@ impl State {
             Record::Held(process) if self.age < LEASE => Some(identity(process)),
             _ => None,
         };
-        let free_for = match self.record {
-            Record::Free => self.age,
-            _ => self.age.saturating_sub(LEASE),
-        };
         let stale = rules.stale_latch;
         let lease = |live_holder: Option<String>, idle| LeaseFacts {
             read: true,
@@ -292,6 +310,14 @@ impl State {
             idle,
         };
         let attested = !self.visible && self.all_have_the_form();
+        let main = LeaseFacts {
+            named_holder: self.main_holder(),
+            ..lease(
+                self.main.map(|index| identity(Process::Old(index))),
+                self.main.is_none(),
+            )
+        };
+        let names_main = |latch: Latched| latch.names_main || rules.offered_to_all;
 
         Inputs {
             spec: match self.readable {
@@ -312,6 +338,7 @@ impl State {
                     basis: latch.basis,
                     held_by: latch.held_by.map(|index| identity(Process::Manager(index))),
                     held_since: None,
+                    main_holder: self.main_holder().filter(|_| names_main(latch)),
                     superseded: latch.superseded,
                     other: BTreeMap::new(),
                 })
@@ -323,13 +350,10 @@ impl State {
             services_read: true,
             main_holder_changed: self.holding && self.main_changed,
             offer_again: self.holding && self.offer_again,
-            yielded: self.is_free(rules) && free_for >= YIELD && self.main_age >= YIELD,
+            yielded: self.is_free(rules) && self.was_offered(),
             facts: Facts {
                 controller_managers: self.command_lines(rules),
-                main: lease(
-                    self.main.map(|index| identity(Process::Old(index))),
-                    self.main.is_none(),
-                ),
+                main,
                 migration: lease(live, self.is_free(rules)),
                 attested_phase: (self.readable && attested).then_some(self.phase),
                 own: OwnSettings {
@@ -337,6 +361,15 @@ impl State {
                     renew_deadline: Duration::from_secs(10),
                 },
             },
+        }
+    }
+
+    /// The holder that K names. A process that ended stays in the record until another acquires the lease.
+    fn main_holder(&self) -> Option<String> {
+        let is_recorded = self.latch.is_some_and(|latch| latch.names_main);
+        match self.main {
+            Some(index) => Some(format!("old-{index}_a")),
+            None => is_recorded.then(|| "gone_a".to_owned()),
         }
     }
 
@@ -479,6 +512,7 @@ impl State {
             LatchChange::Store(latch) if rules.evidence_only && latch.basis == Basis::External => {}
             LatchChange::Store(latch) => {
                 let index = |text: &str| u8::from(text.starts_with("manager-1"));
+                let main = self.main_holder();
                 self.latch = Some(Latched {
                     phase: latch.phase,
                     held_by: latch.held_by.as_deref().map(index),
@@ -489,6 +523,7 @@ impl State {
                     },
                     of_object: latch.uid == "u",
                     superseded: latch.superseded,
+                    names_main: main.is_some() && latch.main_holder == main,
                 });
             }
         }
@@ -543,6 +578,9 @@ impl State {
                 let candidate = self.old[usize::from(index)];
                 (self.main.is_none() && candidate.life == Life::Running).then_some(())?;
                 (self.main, self.main_age, self.main_changed) = (Some(index), 0, self.holding);
+                if let Some(latch) = &mut self.latch {
+                    latch.names_main = false;
+                }
             }
             Event::Acquire(Process::Old(index)) => {
                 let candidate = self.old[usize::from(index)];
@@ -806,6 +844,16 @@ impl Explored {
             .flat_map(|(_, edges)| edges);
         let lost = |(event, to): &&(Event, usize)| matches!(event, Event::SetPhase(_)) && !reached[*to];
         changes.copied().find(|change| lost(&change)).map(|(_, to)| to)
+    }
+
+    /// A manager acquires M before it was offered to the old manager that waits for it.
+    pub fn acquired_without_offer(&self) -> Option<usize> {
+        let edges = self.states.iter().zip(&self.edges);
+        let due = edges
+            .filter(|(state, _)| state.is_offer_due())
+            .flat_map(|(_, edges)| edges);
+        let acquired = |(event, _): &&(Event, usize)| matches!(event, Event::Acquire(Process::Manager(_)));
+        due.copied().find(|edge| acquired(&edge)).map(|(_, to)| to)
     }
 
     pub fn path_to(&self, mut index: usize) -> String {
