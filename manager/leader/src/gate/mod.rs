@@ -6,19 +6,25 @@
 //! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
 //! names what ends it.
 
+mod first_latch;
+mod followed;
 mod second_owner;
+mod without_object;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, ControllerManager, Facts, Reading};
-use crate::latch::{self, Basis, Latch, Stored};
+use crate::evidence::{ControllerManager, Facts, Reading};
+use crate::latch::{Basis, Latch, Stored};
 use crate::service_write::ServiceWrite;
 
+pub use first_latch::held_for_nothing;
+use first_latch::{gathered, new_latch, without_old_manager};
+use followed::{binding_latch, followed, outdated, supersede};
 pub use second_owner::QUIET;
+use without_object::{passive_main_holder, without_object};
 
 /// How long M stays free after it was offered to an old manager, so that one that polls can acquire it: client-go tries
 /// at least every 4.4 s (`RetryPeriod` 2 s and jitter).
@@ -218,106 +224,6 @@ fn keep_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
     }
 }
 
-/// The latch, if it belongs to the current object and is not outdated. An object that was deleted and created again
-/// starts without a latch, unless this process holds M: then the latch stays valid and gets the new UID.
-fn binding_latch(inputs: &Inputs) -> Option<Latch> {
-    let Stored::Latch(latch) = &inputs.latch else {
-        return None;
-    };
-    let Reading::Known(spec) = &inputs.spec else {
-        return (!latch.superseded).then(|| latch.clone());
-    };
-    if spec.uid != latch.uid {
-        return inputs.holding.then(|| Latch {
-            uid: spec.uid.clone(),
-            generation: spec.generation,
-            ..latch.clone()
-        });
-    }
-
-    is_current(inputs, spec, latch).then(|| latch.clone())
-}
-
-/// Marks the latch of an object that was created again, so that nobody follows it when the new object cannot be read. It
-/// is not removed: it may belong to another object, and this manager's `--migration` may be the wrong one.
-fn supersede(inputs: &Inputs) -> LatchChange {
-    match (&inputs.latch, &inputs.spec) {
-        (Stored::Latch(latch), Reading::Known(spec))
-            if spec.uid != latch.uid && !inputs.holding && !latch.superseded =>
-        {
-            LatchChange::Store(Latch {
-                superseded: true,
-                ..latch.clone()
-            })
-        }
-        _ => LatchChange::Keep,
-    }
-}
-
-/// Whether the latch says what the object's history was. While no manager ran, the phase may have passed InTree, and the
-/// old managers may have their original flags again. Command lines show that; without them, one unobserved change is at
-/// most one step.
-fn is_current(inputs: &Inputs, spec: &MigrationSpec, latch: &Latch) -> bool {
-    inputs.holding
-        || spec.generation <= latch.generation + 1
-        || inputs.facts.controller_managers.are_all_known()
-        || inputs.facts.attested_phase == Some(spec.phase)
-}
-
-fn outdated(inputs: &Inputs) -> Option<String> {
-    let (Stored::Latch(latch), Reading::Known(spec)) = (&inputs.latch, &inputs.spec) else {
-        return None;
-    };
-    (spec.uid == latch.uid && !is_current(inputs, spec, latch)).then(|| {
-        format!(
-            "the evidence was recorded for generation {} of the spec, and the spec is at {}: no manager observed the changes between them, and the command lines cannot be read; if every kube-controller-manager has the flags of phase {2}, set spec.attestedPhase: {2}",
-            latch.generation, spec.generation, spec.phase
-        )
-    })
-}
-
-/// The effective phase: that of the object, unless it cannot be read or skips a phase.
-///
-/// Skipping a phase forward is ignored, unless every old manager is external already. Skipping one backward is followed:
-/// a manager that was down while the operator went back step by step sees it that way. If it stayed in Migrate, it would
-/// own controllers beside an old manager that has its original flags again.
-fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<String>) {
-    let spec = match &inputs.spec {
-        Reading::Known(spec) => spec,
-        Reading::Pending => return (bound.map(|latch| latch.phase), Vec::new()),
-        Reading::Unreadable(why) => {
-            let warning = format!(
-                "the CloudProviderMigration cannot be read ({why}): following the phase of the recorded evidence"
-            );
-            return (bound.map(|latch| latch.phase), vec![warning]);
-        }
-    };
-    let Some(last) = bound.map(|latch| latch.phase) else {
-        return (Some(spec.phase), Vec::new());
-    };
-    let facts = &inputs.facts;
-    let is_safe = facts.controller_managers.are_all_external() && evidence::unlisted_leader(facts).is_none();
-    if spec.phase > last && !last.may_become(spec.phase) && !is_safe {
-        let warning = format!(
-            "phase {last} to {} is more than one step: staying in {last}; set spec.phase back, then go step by step",
-            spec.phase
-        );
-        return (Some(last), vec![warning]);
-    }
-    if spec.phase == Phase::InTree && !is_in_tree_confirmed(inputs, bound) {
-        let warning = "phase InTree is not followed while this manager owns the controllers and every kube-controller-manager is external: acting as in Prepare: set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease";
-        return (Some(Phase::Prepare), vec![warning.to_owned()]);
-    }
-
-    (Some(spec.phase), Vec::new())
-}
-
-/// In InTree nobody of ours owns anything. That is refused only where the command lines show that nobody else would.
-fn is_in_tree_confirmed(inputs: &Inputs, bound: Option<&Latch>) -> bool {
-    let we_held_it = inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some());
-    !we_held_it || held_by_other(inputs, bound) || !inputs.facts.controller_managers.are_all_external()
-}
-
 /// Another process holds M and renews it: neither this one nor its predecessor.
 fn held_by_other(inputs: &Inputs, bound: Option<&Latch>) -> bool {
     let predecessor = bound.and_then(|latch| latch.held_by.as_ref());
@@ -355,60 +261,6 @@ fn unguarded_runs(
     };
 
     (latch, action)
-}
-
-/// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
-/// may meanwhile have gone back, which a new holder of K shows: M is offered to it.
-fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    if inputs.holding {
-        let action = match inputs.main_holder_changed {
-            true => LeaseAction::Release(Why::new(
-                reason::STEPPING_BACK,
-                "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
-            )),
-            false => LeaseAction::Compete,
-        };
-        return (LatchChange::Keep, action);
-    }
-
-    let Some(latch) = bound else {
-        let why = "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration";
-        let action = LeaseAction::StandBy(Why::new(reason::MIGRATION_UNREADABLE, why));
-        return (LatchChange::Keep, action);
-    };
-    if latch.phase <= Phase::Prepare {
-        let action = match latch.held_by {
-            None => LeaseAction::StandBy(old_manager_owns(inputs, latch.phase)),
-            Some(_) => after_yield(inputs),
-        };
-        return (LatchChange::Keep, action);
-    }
-
-    let main = &inputs.facts.main.named_holder;
-    if main.is_some() && latch.main_holder == *main {
-        return (LatchChange::Keep, LeaseAction::Compete);
-    }
-    let offered = Latch {
-        main_holder: passive_main_holder(inputs, latch, inputs.yielded),
-        ..latch.clone()
-    };
-    (changed(inputs, offered), after_yield(inputs))
-}
-
-/// The holder of K, if it does not acquire M: it is external, or it `was_offered` M. A process that can be read and is
-/// in-tree may only be slow. Each process has its own identity, so a rolled one is another holder.
-fn passive_main_holder(inputs: &Inputs, latch: &Latch, was_offered: bool) -> Option<String> {
-    let Some(holder) = &inputs.facts.main.named_holder else {
-        return latch.main_holder.clone();
-    };
-    let all = inputs.facts.controller_managers.seen.iter();
-    let mut read = all.filter(|seen| seen.is_holder(holder)).peekable();
-
-    match read.peek() {
-        Some(_) => read.all(ControllerManager::is_external).then(|| holder.clone()),
-        None if was_offered => Some(holder.clone()),
-        None => latch.main_holder.clone(),
-    }
 }
 
 fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
@@ -555,106 +407,6 @@ fn observed(inputs: &Inputs, latch: &Latch, (spec, phase): (&MigrationSpec, Phas
         superseded: false,
         ..latch.clone()
     }
-}
-
-fn new_latch(spec: &MigrationSpec, phase: Phase, basis: Basis, held_by: Option<String>) -> Latch {
-    Latch {
-        version: latch::VERSION,
-        uid: spec.uid.clone(),
-        generation: spec.generation,
-        phase,
-        basis,
-        held_by,
-        held_since: None,
-        main_holder: None,
-        superseded: false,
-        other: BTreeMap::new(),
-    }
-}
-
-/// A latch by complete evidence of leader migration; otherwise what is missing.
-fn gathered(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Result<Latch, Why> {
-    let missing = evidence::missing(&inputs.facts);
-    if !missing.is_empty() {
-        return Err(Why::new(reason::EVIDENCE_MISSING, missing.join("; ")));
-    }
-
-    let basis = match inputs.facts.controller_managers.are_all_known() {
-        true => Basis::LeaderMigration,
-        false => Basis::Attested,
-    };
-
-    Ok(new_latch(spec, phase, basis, None))
-}
-
-/// A latch where no old manager owns anything: all are external, or the operator says so for this phase, and nobody
-/// renewed M for a full lease duration while this process watched it. `missing` is what the other kind of evidence lacks.
-fn without_old_manager(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, missing: Why) -> Result<Latch, Why> {
-    let all = &inputs.facts.controller_managers;
-    let attested = inputs.facts.attested_phase == Some(phase);
-    let basis = if all.are_all_external() {
-        Basis::External
-    } else if attested && all.seen.iter().all(ControllerManager::is_external) {
-        Basis::Attested
-    } else if all.unknown().is_some() && all.seen.iter().all(ControllerManager::is_external) {
-        return Err(Why::new(
-            reason::EVIDENCE_MISSING,
-            format!(
-                "{}; or, if none is in-tree any more, state that in spec.attestedPhase: {phase}",
-                missing.message
-            ),
-        ));
-    } else {
-        return Err(missing);
-    };
-
-    if let Some(problem) = evidence::unlisted_leader(&inputs.facts)
-        && !attested
-    {
-        let text = format!("{problem}, or state in spec.attestedPhase: {phase} that none is in-tree");
-        return Err(Why::new(reason::EVIDENCE_MISSING, text));
-    }
-
-    if !inputs.facts.migration.idle {
-        return Err(lease_in_use(inputs));
-    }
-
-    Ok(new_latch(spec, phase, basis, None))
-}
-
-fn lease_in_use(inputs: &Inputs) -> Why {
-    let facts = &inputs.facts;
-    let holder = facts.migration.live_holder.as_deref();
-    if let Some(seen) = held_for_nothing(facts) {
-        return Why::new(
-            reason::LEASE_IN_USE,
-            format!(
-                "the migration lease is held by {:?}, and {} runs no cloud controller: remove its --enable-leader-migration",
-                holder.unwrap_or_default(),
-                seen.object
-            ),
-        );
-    }
-    let message = match holder {
-        Some(holder) => {
-            format!("the migration lease is held by {holder:?}: stop that process, or wait until it releases it")
-        }
-        None => "every old manager is external; waiting until the migration lease has been idle for its full duration"
-            .to_owned(),
-    };
-    Why::new(reason::LEASE_IN_USE, message)
-}
-
-/// The external kube-controller-manager that holds K and M and runs nothing under M.
-#[must_use]
-pub fn held_for_nothing(facts: &Facts) -> Option<&ControllerManager> {
-    let holder = facts.migration.live_holder.as_ref()?;
-    let all = facts.controller_managers.seen.iter();
-    let mut left_on = all.clone().filter(|seen| seen.holds_for_nothing());
-    if Some(holder) != facts.main.live_holder.as_ref() || all.clone().any(ControllerManager::is_guarded_and_running) {
-        return left_on.find(|seen| seen.is_holder(holder));
-    }
-    left_on.next()
 }
 
 #[cfg(test)]
