@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use outrigger_leader::{Elections, Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::kubeconfig::Author;
-use outrigger_shared::leader_migration::LeaderMigrationConfiguration;
+use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -241,6 +241,18 @@ impl Placement {
         Ok(placement)
     }
 
+    fn node_ipam(&self, options: &Options) -> leader_migration::Placement {
+        use leader_migration::Placement as Where;
+
+        let runs =
+            |controllers: &[Controller]| options.allocates_node_cidrs() && controllers.contains(&Controller::NodeIpam);
+        match () {
+            () if runs(&self.main) => Where::Main,
+            () if runs(&self.migrated) => Where::Migrated,
+            () => Where::NotHere,
+        }
+    }
+
     fn everything(&self) -> Vec<Controller> {
         self.main.iter().chain(&self.migrated).copied().collect()
     }
@@ -294,6 +306,7 @@ fn mode(
             cluster: cluster.client("migration")?,
             nodes: assembly.node_counts(),
             controllers: with_work(options, &placement.migrated),
+            node_ipam: placement.node_ipam(options),
             reporter: reporter(
                 metrics.clone(),
                 Recorder::new(management.client("migration-events")?, MIGRATION_EVENT_COMPONENT),

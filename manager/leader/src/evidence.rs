@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use outrigger_shared::component::Form;
+use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
+
+use crate::node_ipam;
 
 /// A value read from an API server, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct ControllerManager {
     pub configuration: Configuration,
     /// Whether its in-tree provider runs the route controller.
     pub routes: bool,
+    /// Where it runs node IPAM; nowhere, too, where its leader migration configuration is not known.
+    pub node_ipam: Placement,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
 }
@@ -155,11 +160,13 @@ pub struct LeaseFacts {
     pub idle: bool,
 }
 
-/// Whether a difference between both sides' routes blocks the migration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// This manager's settings that the other side's must fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnSettings {
     /// This manager runs the route controller.
     pub routes: bool,
+    /// Where this manager runs node IPAM.
+    pub node_ipam: Placement,
     /// This manager's renew deadline: until then it may write after its last renewal.
     pub renew_deadline: Duration,
 }
@@ -189,6 +196,7 @@ pub fn missing(facts: &Facts) -> Vec<String> {
     missing.extend(durations(facts));
     missing.extend(command_lines(facts));
     missing.extend(routes(facts));
+    missing.extend(node_ipam::problem(facts));
     if facts.attested_phase != Some(Phase::Prepare) {
         missing.extend(unproven(facts));
     }
@@ -333,6 +341,7 @@ pub(crate) mod tests {
             form,
             configuration: Configuration::BuiltIn,
             routes: false,
+            node_ipam: Placement::NotHere,
             running: true,
         }
     }
@@ -379,6 +388,7 @@ pub(crate) mod tests {
             attested_phase: None,
             own: OwnSettings {
                 routes: false,
+                node_ipam: Placement::NotHere,
                 renew_deadline: Duration::from_secs(10),
             },
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::event::About;
+use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -65,6 +66,8 @@ pub struct Guard {
     pub nodes: CountNodes,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
+    /// Where this manager runs node IPAM.
+    pub node_ipam: Placement,
     /// Takes metrics and Events of the migration, while this process holds the main lease.
     pub reporter: Reporter,
 }
@@ -229,6 +232,7 @@ struct Evidence {
     cluster: Client,
     nodes: CountNodes,
     controllers: Vec<Controller>,
+    node_ipam: Placement,
     reporter: Reporter,
 }
 
@@ -255,6 +259,7 @@ impl Watches {
                     cluster,
                     nodes,
                     controllers,
+                    node_ipam,
                     reporter,
                 } = &**guard;
                 let own = Own {
@@ -278,6 +283,7 @@ impl Watches {
                     cluster: cluster.clone(),
                     nodes: Arc::clone(nodes),
                     controllers: controllers.clone(),
+                    node_ipam: *node_ipam,
                     reporter: reporter.clone(),
                 };
 
@@ -392,6 +398,7 @@ fn guard(
         lease_duration: setup.timing.lease_duration,
         own: OwnSettings {
             routes: evidence.controllers.contains(&Controller::Route),
+            node_ipam: evidence.node_ipam,
             renew_deadline: setup.timing.renew_deadline,
         },
         latch: inherited.latch,

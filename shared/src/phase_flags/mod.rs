@@ -57,7 +57,7 @@ pub use self::{
     csi_migration::volumes_warning,
     fatal::fatal,
     lease::other_lease,
-    node_ipam::NodeIpam,
+    node_ipam::{NodeIpam, runs_node_ipam},
     own_configuration::OwnConfiguration,
     refusal::Refusal,
     starts::{gates_warning, is_named_by_host, is_removed_gate},

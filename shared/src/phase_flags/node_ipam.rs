@@ -75,6 +75,17 @@ impl NodeIpam {
     }
 }
 
+/// Whether a kube-controller-manager with this command line allocates Pod CIDRs, with any `--cloud-provider`: it needs
+/// `--allocate-node-cidrs`, and `--controllers` must not leave the controller out. On AWS `--cidr-allocator-type` has one
+/// value with which it starts. An unreadable flag counts as the default.
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kube-controller-manager/app/core.go>)
+#[must_use]
+pub fn runs_node_ipam(line: &CommandLine) -> bool {
+    let allocates = line.boolean(flag::ALLOCATE_NODE_CIDRS).ok().flatten() == Some(true);
+    let values = line.values(flag::CONTROLLERS).unwrap_or_default();
+    allocates && (values.is_empty() || runs(&values))
+}
+
 /// Whether node IPAM is among the controllers.
 fn runs(values: &[String]) -> bool {
     let mut items = values.iter().flat_map(|value| value.split(','));

@@ -7,6 +7,7 @@ use outrigger_shared::migration::Phase;
 use super::{Inputs, MigrationSpec, Why, reason};
 use crate::evidence::{self, ControllerManager, Facts};
 use crate::latch::{self, Basis, Latch};
+use crate::node_ipam;
 
 /// A latch by complete evidence of leader migration; otherwise what is missing.
 pub(super) fn gathered(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Result<Latch, Why> {
@@ -56,6 +57,9 @@ pub(super) fn without_old_manager(
         return Err(Why::new(reason::EVIDENCE_MISSING, text));
     }
 
+    if let Some(problem) = node_ipam::problem(&inputs.facts) {
+        return Err(Why::new(reason::EVIDENCE_MISSING, problem));
+    }
     if !inputs.facts.migration.idle {
         return Err(lease_in_use(inputs));
     }

@@ -1,6 +1,7 @@
 //! Each rule of the gate, red when it is taken out.
 
 use outrigger_shared::component::Form;
+use outrigger_shared::leader_migration::Placement;
 
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
@@ -380,6 +381,21 @@ fn without_evidence_every_old_manager_must_be_external_and_the_lease_idle() {
         assert_eq!(stored(&decide(&inputs)).basis, Basis::Attested);
         inputs.facts.attested_phase = None;
     }
+}
+
+#[test]
+fn external_managers_are_no_evidence_while_one_of_them_and_this_manager_run_node_ipam() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    inputs.facts.controller_managers.seen[0].node_ipam = Placement::Main;
+    free(&mut inputs);
+    assert_eq!(stored(&decide(&inputs)).basis, Basis::External);
+
+    inputs.facts.own.node_ipam = Placement::Migrated;
+    let decision = decide(&inputs);
+    assert_eq!(reason(&decision), reason::EVIDENCE_MISSING);
+    let why = &decision.action.why().unwrap().message;
+    assert!(why.contains("kcm-0 runs node IPAM"), "{why}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use outrigger_shared::command_line::CommandLine;
 use outrigger_shared::component::{Form, controller_manager_command_line};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
-use outrigger_shared::phase_flags::flag;
+use outrigger_shared::phase_flags::{flag, runs_node_ipam};
 
 use crate::evidence::{Configuration, ControllerManager};
 
@@ -28,10 +28,17 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
     };
 
     let line = controller_manager_command_line(pod_spec)?;
-    let mut form = match &line {
+    let of_line = match &line {
         Ok(line) => Form::of_command_line(line),
         Err(reason) => Form::Unreadable { reason: reason.clone() },
     };
+    let configuration = line.as_ref().map_or(Configuration::BuiltIn, |line| {
+        configuration(line, annotations.as_deref(), lease)
+    });
+    let node_ipam = line.as_ref().map_or(Placement::NotHere, |line| {
+        node_ipam(line, &of_line, &configuration, annotations.as_deref())
+    });
+    let mut form = of_line;
     // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
     // in any case.
     let guarded = !matches!(
@@ -52,10 +59,9 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
         object: format!("{kind} {namespace}/{}", object.name_any()),
         host_names: if is_pod { host_names(object) } else { Vec::new() },
         form,
-        configuration: line.as_ref().map_or(Configuration::BuiltIn, |line| {
-            configuration(line, annotations.as_deref(), lease)
-        }),
+        configuration,
         routes: line.is_ok_and(|line| runs_routes(&line)),
+        node_ipam,
         running: is_pod,
     })
 }
@@ -117,6 +123,35 @@ fn runs_routes(line: &CommandLine) -> bool {
     on(flag::ALLOCATE_NODE_CIDRS, false) && on(flag::CONFIGURE_CLOUD_ROUTES, true)
 }
 
+/// Where it runs node IPAM. The built-in leader migration configuration does not name it. Where the configuration is not
+/// known, an attestation is missing anyway.
+fn node_ipam(line: &CommandLine, form: &Form, configuration: &Configuration, annotation: Option<&str>) -> Placement {
+    let (Form::InTree { leader_migration }
+    | Form::External { leader_migration }
+    | Form::NoProvider { leader_migration }) = form
+    else {
+        return Placement::NotHere;
+    };
+    if !runs_node_ipam(line) {
+        return Placement::NotHere;
+    }
+
+    match configuration {
+        _ if !leader_migration => Placement::Main,
+        Configuration::BuiltIn => Placement::Main,
+        Configuration::Unproven(_) => Placement::NotHere,
+        Configuration::OfMigration => {
+            let text = annotation.unwrap_or_default();
+            let loaded = LeaderMigrationConfiguration::from_text(leader_migration::FILE, text).ok();
+            loaded.map_or(Placement::NotHere, |loaded| {
+                loaded
+                    .config
+                    .placement(Controller::NodeIpam, Party::KubeControllerManager)
+            })
+        }
+    }
+}
+
 /// Whether the workload's status says that every Pod has the current template.
 fn is_rolled_out(kind: &str, object: &DynamicObject) -> bool {
     let status = &object.data["status"];
@@ -173,6 +208,46 @@ mod tests {
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
         );
+    }
+
+    #[test]
+    fn node_ipam_is_read_from_the_flags_and_from_the_list_of_leader_migration() {
+        let list = |names: &[&str]| {
+            let leaders = names.iter().map(|name| json!({"name": name, "component": "*"}));
+            let leaders: Vec<Value> = leaders.collect();
+            let text = json!({"apiVersion": "controllermanager.config.k8s.io/v1", "kind": "LeaderMigrationConfiguration",
+                "leaderName": LEASE, "controllerLeaders": leaders});
+            text.to_string()
+        };
+        let shared = ["service", "route", "cloud-node-lifecycle"];
+        let with_ipam = list(&[&shared[..], &["nodeipam"]].concat());
+        let (cidrs, guarded) = ("--allocate-node-cidrs=true", "--enable-leader-migration");
+        let file = format!("--leader-migration-config={}", leader_migration::FILE);
+        let placement = |flags: &[&str], list: Option<&String>| {
+            let mut pod = object(json!({"spec": container(flags), "status": {}}));
+            let annotation = |text: &String| [(annotations::LEADER_MIGRATION.to_owned(), text.clone())].into();
+            pod.metadata.annotations = list.map(annotation);
+            controller_manager_of("Pod", &pod, LEASE).unwrap().node_ipam
+        };
+
+        for (flags, expected) in [
+            (&[][..], Placement::NotHere),
+            (&["--allocate-node-cidrs=false"], Placement::NotHere),
+            (&[cidrs], Placement::Main),
+            (&[cidrs, "--controllers=*,bootstrapsigner"], Placement::Main),
+            (&[cidrs, "--controllers=*,-nodeipam"], Placement::NotHere),
+            (&[cidrs, "--controllers=-node-ipam-controller,*"], Placement::NotHere),
+            (&[cidrs, "--controllers=service,route"], Placement::NotHere),
+            (&[cidrs, guarded], Placement::Main),
+            (&[cidrs, guarded, "--leader-migration-config=/own"], Placement::NotHere),
+        ] {
+            assert_eq!(placement(flags, None), expected, "{flags:?}");
+        }
+        let with_file = [cidrs, guarded, &file];
+        assert_eq!(placement(&with_file, Some(&list(&shared))), Placement::Main);
+        assert_eq!(placement(&with_file, Some(&with_ipam)), Placement::Migrated);
+        assert_eq!(placement(&with_file[1..], Some(&with_ipam)), Placement::NotHere);
+        assert_eq!(placement(&[cidrs], Some(&with_ipam)), Placement::Main);
     }
 
     #[test]

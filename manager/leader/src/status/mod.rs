@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::evidence::{self, ControllerManager, Reading};
 use crate::gate::{self, LeaseAction, reason};
 use crate::latch::{Latch, Stored};
+use crate::node_ipam;
 use crate::permit::{NotLeader, Permit};
 use crate::steward::Report;
 
@@ -426,6 +427,9 @@ fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
             left_on.object
         );
         return (name, Some(false), "LeaderMigrationLeftOn", text);
+    }
+    if let Some(problem) = node_ipam::problem(facts) {
+        return (name, Some(false), "NodeIpamConflict", problem);
     }
 
     let attested = facts.attested_phase.is_some() && facts.attested_phase == report.decision.phase;

@@ -1,5 +1,7 @@
 //! The content of the status.
 
+use outrigger_shared::leader_migration::Placement;
+
 use super::*;
 use crate::evidence::LeaseFacts;
 use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen};
@@ -78,6 +80,19 @@ fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
     assert_eq!(reason, reason::UNGUARDED);
+}
+
+#[test]
+fn two_allocators_after_the_migration_are_named() {
+    let mut inputs = holding();
+    let (_, truth, reason, _) = control_plane(&report(inputs.clone()), None);
+    assert_eq!((truth, reason), (Some(true), "Migrated"));
+
+    inputs.facts.own.node_ipam = Placement::Migrated;
+    inputs.facts.controller_managers.seen[0].node_ipam = Placement::Main;
+    let (_, truth, reason, message) = control_plane(&report(inputs), None);
+    assert_eq!((truth, reason), (Some(false), "NodeIpamConflict"));
+    assert!(message.contains("add -nodeipam to --controllers there"), "{message}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::{ApiResource, DynamicObject};
+use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 use tokio::time::sleep;
 
@@ -69,6 +70,7 @@ impl Ends {
             lease_duration: LEASE,
             own: OwnSettings {
                 routes: false,
+                node_ipam: Placement::NotHere,
                 renew_deadline: Duration::from_secs(10),
             },
             latch: latch.map_or(Stored::Absent, Stored::Latch),

@@ -10,6 +10,7 @@ use outrigger_leader::evidence::{
 use outrigger_leader::gate::{self, Inputs, LatchChange, LeaseAction, MigrationSpec};
 use outrigger_leader::latch::{Basis, Latch, Stored, VERSION};
 use outrigger_shared::component;
+use outrigger_shared::leader_migration::Placement;
 pub use outrigger_shared::migration::Phase;
 
 /// Ticks until a lease expires.
@@ -358,6 +359,7 @@ impl State {
                 attested_phase: (self.readable && attested).then_some(self.phase),
                 own: OwnSettings {
                     routes: true,
+                    node_ipam: Placement::NotHere,
                     renew_deadline: Duration::from_secs(10),
                 },
             },
@@ -401,6 +403,7 @@ impl State {
             },
             configuration: Configuration::BuiltIn,
             routes: false,
+            node_ipam: Placement::NotHere,
             running: true,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
