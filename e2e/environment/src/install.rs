@@ -209,6 +209,8 @@ impl Environment {
 
         let patch = json!([
             {"op": "replace", "path": "/spec/replicas", "value": replicas},
+            // The old Pod has ended when the new one starts, so that their times are measured apart.
+            {"op": "replace", "path": "/spec/strategy", "value": {"type": "Recreate"}},
             {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
             {"op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts", "value": [{"name": "run", "mountPath": home}]},
             {"op": "replace", "path": "/spec/template/spec/volumes", "value": [{"name": "run", "hostPath": {"path": home}}]},

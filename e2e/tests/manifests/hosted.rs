@@ -48,6 +48,22 @@ async fn a_tenants_manager_takes_no_aws_identity_from_the_management_clusters_no
     assert_eq!(*secret, json!("outrigger-aws-credentials"));
 }
 
+/// After the death of its node, a Pod is replaced only after minutes.
+#[tokio::test]
+async fn a_tenants_manager_has_a_standby_on_another_node() {
+    let objects = hosted().await;
+    let manager = &of_kind(&objects, "Deployment", "outrigger-manager")["spec"];
+    assert_eq!(manager["replicas"], 2);
+    assert_eq!(manager["strategy"]["type"], "RollingUpdate");
+
+    let pod = &manager["template"];
+    let apart = &pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0];
+    let apart = &apart["podAffinityTerm"];
+    assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+    let name = &apart["labelSelector"]["matchLabels"]["app.kubernetes.io/name"];
+    assert_eq!(*name, pod["metadata"]["labels"]["app.kubernetes.io/name"]);
+}
+
 #[tokio::test]
 async fn the_webhook_reaches_a_tenants_api_server_on_a_node_port() {
     let objects = hosted().await;
