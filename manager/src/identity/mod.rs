@@ -1,5 +1,6 @@
 //! The clients of this process: Kubernetes clusters and the AWS account.
 
+mod api_client;
 mod ca_bundle;
 mod client_layer;
 mod own_instance;
@@ -7,6 +8,7 @@ mod service_account;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use kube::client::ClientBuilder;
@@ -142,6 +144,8 @@ pub struct Cluster {
     rate: Option<Rate>,
     /// Whether each controller has a service account of its own.
     accounts: bool,
+    /// See [`crate::args::LeaderElection::tcp_user_timeout`].
+    tcp_user_timeout: Option<Duration>,
 }
 
 impl Cluster {
@@ -173,6 +177,7 @@ impl Cluster {
             counted,
             rate: limited.then(|| Rate::of(general.kube_api_qps, general.kube_api_burst)),
             accounts: general.use_service_account_credentials,
+            tcp_user_timeout: options.leader_election.tcp_user_timeout(),
         })
     }
 
@@ -231,8 +236,8 @@ impl Cluster {
             .push((http::header::USER_AGENT, agent.parse().context("user agent")?));
 
         let layer = self.counted.layer(&config.cluster_url);
-        let builder = ClientBuilder::try_from(config).context("making a client for the API server")?;
-        let client = builder.with_layer(&layer).build();
+        let client = api_client::client(&config, self.tcp_user_timeout, &layer);
+        let client = client.context("making a client for the API server")?;
 
         Ok(match ClientLayer::of(self.rate, account) {
             Some(layer) => {
@@ -293,6 +298,7 @@ mod tests {
             counted: RestClient::default(),
             rate: None,
             accounts: false,
+            tcp_user_timeout: None,
         };
         let nodes = Api::<Node>::all(cluster.client("test").unwrap());
         assert!(nodes.delete("n", &Default::default()).await.is_err());
@@ -342,6 +348,7 @@ mod tests {
             counted: RestClient::default(),
             rate: Some(Rate::of(100.0, 10)),
             accounts: true,
+            tcp_user_timeout: None,
         };
         for purpose in ["service-controller", "shared-informers"] {
             let nodes = Api::<Node>::all(cluster.client(purpose).unwrap());
