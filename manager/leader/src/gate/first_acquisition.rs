@@ -2,7 +2,7 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, LeaseAction, Why, reason};
+use super::decision::{Inputs, LeaseAction, Why, reason};
 use crate::evidence::{self, Facts};
 use crate::latch::Latch;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, MigrationSpec, Why, reason};
+use super::decision::{Inputs, MigrationSpec, Why, reason};
 use crate::evidence::{self, ControllerManager, Facts};
 use crate::latch::{self, Basis, Latch};
 use crate::node_ipam;

@@ -2,7 +2,7 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, LatchChange, MigrationSpec, held_by_other};
+use super::decision::{Inputs, LatchChange, MigrationSpec, held_by_other};
 use crate::evidence::{self, Reading};
 use crate::latch::{Latch, Stored};
 

@@ -2,7 +2,8 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, Why, held_for_nothing, reason};
+use super::decision::{Inputs, Why, reason};
+use super::first_latch::held_for_nothing;
 use crate::evidence::{self, ControllerManager, Facts, LeaseFacts};
 
 pub(super) fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Inputs, LatchChange, LeaseAction, Why, changed, reason};
+use super::decision::{Inputs, LatchChange, LeaseAction, Why, changed, reason};
 use crate::latch::Latch;
 use crate::service_write::ServiceWrite;
 

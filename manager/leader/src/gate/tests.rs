@@ -3,9 +3,12 @@
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 
+use jiff::Timestamp;
+
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, refused, seen, unreadable};
 use crate::evidence::{Configuration, ControllerManagers, Facts, LeaseFacts};
+use crate::service_write::ServiceWrite;
 
 fn spec(phase: Phase) -> MigrationSpec {
     MigrationSpec {

@@ -2,7 +2,9 @@
 
 use outrigger_shared::migration::Phase;
 
-use super::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, first_acquisition, old_manager_owns, reason};
+use super::decision::{Inputs, LatchChange, LeaseAction, Why, after_yield, changed, reason};
+use super::first_acquisition;
+use super::old_manager::old_manager_owns;
 use crate::evidence::{ControllerManager, Facts};
 use crate::latch::Latch;
 
