@@ -1135,3 +1135,21 @@ fn a_route_that_goes_or_leads_elsewhere_is_red() {
     });
     violation(&deleted, "route rtb-1 10.0.1.0/24 is gone");
 }
+
+#[test]
+fn a_status_may_name_the_holder_of_a_lease_until_it_expires() {
+    let named_at = |seconds: f64| {
+        let mut run = good_run();
+        run.statements.push(statement(seconds, Side::Old, OLD_ID));
+        run.statements.push(nobody(seconds + 1.0, "LeaseHeldByOther"));
+        run.statements.sort_by_key(|said| said.at);
+        run
+    };
+    let of_status = |run: &Inputs| measured(run).contradictions;
+    assert_eq!(
+        of_status(&named_at(50.0)),
+        of_status(&good_run()),
+        "its process ended at 40 s"
+    );
+    assert_eq!(of_status(&named_at(60.0)), of_status(&good_run()) + 1);
+}

@@ -57,7 +57,7 @@ fn contradiction(
     let contradicted = |text: String| Some(Contradiction { at: said.at, text });
     let when_written = owned
         .iter()
-        .any(|tenure| tenure.from <= said.at + WRITING && said.at - WRITING <= tenure.until);
+        .any(|tenure| tenure.from <= said.at + WRITING && said.at - WRITING <= lease_ended(tenure));
     if !when_written {
         return contradicted(format!(
             "the status named {holder} ({side:?}) as the owner, which held no lease of it then"
@@ -82,6 +82,15 @@ fn contradiction(
     }
 
     None
+}
+
+/// When the holder lost the lease. The end of its process shows nowhere in the lease: it is held until it expires.
+fn lease_ended(tenure: &Tenure) -> Timestamp {
+    if tenure.process_ended == Some(tenure.until) && tenure.released.is_none() {
+        tenure.expires.max(tenure.until)
+    } else {
+        tenure.until
+    }
 }
 
 /// The statement in force at a moment.

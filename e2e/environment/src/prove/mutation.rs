@@ -213,11 +213,12 @@ fn end_of(record: &Inputs) -> Timestamp {
 }
 
 fn write(record: &mut Inputs, at: Timestamp) {
-    let balancers = record
+    let mut balancers = record
         .snapshots
         .iter()
         .flat_map(|snapshot| snapshot.load_balancers.keys());
-    let (Some(name), Some(caller)) = (balancers.last().cloned(), ours(record)) else {
+    // Of the first snapshot: a later one may have a load balancer that is new work.
+    let (Some(name), Some(caller)) = (balancers.next().cloned(), ours(record)) else {
         return;
     };
     record.aws_calls.push(AwsCall {
