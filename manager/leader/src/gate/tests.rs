@@ -1,9 +1,8 @@
 //! Each rule of the gate, red when it is taken out.
 
+use jiff::Timestamp;
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
-
-use jiff::Timestamp;
 
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, refused, seen, unreadable};
