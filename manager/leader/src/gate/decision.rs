@@ -1,4 +1,4 @@
-//! What the decision reads, and what it decides.
+//! Inputs and result of the decision.
 
 use std::time::Duration;
 
