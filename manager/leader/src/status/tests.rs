@@ -5,7 +5,7 @@ use outrigger_shared::migration::Phase;
 use super::conditions::control_plane;
 use super::*;
 use crate::evidence::LeaseFacts;
-use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, kcm, seen, unreadable};
+use crate::evidence::tests::{EXTERNAL, UNGUARDED, complete, held, kcm, seen, unreadable};
 use crate::gate::{self, Inputs, MigrationSpec, reason};
 use crate::latch::Stored;
 use crate::steward::Holders;
@@ -82,6 +82,22 @@ fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
     let (_, _, reason, _) = control_plane(&report, Some("forbidden"), None);
     assert_eq!(reason, reason::UNGUARDED);
+}
+
+#[test]
+fn a_former_manager_is_no_process_to_roll() {
+    let message = |holder: &str| {
+        let mut inputs = migrating();
+        let latch =
+            r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External","heldBy":"former_a"}"#;
+        inputs.latch = Stored::read(Some(latch));
+        inputs.facts.migration = held(holder);
+        let (_, _, reason, message) = control_plane(&report(inputs), None, None);
+        assert_eq!(reason, "LeaseHeldByOther");
+        message
+    };
+    assert!(message("former_a").contains("waiting until it expires"));
+    assert!(message("other_a").contains("roll or stop that process"));
 }
 
 #[test]
