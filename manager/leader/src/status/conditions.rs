@@ -251,16 +251,21 @@ fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, Stri
         return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
     }
     match (&report.decision.action, &facts.migration.live_holder) {
-        (LeaseAction::Compete, Some(holder)) => (
-            "LeaseHeldByOther",
-            format!(
-                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
-            ),
-        ),
+        (LeaseAction::Compete, Some(holder)) => ("LeaseHeldByOther", held_by(report, holder)),
         (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
         (action, _) => action
             .why()
             .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
+    }
+}
+
+fn held_by(report: &Report, holder: &str) -> String {
+    let bound = report.decision.bound.as_ref();
+    match bound.and_then(|latch| latch.held_by.as_deref()) == Some(holder) {
+        true => format!("the former manager {holder:?} has not released it: waiting until it expires"),
+        false => format!(
+            "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
+        ),
     }
 }
 

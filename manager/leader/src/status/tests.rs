@@ -5,7 +5,7 @@ use outrigger_shared::migration::Phase;
 
 use super::conditions::{control_plane, left};
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, kcm, seen, unreadable};
+use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
 use crate::evidence::{ControllerManager, LeaseFacts};
 use crate::gate::{self, Inputs, MigrationSpec, reason};
 use crate::latch::Stored;
@@ -96,6 +96,22 @@ fn two_allocators_after_the_migration_are_named() {
     let (_, truth, reason, message) = control_plane(&report(inputs), None, None);
     assert_eq!((truth, reason), (Some(false), "NodeIpamConflict"));
     assert!(message.contains("add -nodeipam to --controllers there"), "{message}");
+}
+
+#[test]
+fn a_former_manager_is_no_process_to_roll() {
+    let message = |holder: &str| {
+        let mut inputs = migrating();
+        let latch =
+            r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External","heldBy":"former_a"}"#;
+        inputs.latch = Stored::read(Some(latch));
+        inputs.facts.migration = held(holder);
+        let (_, _, reason, message) = control_plane(&report(inputs), None, None);
+        assert_eq!(reason, "LeaseHeldByOther");
+        message
+    };
+    assert!(message("former_a").contains("waiting until it expires"));
+    assert!(message("other_a").contains("roll or stop that process"));
 }
 
 #[test]
