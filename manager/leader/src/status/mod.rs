@@ -29,6 +29,7 @@ mod history;
 mod notices;
 mod owner;
 mod reporter;
+mod second_manager;
 
 pub use candidate::Candidate;
 pub use notices::Notice;
@@ -99,6 +100,14 @@ impl StatusWriter {
         let (changes, changes_rx) = watch::channel(Vec::new());
         let events = self.events(object.clone());
         tokio::spawn(history::follow(object.clone(), all_reports, changes, events));
+        let (gives_way, gives_way_rx) = watch::channel(false);
+        let events = self.events(object.clone());
+        tokio::spawn(second_manager::follow(
+            object.clone(),
+            reports.clone(),
+            gives_way,
+            events,
+        ));
         let mut last_error = String::new();
         let (mut minor, mut asked) = (None, None::<Instant>);
         while !stop.is_cancelled() {
@@ -109,7 +118,7 @@ impl StatusWriter {
                 asked = Some(Instant::now());
             }
 
-            match in_time(self.write(&api, &object, (&reports, &changes_rx), nodes, minor)).await {
+            match in_time(self.write(&api, &object, (&reports, &changes_rx, &gives_way_rx), nodes, minor)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -142,7 +151,11 @@ impl StatusWriter {
         &self,
         api: &Api<CloudProviderMigration>,
         object: &watch::Receiver<Reading<CloudProviderMigration>>,
-        (reports, changes): (&watch::Receiver<Option<Report>>, &watch::Receiver<Vec<HistoryEntry>>),
+        (reports, changes, gives_way): (
+            &watch::Receiver<Option<Report>>,
+            &watch::Receiver<Vec<HistoryEntry>>,
+            &watch::Receiver<bool>,
+        ),
         nodes: Option<NodeCounts>,
         minor: Option<u32>,
     ) -> Result<(), kube::Error> {
@@ -170,7 +183,7 @@ impl StatusWriter {
             (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &new));
         }
 
-        if object.is_none() || is_same(&old, &new) {
+        if object.is_none() || is_same(&old, &new) || *gives_way.borrow() {
             return Ok(());
         }
 

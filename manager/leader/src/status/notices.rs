@@ -25,7 +25,7 @@ impl Notice {
         }
     }
 
-    fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             kind: EventType::Warning,
             ..Self::normal(reason, message)
