@@ -1,5 +1,5 @@
-//! Another manager that leads the same migration under another lease C. It writes the same status, which shows that it is
-//! alive: this process may have no right to read its lease.
+//! Another manager that leads the same migration under another lease C. It writes the same status, which shows that it
+//! is alive: this process may have no right to read its lease.
 
 use std::time::Duration;
 
