@@ -75,7 +75,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// What to write now.
+    /// The reason to write now.
     fn due(&mut self, lease: &View, lease_duration: Duration, problem: Option<&str>) -> Option<String> {
         let Some(problem) = problem else {
             *self = Self::default();
@@ -105,7 +105,7 @@ impl Progress {
     }
 }
 
-/// What to write about lease C, whose requests have failed for `lasted`; none if another process may hold it.
+/// The text about lease C, whose requests have failed for `lasted`; none if another process may hold the lease.
 fn why_unled(lease: &View, lasted: Duration, lease_duration: Duration, problem: &str) -> Option<String> {
     match &lease.failure {
         // A request that fails in another way may succeed elsewhere. A living holder with more rights overwrites this.

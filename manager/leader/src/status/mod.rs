@@ -28,6 +28,7 @@ mod history;
 mod notices;
 mod owner;
 mod reporter;
+mod second_manager;
 mod unlisted_leader;
 
 pub use candidate::Candidate;
@@ -94,6 +95,8 @@ struct Sources {
     changes: watch::Receiver<Vec<HistoryEntry>>,
     lease_problem: watch::Receiver<Option<String>>,
     unlisted_leader: watch::Receiver<Option<String>>,
+    /// Another manager of ours writes the status.
+    gives_way: watch::Receiver<bool>,
     version: watch::Receiver<Version>,
 }
 
@@ -137,6 +140,15 @@ impl StatusWriter {
             events,
         ));
 
+        let (gives_way, gives_way_rx) = watch::channel(false);
+        let events = self.events(object.clone());
+        tokio::spawn(second_manager::follow(
+            object.clone(),
+            reports.clone(),
+            gives_way,
+            events,
+        ));
+
         let (version, version_rx) = watch::channel(Version::default());
         let sources = Sources {
             object,
@@ -144,6 +156,7 @@ impl StatusWriter {
             changes: changes_rx,
             lease_problem: self.lease_problem.clone(),
             unlisted_leader: unlisted_rx,
+            gives_way: gives_way_rx,
             version: version_rx,
         };
         // No request delays the metrics.
@@ -212,7 +225,7 @@ impl StatusWriter {
             return Ok(());
         };
         let (old, new) = self.status_of(sources, Some(object), &report);
-        if is_same(&old, &new) {
+        if is_same(&old, &new) || *sources.gives_way.borrow() {
             return Ok(());
         }
 
