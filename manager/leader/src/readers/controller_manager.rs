@@ -41,7 +41,8 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
         }
     );
 
-    if guarded && !is_pod && !is_rolled_out(kind, object) {
+    let rolling_out = guarded && !is_pod && !is_rolled_out(kind, object);
+    if rolling_out {
         form = Form::Unreadable {
             reason: "its rollout is not complete, so Pods of an older template may still run: wait for it".into(),
         };
@@ -57,6 +58,7 @@ pub(super) fn controller_manager_of(kind: &str, object: &DynamicObject, lease: &
         }),
         routes: line.is_ok_and(|line| runs_routes(&line)),
         running: is_pod,
+        rolling_out,
     })
 }
 
@@ -181,20 +183,21 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            controller_manager_of("Deployment", &workload, LEASE).unwrap().form
+            controller_manager_of("Deployment", &workload, LEASE).unwrap()
         };
         let guarded = ["--enable-leader-migration"];
         let status =
             |all: i64, updated: i64| json!({"observedGeneration": 2, "replicas": all, "updatedReplicas": updated});
         assert_eq!(
-            workload(&guarded, 2, status(2, 2)),
+            workload(&guarded, 2, status(2, 2)).form,
             Form::InTree { leader_migration: true }
         );
         for (generation, status) in [(2, status(3, 2)), (2, status(2, 1)), (2, json!({})), (3, status(2, 2))] {
-            let form = workload(&guarded, generation, status.clone());
-            assert!(matches!(form, Form::Unreadable { .. }), "{generation} {status}");
+            let seen = workload(&guarded, generation, status.clone());
+            assert!(matches!(seen.form, Form::Unreadable { .. }), "{generation} {status}");
+            assert!(!seen.needs_attestation(), "it ends");
         }
-        let unguarded = workload(&[], 3, json!({}));
+        let unguarded = workload(&[], 3, json!({})).form;
         assert_eq!(
             unguarded,
             Form::InTree {

@@ -403,13 +403,25 @@ fn held(report: &Report) -> Row {
     let name = condition::CONTROL_PLANE_MIGRATED;
     let facts = &report.inputs.facts;
     let all = &facts.controller_managers;
-    let external = |seen: &&ControllerManager| !seen.is_external();
-    let text = match all.seen.iter().find(external) {
-        Some(ControllerManager {
-            object,
-            form: Form::Unreadable { reason },
-            ..
-        }) => return (name, None, "Undecided", format!("{object} cannot be judged: {reason}")),
+    let phase = report.decision.phase.filter(|phase| *phase >= Phase::Migrate);
+    let is_attested = phase.is_some() && facts.attested_phase == phase;
+    let counts_as_external = |seen: &ControllerManager| seen.is_external() || is_attested && seen.needs_attestation();
+    let text = match all.seen.iter().find(|seen| !counts_as_external(seen)) {
+        Some(
+            seen @ ControllerManager {
+                object,
+                form: Form::Unreadable { reason },
+                ..
+            },
+        ) => {
+            let attest = phase
+                .filter(|_| seen.needs_attestation())
+                .map_or_else(String::new, |phase| {
+                    format!("; or state in spec.attestedPhase: {phase} that it is external")
+                });
+            let text = format!("{object} cannot be judged: {reason}{attest}");
+            return (name, None, "Undecided", text);
+        }
         Some(seen) if report.decision.phase == Some(Phase::Prepare) => {
             return (
                 name,
@@ -443,11 +455,11 @@ fn held(report: &Report) -> Row {
             );
             (name, None, "NotReadable", text)
         }
-        Some(_) => {
+        None if all.are_all_readable() => (name, Some(true), "Migrated", text.into()),
+        _ => {
             let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
             (name, Some(true), "Migrated", text.into())
         }
-        None => (name, Some(true), "Migrated", text.into()),
     }
 }
 

@@ -116,6 +116,27 @@ fn a_step_back_with_an_external_leader_says_which_one_to_roll() {
 }
 
 #[test]
+fn a_shell_script_is_undecided_without_the_operators_word() {
+    let mut inputs = holding();
+    inputs.facts.controller_managers = seen(vec![kcm(Form::Unreadable {
+        reason: "a shell script".into(),
+    })]);
+    let (_, truth, _, message) = control_plane(&report(inputs.clone()), None);
+    assert_eq!(truth, None);
+    assert!(message.contains("spec.attestedPhase: Migrate"), "{message}");
+
+    inputs.facts.attested_phase = Some(Phase::Migrate);
+    let (_, truth, _, message) = control_plane(&report(inputs.clone()), None);
+    assert_eq!(truth, Some(true));
+    assert!(message.contains("spec.attestedPhase states"), "{message}");
+
+    inputs.facts.controller_managers.seen[0].rolling_out = true;
+    let (_, truth, _, message) = control_plane(&report(inputs), None);
+    assert_eq!(truth, None);
+    assert!(!message.contains("attestedPhase"), "{message}");
+}
+
+#[test]
 fn a_condition_of_the_webhook_causes_no_write() {
     let row = |type_: &str| {
         serde_json::json!({

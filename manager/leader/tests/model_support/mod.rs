@@ -451,6 +451,7 @@ impl State {
             configuration: Configuration::BuiltIn,
             routes: false,
             running: true,
+            rolling_out: false,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
 
