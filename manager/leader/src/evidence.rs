@@ -60,6 +60,8 @@ pub struct ControllerManager {
     pub disabled: Vec<Controller>,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
+    /// A workload's rollout is not complete, so Pods of an older template may still run.
+    pub rolling_out: bool,
 }
 
 impl ControllerManager {
@@ -78,6 +80,13 @@ impl ControllerManager {
     #[must_use]
     pub fn is_external(&self) -> bool {
         matches!(self.form, Form::External { .. } | Form::NoProvider { .. })
+    }
+
+    /// Its command line cannot be read, for example because a shell starts it. The operator can attest its form, unlike
+    /// that of a rollout, which ends.
+    #[must_use]
+    pub fn needs_attestation(&self) -> bool {
+        matches!(self.form, Form::Unreadable { .. }) && !self.rolling_out
     }
 
     /// It competes for the migration lease and runs nothing under it.
@@ -132,6 +141,12 @@ impl ControllerManagers {
     #[must_use]
     pub fn are_all_known(&self) -> bool {
         self.read && self.unreadable.is_empty() && !self.seen.is_empty()
+    }
+
+    /// All are known, and each command line can be read.
+    #[must_use]
+    pub fn are_all_readable(&self) -> bool {
+        self.are_all_known() && !self.seen.iter().any(ControllerManager::needs_attestation)
     }
 
     /// Why nothing is known about all of them, in words; none if it is.
@@ -285,10 +300,13 @@ fn durations(facts: &Facts) -> Option<String> {
 
 fn command_lines(facts: &Facts) -> Vec<String> {
     let all = &facts.controller_managers;
-    let mut problems: Vec<String> = all.seen.iter().filter_map(problem).collect();
-    if facts.attested_phase != Some(Phase::Prepare)
-        && let Some(why) = all.unknown()
-    {
+    let is_attested = facts.attested_phase == Some(Phase::Prepare);
+    let judged = all
+        .seen
+        .iter()
+        .filter(|seen| !(is_attested && seen.needs_attestation()));
+    let mut problems: Vec<String> = judged.filter_map(problem).collect();
+    if !is_attested && let Some(why) = all.unknown() {
         problems.push(format!(
             "{why}: correct the targets or the access, or state in spec.attestedPhase: Prepare that all have leader migration on"
         ));
@@ -310,6 +328,9 @@ fn problem(seen: &ControllerManager) -> Option<String> {
             leader_migration: false,
         } => Some(format!(
             "{object} runs in-tree without --enable-leader-migration: roll its workload in phase Prepare, or add the flag to the file of the static Pod"
+        )),
+        Form::Unreadable { reason } if seen.needs_attestation() => Some(format!(
+            "the flags that {object} runs with are not known: {reason}; or state in spec.attestedPhase: Prepare that it has leader migration on"
         )),
         Form::Unreadable { reason } => Some(format!("the flags that {object} runs with are not known: {reason}")),
     }
@@ -401,6 +422,7 @@ pub(crate) mod tests {
             node_ipam: Placement::NotHere,
             disabled: Vec::new(),
             running: true,
+            rolling_out: false,
         }
     }
 
@@ -568,6 +590,22 @@ pub(crate) mod tests {
             facts.attested_phase = Some(Phase::Prepare);
             assert_eq!(missing(&facts), Vec::<String>::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_operators_word_stands_in_for_a_shell_script_and_not_for_a_rollout() {
+        let mut facts = complete();
+        facts.controller_managers.seen.push(kcm(Form::Unreadable {
+            reason: "a shell script".into(),
+        }));
+        let problems = missing(&facts);
+        assert!(problems[0].contains("spec.attestedPhase: Prepare"), "{problems:?}");
+        facts.attested_phase = Some(Phase::Prepare);
+        assert_eq!(missing(&facts), Vec::<String>::new());
+
+        facts.controller_managers.seen[1].rolling_out = true;
+        let problems = missing(&facts);
+        assert!(!problems[0].contains("attestedPhase"), "{problems:?}");
     }
 
     #[test]

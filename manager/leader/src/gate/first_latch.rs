@@ -16,7 +16,7 @@ pub(super) fn gathered(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> R
         return Err(Why::new(reason::EVIDENCE_MISSING, missing.join("; ")));
     }
 
-    let basis = match inputs.facts.controller_managers.are_all_known() {
+    let basis = match inputs.facts.controller_managers.are_all_readable() {
         true => Basis::LeaderMigration,
         false => Basis::Attested,
     };
@@ -34,11 +34,12 @@ pub(super) fn without_old_manager(
 ) -> Result<Latch, Why> {
     let all = &inputs.facts.controller_managers;
     let attested = inputs.facts.attested_phase == Some(phase);
+    let may_be_external = |seen: &ControllerManager| seen.is_external() || seen.needs_attestation();
     let basis = if all.are_all_external() {
         Basis::External
-    } else if attested && all.seen.iter().all(ControllerManager::is_external) {
+    } else if attested && all.seen.iter().all(may_be_external) {
         Basis::Attested
-    } else if all.unknown().is_some() && all.seen.iter().all(ControllerManager::is_external) {
+    } else if !all.are_all_readable() && all.seen.iter().all(may_be_external) {
         return Err(Why::new(
             reason::EVIDENCE_MISSING,
             format!(

@@ -537,6 +537,23 @@ fn external_managers_are_no_evidence_while_one_of_them_and_this_manager_run_node
 }
 
 #[test]
+fn the_operators_word_stands_in_for_a_shell_script_that_starts_an_old_manager() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    free(&mut inputs);
+    inputs.facts.controller_managers.seen = vec![kcm(Form::Unreadable {
+        reason: "a shell script".into(),
+    })];
+    let decision = decide(&inputs);
+    let why = &decision.action.why().unwrap().message;
+    assert!(why.contains("spec.attestedPhase: Migrate"), "{why}");
+    inputs.facts.attested_phase = Some(Phase::Migrate);
+    assert_eq!(stored(&decide(&inputs)).basis, Basis::Attested);
+
+    inputs.facts.controller_managers.seen[0].rolling_out = true;
+    assert_eq!(reason(&decide(&inputs)), reason::EVIDENCE_MISSING, "a rollout ends");
+}
+
+#[test]
 fn an_old_manager_that_holds_the_lease_for_nothing_is_named() {
     let mut inputs = inputs(Phase::Migrate, None);
     inputs.facts.controller_managers = all(&[&Form::External { leader_migration: true }]);

@@ -58,7 +58,8 @@ pub(super) fn controller_manager_of(
         }
     );
 
-    if guarded && !is_pod && !is_rolled_out(kind, object) {
+    let rolling_out = guarded && !is_pod && !is_rolled_out(kind, object);
+    if rolling_out {
         form = Form::Unreadable {
             reason: "its rollout is not complete, so Pods of an older template may still run: wait for it".into(),
         };
@@ -74,6 +75,7 @@ pub(super) fn controller_manager_of(
         routes: line.is_ok_and(|line| runs_routes(&line)),
         node_ipam,
         running: is_pod || has_unlisted_pods(kind, object, listed),
+        rolling_out,
     })
 }
 
@@ -417,20 +419,21 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            read(Kind::Deployment, &workload).unwrap().form
+            read(Kind::Deployment, &workload).unwrap()
         };
         let guarded = ["--enable-leader-migration"];
         let status =
             |all: i64, updated: i64| json!({"observedGeneration": 2, "replicas": all, "updatedReplicas": updated});
         assert_eq!(
-            workload(&guarded, 2, status(2, 2)),
+            workload(&guarded, 2, status(2, 2)).form,
             Form::InTree { leader_migration: true }
         );
         for (generation, status) in [(2, status(3, 2)), (2, status(2, 1)), (2, json!({})), (3, status(2, 2))] {
-            let form = workload(&guarded, generation, status.clone());
-            assert!(matches!(form, Form::Unreadable { .. }), "{generation} {status}");
+            let seen = workload(&guarded, generation, status.clone());
+            assert!(matches!(seen.form, Form::Unreadable { .. }), "{generation} {status}");
+            assert!(!seen.needs_attestation(), "it ends");
         }
-        let unguarded = workload(&[], 3, json!({}));
+        let unguarded = workload(&[], 3, json!({})).form;
         assert_eq!(
             unguarded,
             Form::InTree {

@@ -140,10 +140,18 @@ fn held(report: &Report) -> State {
 
 type State = (Option<bool>, &'static str, String);
 
+/// The phase, if the operator attests that the kube-controller-managers that cannot be read are external. In an earlier
+/// phase an attestation states the opposite.
+fn attested_external(report: &Report) -> Option<Phase> {
+    let phase = report.decision.phase.filter(|phase| *phase >= Phase::Migrate)?;
+    (report.inputs.facts.attested_phase == Some(phase)).then_some(phase)
+}
+
 /// A kube-controller-manager that is not external, or holds the migration lease for nothing.
 fn old_managers_left(report: &Report) -> Option<State> {
     let seen = || report.inputs.facts.controller_managers.seen.iter();
-    let Some(left) = seen().find(|seen| !seen.is_external()) else {
+    let is_attested = attested_external(report).is_some();
+    let Some(left) = seen().find(|seen| !seen.is_external() && !(is_attested && seen.needs_attestation())) else {
         let left_on = seen().find(|seen| seen.holds_for_nothing())?;
         let text = format!(
             "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
@@ -152,16 +160,17 @@ fn old_managers_left(report: &Report) -> Option<State> {
         return Some((Some(false), "LeaderMigrationLeftOn", text));
     };
 
-    let object = &left.object;
-    Some(match &left.form {
-        Form::Unreadable { reason } => (
-            None,
-            "Undecided",
-            format!("the flags that {object} runs with are not known: {reason}"),
-        ),
-        _ if report.decision.phase == Some(Phase::Prepare) => {
-            (Some(false), reason::STEPPING_BACK, stepping_back(report, object))
+    let (object, phase) = (&left.object, report.decision.phase);
+    Some(match (&left.form, phase) {
+        (Form::Unreadable { reason }, _) => {
+            let later = phase.filter(|phase| *phase >= Phase::Migrate && left.needs_attestation());
+            let attest = later.map_or_else(String::new, |phase| {
+                format!("; or state in spec.attestedPhase: {phase} that it is external")
+            });
+            let text = format!("the flags that {object} runs with are not known: {reason}{attest}");
+            (None, "Undecided", text)
         }
+        (_, Some(Phase::Prepare)) => (Some(false), reason::STEPPING_BACK, stepping_back(report, object)),
         _ => {
             let text = format!(
                 "{object} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod"
@@ -173,29 +182,27 @@ fn old_managers_left(report: &Report) -> Option<State> {
 
 /// Every kube-controller-manager that can be read is external.
 fn external(report: &Report) -> State {
-    let facts = &report.inputs.facts;
-    let Some(why) = facts.controller_managers.unknown() else {
+    let all = &report.inputs.facts.controller_managers;
+    if all.are_all_readable() {
         let text = "this manager holds the migration lease and every kube-controller-manager is external";
         return (Some(true), "Migrated", text.into());
-    };
-
-    match report.decision.phase {
-        // In an earlier phase spec.attestedPhase states the opposite.
-        Some(phase @ (Phase::Migrate | Phase::Complete)) if facts.attested_phase == Some(phase) => {
-            let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
-            (Some(true), "Migrated", text.into())
-        }
-        Some(Phase::Prepare) => {
-            let text = stepping_back(report, "a kube-controller-manager");
-            (Some(false), reason::STEPPING_BACK, text)
-        }
-        _ => {
-            let text = format!(
-                "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
-            );
-            (None, "NotReadable", text)
-        }
     }
+    if attested_external(report).is_some() {
+        let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
+        return (Some(true), "Migrated", text.into());
+    }
+    if report.decision.phase == Some(Phase::Prepare) {
+        let text = stepping_back(report, "a kube-controller-manager");
+        return (Some(false), reason::STEPPING_BACK, text);
+    }
+
+    let why = all
+        .unknown()
+        .unwrap_or_else(|| "a command line cannot be read".to_owned());
+    let text = format!(
+        "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
+    );
+    (None, "NotReadable", text)
 }
 
 /// The steps to the end of the migration.

@@ -1,5 +1,6 @@
 //! The content of the status.
 
+use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
@@ -176,6 +177,27 @@ fn a_step_back_with_an_external_leader_says_which_one_to_roll() {
 }
 
 #[test]
+fn a_shell_script_is_undecided_without_the_operators_word() {
+    let mut inputs = holding();
+    inputs.facts.controller_managers = seen(vec![kcm(Form::Unreadable {
+        reason: "a shell script".into(),
+    })]);
+    let (_, truth, _, message) = control_plane(&report(inputs.clone()), None, None);
+    assert_eq!(truth, None);
+    assert!(message.contains("spec.attestedPhase: Migrate"), "{message}");
+
+    inputs.facts.attested_phase = Some(Phase::Migrate);
+    let (_, truth, _, message) = control_plane(&report(inputs.clone()), None, None);
+    assert_eq!(truth, Some(true));
+    assert!(message.contains("spec.attestedPhase states"), "{message}");
+
+    inputs.facts.controller_managers.seen[0].rolling_out = true;
+    let (_, truth, _, message) = control_plane(&report(inputs), None, None);
+    assert_eq!(truth, None);
+    assert!(!message.contains("attestedPhase"), "{message}");
+}
+
+#[test]
 fn a_condition_of_the_webhook_causes_no_write() {
     let row = |type_: &str| {
         serde_json::json!({
@@ -217,6 +239,7 @@ async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_fo
         changes: watch::channel(Vec::new()).1,
         lease_problem: watch::channel(None).1,
         unlisted_leader: watch::channel(None).1,
+        gives_way: watch::channel(false).1,
         version: watch::channel(Version::default()).1,
     };
 

@@ -305,7 +305,10 @@ impl State {
     /// own the controllers any more.
     pub fn released_in_vain(&self, next: &Self) -> bool {
         let released = self.holding && !next.holding && next.leader == self.leader && next.record == Record::Free;
-        let is_external = |index: u8| self.old[usize::from(index)].form == Form::External;
+        let is_external = |index: u8| {
+            let old = self.old[usize::from(index)];
+            old.form == Form::External && old.life == Life::Running
+        };
         let has_original = || next.running_forms().contains(&Form::Original);
         released
             && next.visible
@@ -456,6 +459,7 @@ impl State {
             node_ipam: Placement::NotHere,
             disabled: Vec::new(),
             running: true,
+            rolling_out: false,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
 
