@@ -1,0 +1,72 @@
+//! The output.
+
+use std::io::{self, Write};
+
+use similar::TextDiff;
+
+use super::file::{Plan, Status};
+use crate::args::MachineArgs;
+use crate::mutate::report::printable;
+
+/// Prints what happened to each file, the differences of a dry run, and the next steps.
+pub(super) fn write(plans: &[Plan], heading: &str, args: &MachineArgs, out: &mut dyn Write) -> io::Result<()> {
+    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
+    for plan in plans {
+        let word = word(plan.status, is_refused || args.dry_run);
+        writeln!(out, "{word} {} ({heading})", plan.source.path.display())?;
+        for explanation in &plan.explanations {
+            writeln!(out, "  {}", printable(explanation))?;
+        }
+        if args.dry_run {
+            write!(out, "{}", difference(plan))?;
+        }
+    }
+
+    if is_refused {
+        writeln!(out, "No file was changed.")?;
+        return out.flush();
+    }
+
+    for step in next_steps(plans, args) {
+        writeln!(out, "next: {step}")?;
+    }
+
+    out.flush()
+}
+
+const fn word(status: Status, is_only_planned: bool) -> &'static str {
+    match (status, is_only_planned) {
+        (Status::Unchanged, _) => "unchanged",
+        (Status::Refused, _) => "refused",
+        (Status::Changed, false) => "changed",
+        (Status::Changed, true) => "would change",
+        (Status::Restored, false) => "restored",
+        (Status::Restored, true) => "would restore",
+    }
+}
+
+fn difference(plan: &Plan) -> String {
+    let path = plan.source.path.display().to_string();
+    let (before, after) = (&plan.source.current.text, &plan.written);
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff().header(&path, &path).to_string()
+}
+
+fn next_steps(plans: &[Plan], args: &MachineArgs) -> Vec<String> {
+    let is_changed = |plan: &&Plan| matches!(plan.status, Status::Changed | Status::Restored);
+    let changed: Vec<&Plan> = plans.iter().filter(is_changed).collect();
+    if changed.is_empty() || args.dry_run {
+        return Vec::new();
+    }
+
+    let mut steps = vec![
+        "the kubelet restarts the static Pods of changed manifests by itself, in about 20 s; wait until they are Running \
+         before you change the next machine: kubectl -n kube-system get pods -l tier=control-plane -o wide"
+            .to_owned(),
+    ];
+    if changed.iter().any(|plan| plan.status == Status::Changed) {
+        steps.push("to go back: outrigger node undo".to_owned());
+    }
+
+    steps
+}

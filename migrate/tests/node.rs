@@ -1,0 +1,491 @@
+//! `outrigger node` on a copy of a machine, as the binary that a person runs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
+#![allow(clippy::print_stdout, reason = "a test prints what it has seen")]
+
+#[path = "../../shared/tests/published/mod.rs"]
+mod published;
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+use support::{Run, files, outrigger, outrigger_with};
+
+const MANAGER: &str = "etc/kubernetes/manifests/kube-controller-manager.yaml";
+const API_SERVER: &str = "etc/kubernetes/manifests/kube-apiserver.yaml";
+const MIGRATION: &str = "--migration=kubeadm-migration.yaml";
+
+/// A copy of a machine.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self::empty();
+        copy(&files().join("machine"), machine.0.path());
+        machine
+    }
+
+    fn empty() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
+        fs::write(self.path(path), text).unwrap();
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        let rootfs = format!("--rootfs={}", self.0.path().display());
+        outrigger(&[&["node"], words, &[&rootfs]].concat())
+    }
+
+    fn edit(&self, words: &[&str]) -> Run {
+        self.run(&[&["edit", MIGRATION], words].concat())
+    }
+
+    fn edited(&self, phase: &str) -> Run {
+        let run = self.edit(&[&format!("--phase={phase}"), "--prepared"]);
+        assert_eq!(run.code, Some(0), "{}", run.seen());
+        run
+    }
+
+    fn undone(&self) -> Run {
+        let run = self.run(&["undo"]);
+        assert_eq!(run.code, Some(0), "{}", run.seen());
+        run
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+fn original(path: &str) -> String {
+    fs::read_to_string(files().join("machine").join(path)).unwrap()
+}
+
+/// What `outrigger mutate`, and so the webhook, makes of a Pod in kube-system.
+fn mutated(pod: &str, phase: &str, migration: &str) -> Value {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    let migration = fs::read_to_string(files().join(migration)).unwrap();
+    let target =
+        "{profile: HostedControlPlane, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}";
+    fs::write(
+        path.path(),
+        migration.replace("targets: [", &format!("targets: [{target}, ")),
+    )
+    .unwrap();
+    let migration = format!("--migration={}", path.path().display());
+    let phase = format!("--phase={phase}");
+    let run = outrigger_with(
+        &[
+            "mutate",
+            "-f-",
+            "-ojson",
+            "--prepared",
+            &migration,
+            &phase,
+            "--namespace-labels=a=b",
+        ],
+        pod.as_bytes(),
+    );
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    report["objects"][0]["object"].clone()
+}
+
+fn parsed(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn each_phase_equals_the_webhooks_result_for_the_same_pod() {
+    for migration in ["kubeadm-migration.yaml", "kubeadm-leader-migration.yaml"] {
+        for phase in ["InTree", "Prepare", "Migrate", "Complete"] {
+            let machine = Machine::new();
+            let migration_flag = format!("--migration={migration}");
+            let phase_flag = format!("--phase={phase}");
+            let run = machine.run(&["edit", &migration_flag, &phase_flag, "--prepared"]);
+            assert_eq!(run.code, Some(0), "{}", run.seen());
+
+            let manager = parsed(&machine.text(MANAGER));
+            assert_eq!(
+                manager,
+                mutated(&original(MANAGER), phase, migration),
+                "{migration}: {phase}"
+            );
+            // Both change on one machine, so the API server's part waits as in kubeadm's ClusterConfiguration.
+            let phase_of_api_server = if phase == "Migrate" { "Prepare" } else { phase };
+            let api_server = parsed(&machine.text(API_SERVER));
+            let expected = mutated(&original(API_SERVER), phase_of_api_server, migration);
+            assert_eq!(api_server, expected, "{migration}: {phase}");
+        }
+    }
+}
+
+#[test]
+fn an_api_server_that_does_not_start_with_the_flag_changes_in_migrate() {
+    let machine = Machine::new();
+    let newer = original(API_SERVER).replace("v1.26.13", "v1.29.1");
+    machine.write(API_SERVER, &newer);
+    let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    machine.write(
+        "migration.yaml",
+        &migration.replace("  kubernetesVersion: \"1.26\"\n", ""),
+    );
+    let migration = format!("--migration={}", machine.path("migration.yaml").display());
+    let run = machine.run(&["edit", &migration, "--phase=Migrate", "--prepared"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert!(
+        !machine.text(API_SERVER).contains("    - --cloud-provider"),
+        "{}",
+        machine.text(API_SERVER)
+    );
+}
+
+#[test]
+fn comments_and_form_stay_and_each_flag_keeps_its_own() {
+    let machine = Machine::new();
+    let run = machine.edit(&["--phase=Migrate", "--prepared", "--dry-run"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_snapshot!(run.seen());
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+    assert!(
+        !machine.path("etc/kubernetes/outrigger").exists(),
+        "a dry run writes nothing"
+    );
+}
+
+#[test]
+fn the_report_names_files_reasons_and_next_steps() {
+    let machine = Machine::new();
+    assert_snapshot!(machine.edited("Prepare").seen());
+}
+
+#[test]
+fn a_second_edit_changes_nothing_and_another_phase_starts_from_the_original() {
+    let machine = Machine::new();
+    machine.edited("Prepare");
+    let (prepared, inode) = (
+        machine.text(MANAGER),
+        fs::metadata(machine.path(MANAGER)).unwrap().ino(),
+    );
+    let again = machine.edited("Prepare");
+    assert!(
+        !again.stdout.contains("\nchanged /") && !again.stdout.contains("next:"),
+        "{}",
+        again.seen()
+    );
+    assert_eq!(
+        fs::metadata(machine.path(MANAGER)).unwrap().ino(),
+        inode,
+        "not even written"
+    );
+
+    machine.edited("Migrate");
+    let edited = "--cloud-provider=external                        # ticket 4711";
+    assert!(machine.text(MANAGER).contains(edited), "{}", machine.text(MANAGER));
+    machine.edited("Prepare");
+    assert_eq!(
+        machine.text(MANAGER),
+        prepared,
+        "with the comment of the flag that was removed"
+    );
+    let run = machine.edited("InTree");
+    assert!(
+        run.stdout
+            .contains("restored /etc/kubernetes/manifests/kube-controller-manager.yaml"),
+        "{}",
+        run.seen()
+    );
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+    assert!(
+        machine.undone().stdout.starts_with("nothing to undo"),
+        "InTree is the original"
+    );
+}
+
+#[test]
+fn undo_restores_every_byte_the_mode_and_the_owner() {
+    let machine = Machine::new();
+    // Without a line feed at its end, and with the line ends of another system.
+    let odd = original(MANAGER)
+        .trim_end()
+        .replace("status: {}", "status: {}\r\n# ende");
+    machine.write(MANAGER, &odd);
+    let mode = |path: &str| fs::metadata(machine.path(path)).unwrap().mode() & 0o7777;
+    fs::set_permissions(machine.path(MANAGER), Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(machine.path(API_SERVER), Permissions::from_mode(0o600)).unwrap();
+    let is_root = std::os::unix::fs::chown(machine.path(MANAGER), Some(1234), Some(4321)).is_ok();
+    let owner = fs::metadata(machine.path(MANAGER)).unwrap();
+
+    machine.edited("Complete");
+    assert_ne!(machine.text(MANAGER), odd);
+    assert_eq!((mode(MANAGER), mode(API_SERVER)), (0o640, 0o600));
+    let now = fs::metadata(machine.path(MANAGER)).unwrap();
+    assert_eq!((now.uid(), now.gid()), (owner.uid(), owner.gid()), "root: {is_root}");
+
+    let records = fs::read_dir(machine.path("etc/kubernetes/outrigger"))
+        .unwrap()
+        .map(Result::unwrap);
+    for record in records {
+        assert_eq!(record.metadata().unwrap().mode() & 0o777, 0o600, "{:?}", record.path());
+    }
+    let run = machine.undone();
+    assert_snapshot!(run.seen());
+    assert_eq!(
+        (machine.text(MANAGER), machine.text(API_SERVER)),
+        (odd, original(API_SERVER))
+    );
+    assert_eq!((mode(MANAGER), mode(API_SERVER)), (0o640, 0o600));
+    assert!(machine.undone().stdout.starts_with("nothing to undo"));
+}
+
+#[test]
+fn a_file_that_has_changed_since_is_named_with_the_ways_to_go_on() {
+    let machine = Machine::new();
+    machine.edited("Complete");
+    let upgraded = original(API_SERVER).replace("v1.26.13", "v1.26.15");
+    machine.write(API_SERVER, &upgraded);
+    let manager = machine.text(MANAGER);
+
+    let run = machine.run(&["undo"]);
+    assert_eq!(run.code, Some(2), "{}", run.seen());
+    assert_snapshot!(run.stdout.replace(machine.0.path().to_str().unwrap(), "ROOT"));
+    assert_eq!(machine.text(MANAGER), manager, "all or nothing");
+    assert_eq!(machine.edit(&["--phase=Migrate", "--prepared"]).code, Some(2));
+    assert_eq!(machine.text(MANAGER), manager, "all or nothing");
+
+    // The first way: the present text is the original of the next edit.
+    let record = "etc/kubernetes/outrigger/etc-kubernetes-manifests-kube-apiserver.yaml.json";
+    let kept = machine.text(record);
+    fs::remove_file(machine.path(record)).unwrap();
+    machine.edited("Complete");
+    machine.undone();
+    assert_eq!(
+        (machine.text(MANAGER), machine.text(API_SERVER)),
+        (original(MANAGER), upgraded)
+    );
+
+    // The second way: the recorded original.
+    machine.write(record, &kept);
+    let run = machine.run(&["undo", "--force"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_eq!(machine.text(API_SERVER), original(API_SERVER));
+}
+
+#[test]
+fn a_file_that_is_gone_is_refused() {
+    let machine = Machine::new();
+    machine.edited("Prepare");
+    fs::remove_file(machine.path(MANAGER)).unwrap();
+    let run = machine.run(&["undo"]);
+    assert_eq!(run.code, Some(2), "{}", run.seen());
+    assert!(
+        run.stderr.contains("is absent") && run.stderr.contains("kube-controller-manager.yaml.json"),
+        "{}",
+        run.seen()
+    );
+}
+
+#[test]
+fn without_the_condition_prepared_nothing_is_changed() {
+    let machine = Machine::new();
+    let run = machine.edit(&["--phase=Migrate"]);
+    assert_eq!(run.code, Some(2), "{}", run.seen());
+    assert!(run.stderr.contains("no condition Prepared=True"), "{}", run.seen());
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+}
+
+#[test]
+fn a_migration_in_audit_changes_nothing_and_shows_everything() {
+    let machine = Machine::new();
+    let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    machine.write("migration.yaml", &migration.replace("spec:", "spec:\n  mode: Audit"));
+    let migration = format!("--migration={}", machine.path("migration.yaml").display());
+    let run = machine.run(&["edit", &migration]);
+    assert_eq!(run.code, Some(2), "{}", run.seen());
+    assert!(
+        run.stderr.contains("spec.mode of migration cluster is Audit"),
+        "{}",
+        run.seen()
+    );
+    let run = machine.run(&["edit", &migration, "--dry-run"]);
+    assert!(
+        run.stdout.contains("+    - --enable-leader-migration"),
+        "{}",
+        run.seen()
+    );
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+}
+
+#[test]
+fn wrong_input_is_named_with_its_fix() {
+    let refused = |machine: &Machine, words: &[&str], code: i32, said: &str| {
+        let before = machine.text(API_SERVER);
+        let run = machine.edit(words);
+        assert_eq!(run.code, Some(code), "{}", run.seen());
+        let seen = run.seen();
+        assert!(seen.contains(said), "{said}: {seen}");
+        assert_eq!(machine.text(API_SERVER), before);
+    };
+    let machine = Machine::new();
+    refused(
+        &machine,
+        &["--state=/etc/kubernetes/manifests/undo"],
+        1,
+        "is inside of --manifests=",
+    );
+    refused(&machine, &["--state=undo"], 1, "--state=undo is no absolute path");
+    refused(
+        &machine,
+        &["--manifests=/absent"],
+        1,
+        "/absent holds no file of kube-controller-manager",
+    );
+
+    machine.write(
+        "etc/kubernetes/manifests/kube-controller-manager.yaml.bak",
+        &original(MANAGER),
+    );
+    refused(
+        &machine,
+        &[],
+        1,
+        "both run kube-controller-manager, and the kubelet starts both",
+    );
+    // The kubelet reads no file whose name begins with a dot.
+    let copy = machine.path("etc/kubernetes/manifests/kube-controller-manager.yaml.bak");
+    fs::rename(
+        &copy,
+        machine.path("etc/kubernetes/manifests/.kube-controller-manager.yaml.swp"),
+    )
+    .unwrap();
+    machine.edited("Prepare");
+
+    let machine = Machine::new();
+    fs::rename(machine.path(MANAGER), machine.path("real.yaml")).unwrap();
+    symlink(machine.path("real.yaml"), machine.path(MANAGER)).unwrap();
+    refused(&machine, &[], 1, "is a symbolic link to ");
+
+    let machine = Machine::new();
+    machine.write(MANAGER, &format!("{}---\n{}", original(MANAGER), original(MANAGER)));
+    refused(&machine, &[], 1, "it holds 2 documents, and the kubelet reads one");
+    machine.write(MANAGER, &format!("{}#{}", original(MANAGER), "x".repeat(300_000)));
+    refused(&machine, &[], 1, "has more than 262144 bytes");
+    machine.write(
+        MANAGER,
+        &original(MANAGER).replace("name: kube-controller-manager", "name: [kube-controller-manager"),
+    );
+    refused(&machine, &[], 1, "kube-controller-manager.yaml: the text is no YAML");
+    machine.write(
+        MANAGER,
+        &original(MANAGER).replace("leader-elect=true", "leader-elect=false"),
+    );
+    refused(&machine, &[], 2, "--leader-elect=false makes leader migration void");
+}
+
+#[test]
+fn one_migration_applies() {
+    let machine = Machine::new();
+    let run = machine.run(&["edit", "--migration=migrations.yaml"]);
+    assert_eq!(run.code, Some(1), "{}", run.seen());
+    assert!(
+        run.stderr.contains("--migration gives 2: prod, itself; name one"),
+        "{}",
+        run.seen()
+    );
+    let run = machine.run(&["edit", "--migration=migrations.yaml", "--migration=prod"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+}
+
+#[test]
+fn one_component_can_be_changed_alone() {
+    let machine = Machine::new();
+    let run = machine.edit(&["--phase=Complete", "--prepared", "--component=kube-apiserver"]);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+    assert!(machine.text(API_SERVER).contains("--cloud-provider=external"));
+}
+
+#[test]
+fn a_lost_record_is_named_and_in_tree_restores_the_flags() {
+    let machine = Machine::new();
+    machine.edited("Migrate");
+    fs::remove_dir_all(machine.path("etc/kubernetes/outrigger")).unwrap();
+    let run = machine.edited("InTree");
+    assert!(
+        run.stdout.contains("of which /etc/kubernetes/outrigger has no record"),
+        "{}",
+        run.seen()
+    );
+    assert_eq!(parsed(&machine.text(MANAGER)), parsed(&original(MANAGER)));
+}
+
+/// Published manifests of kubeadm's shape, with the in-tree provider.
+#[test]
+fn published_manifests_are_edited_as_by_the_webhook_and_restored() {
+    let Some(root) = published::find("corpus/kubeadm") else {
+        return;
+    };
+    let mut edited = 0;
+    for path in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text
+            .replace("--leader-elect=false", "--cloud-provider=aws")
+            .replace("<file>", "file");
+        let is_pod = parsed(&text).get("kind") == Some(&json!("Pod"));
+        if !is_pod || !(text.contains("- kube-controller-manager") || text.contains("- kube-apiserver")) {
+            continue;
+        }
+        for phase in ["Prepare", "Migrate", "Complete"] {
+            let machine = Machine::empty();
+            machine.write(MANAGER, &text);
+            let run = machine.edit(&[&format!("--phase={phase}"), "--prepared"]);
+            if run.code == Some(0) {
+                edited += usize::from(machine.text(MANAGER) != text);
+                let without_status = |value: &Value| value["spec"].clone();
+                // A published mirror Pod is one that the webhook leaves alone.
+                let own: String = text
+                    .lines()
+                    .filter(|line| !line.contains("config.mirror"))
+                    .map(|line| format!("{line}\n"))
+                    .collect();
+                let expected = mutated(&own, phase, "kubeadm-migration.yaml");
+                let found = parsed(&machine.text(MANAGER));
+                assert_eq!(
+                    without_status(&found),
+                    without_status(&expected),
+                    "{}: {phase}",
+                    path.display()
+                );
+            } else {
+                assert_eq!(run.code, Some(2), "{}: {}", path.display(), run.seen());
+                println!("{}: {}", path.display(), run.seen());
+            }
+            machine.undone();
+            assert_eq!(machine.text(MANAGER), text, "{}: {phase}", path.display());
+        }
+    }
+    println!("{edited} edits of published manifests");
+    assert!(edited >= 3, "{edited}");
+}
