@@ -81,6 +81,9 @@ pub struct NodeArgs {
     pub command: NodeCommand,
 }
 
+/// staticPodPath as kubeadm sets it.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// Give static Pods and kubelet flags the form of a phase
@@ -119,7 +122,7 @@ pub struct EditArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub prepared: Option<bool>,
     /// Folder of the static Pods: staticPodPath of the kubelet
-    #[arg(long, value_name = "DIR", default_value = "/etc/kubernetes/manifests")]
+    #[arg(long, value_name = "DIR", default_value = MANIFESTS)]
     pub manifests: PathBuf,
     /// Change only this component. May be repeated
     #[arg(long, value_enum)]

@@ -17,6 +17,10 @@ use support::{Run, files, outrigger, outrigger_with};
 
 const MANAGER: &str = "etc/kubernetes/manifests/kube-controller-manager.yaml";
 const API_SERVER: &str = "etc/kubernetes/manifests/kube-apiserver.yaml";
+const KUBEADM_FLAGS: &str = "var/lib/kubelet/kubeadm-flags.env";
+const EXTRA_FLAGS: &str = "etc/default/kubelet";
+const CONFIG: &str = "var/lib/kubelet/config.yaml";
+const DROP_IN: &str = "usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf";
 const MIGRATION: &str = "--migration=kubeadm-migration.yaml";
 
 /// A copy of a machine.
@@ -47,8 +51,10 @@ impl Machine {
     }
 
     fn run(&self, words: &[&str]) -> Run {
-        let rootfs = format!("--rootfs={}", self.0.path().display());
-        outrigger(&[&["node"], words, &[&rootfs]].concat())
+        let root = self.0.path().to_str().unwrap();
+        let mut run = outrigger(&[&["node"], words, &["--rootfs", root]].concat());
+        run.stdout = run.stdout.replace(root, "ROOT");
+        run
     }
 
     fn edit(&self, words: &[&str]) -> Run {
@@ -270,7 +276,7 @@ fn a_file_that_has_changed_since_is_named_with_the_ways_to_go_on() {
 
     let run = machine.run(&["undo"]);
     assert_eq!(run.code, Some(2), "{}", run.seen());
-    assert_snapshot!(run.stdout.replace(machine.0.path().to_str().unwrap(), "ROOT"));
+    assert_snapshot!(run.stdout);
     assert_eq!(machine.text(MANAGER), manager, "all or nothing");
     assert_eq!(machine.edit(&["--phase=Migrate", "--prepared"]).code, Some(2));
     assert_eq!(machine.text(MANAGER), manager, "all or nothing");
@@ -356,12 +362,7 @@ fn wrong_input_is_named_with_its_fix() {
         "is inside of --manifests=",
     );
     refused(&machine, &["--state=undo"], 1, "--state=undo is no absolute path");
-    refused(
-        &machine,
-        &["--manifests=/absent"],
-        1,
-        "/absent holds no file of kube-controller-manager",
-    );
+    refused(&machine, &["--manifests=/absent"], 1, "error: /absent: ");
 
     machine.write(
         "etc/kubernetes/manifests/kube-controller-manager.yaml.bak",
@@ -439,6 +440,122 @@ fn a_lost_record_is_named_and_in_tree_restores_the_flags() {
         run.seen()
     );
     assert_eq!(parsed(&machine.text(MANAGER)), parsed(&original(MANAGER)));
+}
+
+const KUBELET: [&str; 3] = ["--component=kubelet", "--phase=Migrate", "--prepared"];
+
+#[test]
+fn flags_of_the_kubelet_are_edited_where_they_are_and_restored() {
+    let machine = Machine::new();
+    let run = machine.edit(&KUBELET);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_snapshot!(run.seen());
+    assert_eq!(machine.text(KUBEADM_FLAGS), original(KUBEADM_FLAGS));
+    assert_eq!(
+        machine.text(EXTRA_FLAGS),
+        original(EXTRA_FLAGS).replace("aws --cloud-config=/etc/kubernetes/cloud.conf", "external")
+    );
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+    assert!(!machine.path("etc/default/.outrigger-kubelet.tmp").exists());
+
+    let edited = machine.text(EXTRA_FLAGS);
+    machine.edit(&KUBELET);
+    assert_eq!(machine.text(EXTRA_FLAGS), edited, "a second edit changes nothing");
+    machine.undone();
+    assert_eq!(machine.text(EXTRA_FLAGS), original(EXTRA_FLAGS));
+}
+
+#[test]
+fn a_missing_flag_of_the_kubelet_is_added_to_kubeadms_file() {
+    let machine = Machine::new();
+    fs::remove_file(machine.path(EXTRA_FLAGS)).unwrap();
+    fs::remove_dir_all(machine.path("etc/kubernetes/manifests")).unwrap();
+    let run = machine.edit(&["--phase=Complete", "--prepared"]);
+    assert_eq!(run.code, Some(0), "a worker: {}", run.seen());
+    let with_it = original(KUBEADM_FLAGS).replace("pause:3.9\"", "pause:3.9 --cloud-provider=external\"");
+    assert_eq!(machine.text(KUBEADM_FLAGS), with_it);
+    assert!(
+        run.stdout.contains("holds no manifest of these components"),
+        "{}",
+        run.seen()
+    );
+    assert!(
+        run.stdout.contains("systemctl restart kubelet") && !run.stdout.contains("static Pods"),
+        "{}",
+        run.seen()
+    );
+    machine.undone();
+    assert_eq!(machine.text(KUBEADM_FLAGS), original(KUBEADM_FLAGS));
+
+    fs::remove_file(machine.path(KUBEADM_FLAGS)).unwrap();
+    let run = machine.edit(&[]);
+    assert_eq!(run.code, Some(1), "{}", run.seen());
+    assert!(
+        run.stderr
+            .contains("no file of kube-controller-manager or kube-apiserver or kubelet"),
+        "{}",
+        run.seen()
+    );
+}
+
+#[test]
+fn a_file_that_no_unit_names_is_not_the_kubelets() {
+    let machine = Machine::new();
+    machine.write("etc/sysconfig/kubelet", &original(EXTRA_FLAGS));
+    let run = machine.edit(&KUBELET);
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert_eq!(machine.text("etc/sysconfig/kubelet"), original(EXTRA_FLAGS));
+    assert_ne!(machine.text(EXTRA_FLAGS), original(EXTRA_FLAGS));
+}
+
+#[test]
+fn a_kubelet_that_cannot_be_changed_is_refused() {
+    let refused = |change: &dyn Fn(&Machine), code: i32, said: &str| {
+        let machine = Machine::new();
+        change(&machine);
+        let before = (machine.text(KUBEADM_FLAGS), machine.text(EXTRA_FLAGS));
+        let run = machine.edit(&["--phase=Migrate", "--prepared"]);
+        assert_eq!(run.code, Some(code), "{}", run.seen());
+        let seen = run.seen();
+        assert!(seen.contains(said), "{said}: {seen}");
+        assert_eq!((machine.text(KUBEADM_FLAGS), machine.text(EXTRA_FLAGS)), before);
+        assert_eq!(machine.text(MANAGER), original(MANAGER), "all or nothing");
+    };
+    let in_unit = |machine: &Machine| {
+        let text = original(DROP_IN).replace("=--config=", "=--cloud-provider=aws --config=");
+        machine.write(DROP_IN, &text);
+    };
+    refused(
+        &in_unit,
+        2,
+        "10-kubeadm.conf, line 4 sets --cloud-provider or --cloud-config",
+    );
+    let foreign = |machine: &Machine| machine.write(EXTRA_FLAGS, "KUBELET_EXTRA_ARGS=--cloud-provider=gce\n");
+    refused(&foreign, 2, "--cloud-provider is \"gce\", not \"aws\"");
+    let quoted = |machine: &Machine| machine.write(EXTRA_FLAGS, "KUBELET_EXTRA_ARGS=\"--node-labels='a=b'\"\n");
+    refused(&quoted, 1, "/etc/default/kubelet: KUBELET_EXTRA_ARGS has a quote");
+}
+
+#[test]
+fn gates_of_the_configuration_file_count() {
+    let machine = Machine::new();
+    let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    machine.write("migration.yaml", &migration.replace("1.26", "1.23"));
+    let migration = format!("--migration={}", machine.path("migration.yaml").display());
+    let edit = |machine: &Machine| machine.run(&[&["edit", &migration], &KUBELET[..]].concat());
+    machine.write(
+        CONFIG,
+        &format!("{}featureGates:\n  CSIMigrationAWS: false\n", original(CONFIG)),
+    );
+    let run = edit(&machine);
+    assert_eq!(run.code, Some(2), "{}", run.seen());
+    assert!(
+        run.stdout.contains("cannot mount in-tree EBS volumes") && run.stdout.contains("featureGates of"),
+        "{}",
+        run.seen()
+    );
+    machine.write(CONFIG, &original(CONFIG));
+    assert_eq!(edit(&machine).code, Some(0));
 }
 
 /// Published manifests of kubeadm's shape, with the in-tree provider.

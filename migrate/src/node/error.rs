@@ -46,8 +46,15 @@ pub enum Error {
     NotPrepared { migration: String, phase: Phase },
     #[error("spec.mode of migration {migration} is Audit, so nothing is changed; set it to Enforce, or add --dry-run")]
     Audit { migration: String },
-    #[error("{} holds no file of {what}; name the folder with --manifests, or choose with --component", folder.display())]
-    Nothing { folder: PathBuf, what: String },
+    #[error(
+        "no file of {what} on this machine: {} holds no such manifest, and {kubelet} sets no flags; name the folder with --manifests",
+        folder.display()
+    )]
+    Nothing {
+        folder: PathBuf,
+        what: String,
+        kubelet: &'static str,
+    },
     #[error("{} and {} both run {component}, and the kubelet starts both; move one of them out of the folder", first.display(), second.display())]
     Twice {
         component: String,
@@ -58,6 +65,8 @@ pub enum Error {
     TooManyFiles { folder: PathBuf, max: usize },
     #[error("{}: {source}", path.display())]
     Text { path: PathBuf, source: yaml_text::Refusal },
+    #[error("{}: {cause}", path.display())]
+    Environment { path: PathBuf, cause: String },
     #[error("{}: it holds {count} documents, and the kubelet reads one; split it", path.display())]
     Documents { path: PathBuf, count: usize },
     #[error("{}: the undo record cannot be read ({cause}); restore the record from a backup, or remove it and restore the file by hand", path.display())]

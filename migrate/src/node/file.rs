@@ -56,6 +56,11 @@ impl Source {
         }))
     }
 
+    /// A manifest has its temporary file in another folder.
+    pub fn is_manifest(&self) -> bool {
+        self.path.parent() != Some(&self.temporary_folder)
+    }
+
     /// Whether another program has written the file since its last edit.
     pub fn has_changed(&self) -> bool {
         let record = self.record.as_ref();

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | the change of one file | `file.rs` |
 //! | manifests of static Pods | `manifests.rs` |
+//! | flags of the kubelet, and the files with them | `kubelet.rs`, `env_file.rs` |
 //! | a JSON Patch on a YAML text | `yaml_patch.rs` |
 //! | undo records | `record.rs` |
 //! | atomic replacement | `disk.rs` |
@@ -18,6 +19,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use clap::ValueEnum;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, Phase};
 use outrigger_webhook::decide::Migration;
@@ -25,14 +27,16 @@ use outrigger_webhook::decide::Migration;
 use self::disk::Disk;
 use self::error::Error;
 use self::file::{Machine, Plan, Source, Status};
-use crate::args::{EditArgs, MachineArgs, NodeComponent, UndoArgs};
+use crate::args::{EditArgs, MANIFESTS, MachineArgs, NodeComponent, UndoArgs};
 use crate::documents::Inputs;
 use crate::end::{End, Failure};
 use crate::migrations::{self, Found};
 
 mod disk;
+mod env_file;
 pub mod error;
 mod file;
+mod kubelet;
 mod manifests;
 mod record;
 mod report;
@@ -66,7 +70,7 @@ pub fn undo(args: &UndoArgs, out: &mut dyn Write, _: &mut dyn Write) -> Result<E
 
 fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<End, Failure> {
     let machine = machine(&args.machine)?;
-    check_manifests(args)?;
+    check_manifests(args, &machine)?;
     let spec = spec(args, found)?;
     let migration = Migration {
         name: &found.name,
@@ -85,6 +89,9 @@ fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<
     }
 
     report::write(&plans, &heading, &args.machine, out)?;
+    for note in missing(args, &plans) {
+        writeln!(out, "note: {note}")?;
+    }
     Ok(end(is_refused))
 }
 
@@ -181,12 +188,17 @@ fn machine(args: &MachineArgs) -> Result<Machine<'_>, Error> {
     })
 }
 
-fn check_manifests(args: &EditArgs) -> Result<(), Error> {
+fn check_manifests(args: &EditArgs, machine: &Machine<'_>) -> Result<(), Error> {
     let (state, manifests) = (args.machine.state.clone(), args.manifests.clone());
     absolute("manifests", &manifests)?;
     if state.starts_with(&manifests) {
         return Err(Error::StateInManifests { state, manifests });
     }
+    // A worker needs no such folder, but a path of the command line has to be right.
+    if manifests != Path::new(MANIFESTS) && !machine.real(&manifests).is_dir() {
+        return Err(Error::io(&manifests, io::ErrorKind::NotFound.into()));
+    }
+
     Ok(())
 }
 
@@ -217,13 +229,42 @@ fn lock(args: &MachineArgs, machine: &Machine<'_>, disk: &mut Disk<'_>) -> Resul
     }
 }
 
-fn plans(args: &EditArgs, machine: &Machine<'_>, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
-    let components: Vec<Component> = match args.component.as_slice() {
-        [] => vec![Component::KubeControllerManager, Component::KubeApiserver],
-        wanted => wanted.iter().map(|component| component_of(*component)).collect(),
-    };
+/// Components without a file on this machine: a worker has no manifests.
+fn missing(args: &EditArgs, plans: &[Plan]) -> Vec<String> {
+    let components = components(args);
+    let (manifests, flags): (Vec<&Plan>, Vec<&Plan>) = plans.iter().partition(|plan| plan.source.is_manifest());
+    let mut notes = Vec::new();
+    if manifests.is_empty() && components.iter().any(|component| *component != Component::Kubelet) {
+        let folder = args.manifests.display();
+        notes.push(format!(
+            "{folder} holds no manifest of these components, so no static Pod is changed"
+        ));
+    }
+    if flags.is_empty() && components.contains(&Component::Kubelet) {
+        let files = kubelet::FILES.map(|(path, name)| format!("{name} of {path}"));
+        notes.push(format!(
+            "no flags of the kubelet found in {}, so it is not changed",
+            files.join(", ")
+        ));
+    }
 
-    let plans = manifests::plan(machine, &args.manifests, migration, &components)?;
+    notes
+}
+
+fn components(args: &EditArgs) -> Vec<Component> {
+    let wanted = match args.component.as_slice() {
+        [] => NodeComponent::value_variants(),
+        wanted => wanted,
+    };
+    wanted.iter().map(|component| component_of(*component)).collect()
+}
+
+fn plans(args: &EditArgs, machine: &Machine<'_>, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
+    let components = components(args);
+    let mut plans = manifests::plan(machine, &args.manifests, migration, &components)?;
+    if components.contains(&Component::Kubelet) {
+        plans.extend(kubelet::plan(machine, migration)?);
+    }
     if plans.is_empty() {
         return Err(Error::Nothing {
             folder: args.manifests.clone(),
@@ -232,6 +273,7 @@ fn plans(args: &EditArgs, machine: &Machine<'_>, migration: &Migration<'_>) -> R
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
                 .join(" or "),
+            kubelet: kubelet::KUBEADM_FLAGS,
         });
     }
 

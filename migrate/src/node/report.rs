@@ -52,6 +52,21 @@ fn difference(plan: &Plan) -> String {
     diff.unified_diff().header(&path, &path).to_string()
 }
 
+/// The options that name this machine.
+fn place(args: &MachineArgs) -> String {
+    let mut place = String::new();
+    for (flag, path, default) in [
+        ("rootfs", &args.rootfs, "/"),
+        ("state", &args.state, "/etc/kubernetes/outrigger"),
+    ] {
+        if path.as_os_str() != default {
+            place.push_str(&format!(" --{flag}={}", path.display()));
+        }
+    }
+
+    place
+}
+
 fn next_steps(plans: &[Plan], args: &MachineArgs) -> Vec<String> {
     let is_changed = |plan: &&Plan| matches!(plan.status, Status::Changed | Status::Restored);
     let changed: Vec<&Plan> = plans.iter().filter(is_changed).collect();
@@ -59,13 +74,19 @@ fn next_steps(plans: &[Plan], args: &MachineArgs) -> Vec<String> {
         return Vec::new();
     }
 
-    let mut steps = vec![
+    let mut steps = Vec::new();
+    if changed.iter().any(|plan| plan.source.is_manifest()) {
+        steps.push(
         "the kubelet restarts the static Pods of changed manifests by itself, in about 20 s; wait until they are Running \
          before you change the next machine: kubectl -n kube-system get pods -l tier=control-plane -o wide"
-            .to_owned(),
-    ];
+                .to_owned(),
+        );
+    }
+    if changed.iter().any(|plan| !plan.source.is_manifest()) {
+        steps.push("the kubelet reads its flags when it starts: systemctl restart kubelet".to_owned());
+    }
     if changed.iter().any(|plan| plan.status == Status::Changed) {
-        steps.push("to go back: outrigger node undo".to_owned());
+        steps.push(format!("to go back: outrigger node undo{}", place(args)));
     }
 
     steps
