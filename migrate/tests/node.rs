@@ -558,6 +558,54 @@ fn gates_of_the_configuration_file_count() {
     assert_eq!(edit(&machine).code, Some(0));
 }
 
+/// Each command of the page works, in the order of the page.
+#[test]
+fn the_commands_of_the_page_are_real() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = fs::read_to_string(root.join("docs/node.md")).unwrap();
+    let machine = Machine::new();
+    let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    let status = "status:\n  conditions:\n  - {type: Prepared, status: \"True\", reason: R, message: m, lastTransitionTime: \"2026-01-02T03:04:05Z\"}\n";
+    machine.write(
+        "migration.yaml",
+        &format!("{}{status}", migration.replace("phase: Prepare", "phase: Complete")),
+    );
+    let file = machine.path("migration.yaml");
+
+    let mut commands = 0;
+    for line in page.lines().filter_map(|line| line.strip_prefix("$ outrigger node ")) {
+        let line = line
+            .split('#')
+            .next()
+            .unwrap()
+            .replace("migration.yaml", file.to_str().unwrap());
+        let run = machine.run(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(run.code, Some(0), "{line}: {}", run.seen());
+        commands += 1;
+    }
+    assert_eq!(commands, 6);
+    for path in [MANAGER, API_SERVER, EXTRA_FLAGS] {
+        assert_eq!(machine.text(path), original(path));
+    }
+    for option in [
+        "--manifests",
+        "--state",
+        "--rootfs",
+        "--component",
+        "--phase",
+        "--prepared",
+        "--dry-run",
+        "--force",
+    ] {
+        let help = [
+            machine.run(&["edit", "--help"]).stdout,
+            machine.run(&["undo", "--help"]).stdout,
+        ]
+        .concat();
+        assert!(page.contains(option) && help.contains(option), "{option}");
+    }
+}
+
 /// Published manifests of kubeadm's shape, with the in-tree provider.
 #[test]
 fn published_manifests_are_edited_as_by_the_webhook_and_restored() {

@@ -34,8 +34,8 @@ impl Variable {
         for line in text.split_inclusive('\n') {
             let at = start;
             start += line.len();
-            let content = line.trim_end();
-            if content.trim_start().is_empty() || content.trim_start().starts_with(['#', ';']) {
+            let content = line.trim_ascii_end();
+            if content.trim_ascii_start().is_empty() || content.trim_ascii_start().starts_with(['#', ';']) {
                 continue;
             }
             if content.ends_with('\\') {
@@ -61,8 +61,8 @@ impl Variable {
 
     fn read(text: &str, range: Range<usize>, name: &str) -> Result<Self, String> {
         let written = text.get(range.clone()).unwrap_or_default();
-        let start = range.end - written.trim_start().len();
-        let written = written.trim_start();
+        let start = range.end - written.trim_ascii_start().len();
+        let written = written.trim_ascii_start();
         let quoted = |quote: char| written.strip_prefix(quote)?.strip_suffix(quote);
         let (value, from) = match quoted('"').or_else(|| quoted('\'')) {
             Some(value) => (value, start + 1),
@@ -76,12 +76,14 @@ impl Variable {
 
         let (mut flags, mut rest) = (Vec::new(), value);
         loop {
-            let trimmed = rest.trim_start();
+            let trimmed = rest.trim_ascii_start();
             if trimmed.is_empty() {
                 break;
             }
             let spaces = rest.get(..rest.len() - trimmed.len()).unwrap_or_default();
-            let end = trimmed.find(char::is_whitespace).unwrap_or(trimmed.len());
+            let end = trimmed
+                .find(|letter: char| letter.is_ascii_whitespace())
+                .unwrap_or(trimmed.len());
             let (flag, behind) = trimmed.split_at(end);
             flags.push(Spaced {
                 spaces: spaces.to_owned(),
@@ -122,6 +124,8 @@ impl Variable {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests may fail")]
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn changed(text: &str, change: fn(&str) -> Option<String>, added: &[&str]) -> String {
@@ -159,6 +163,24 @@ mod tests {
         assert_eq!(changed("ARGS=\n", same, &["--d"]), "ARGS=--d\n");
         assert_eq!(changed("ARGS=\"\"\n", same, &["--d"]), "ARGS=\"--d\"\n");
         assert_eq!(changed("ARGS='--a'\n", |_| None, &[]), "ARGS=''\n");
+    }
+
+    proptest! {
+        /// A value that is read is one that systemd splits in the same way, and writing it changes only its flags.
+        #[test]
+        fn only_flags_change(text in "((#|;|A|ARGS|=|\"|'|--a=1|--b| |  |\t|\\\\|\\$|ä|\r)*\n?){1,4}") {
+            let Ok(Some(variable)) = Variable::find(&text, "ARGS") else { return Ok(()) };
+            let flags: Vec<String> = variable.flags().map(str::to_owned).collect();
+            let kept: Vec<Option<String>> = flags.iter().cloned().map(Some).collect();
+            prop_assert_eq!(variable.with(&text, &kept, &[]), text.clone());
+
+            let added = variable.with(&text, &kept, &["--new".to_owned()]);
+            let again = Variable::find(&added, "ARGS").unwrap().unwrap();
+            prop_assert_eq!(again.flags().collect::<Vec<_>>(), [&flags[..], &["--new".to_owned()]].concat());
+            let removed = again.with(&added, &[&kept[..], &[None]].concat(), &[]);
+            let again = Variable::find(&removed, "ARGS").unwrap().unwrap();
+            prop_assert_eq!(again.flags().collect::<Vec<_>>(), flags);
+        }
     }
 
     #[test]

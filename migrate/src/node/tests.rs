@@ -71,7 +71,7 @@ impl Copy {
         undo_on(&args, &mut Vec::new(), disk)
     }
 
-    /// What programs read: manifests and kubelet files, not the records.
+    /// Manifests and kubelet files with temporary ones, without the records.
     fn texts(&self) -> BTreeMap<PathBuf, String> {
         let mut texts = BTreeMap::new();
         read_below(self.0.path(), &mut texts);
