@@ -10,6 +10,8 @@ mod support;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
 use serde_json::{Value, json};
@@ -558,6 +560,118 @@ fn gates_of_the_configuration_file_count() {
     assert_eq!(edit(&machine).code, Some(0));
 }
 
+#[test]
+fn flags_with_which_a_newer_kubelet_does_not_start_are_not_restored() {
+    let machine = Machine::new();
+    machine.edit(&KUBELET);
+    let edited = machine.text(EXTRA_FLAGS);
+    let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    machine.write("migration.yaml", &migration.replace("1.26", "1.27"));
+    let migration = format!("--migration={}", machine.path("migration.yaml").display());
+    for phase in ["--phase=Prepare", "--phase=InTree"] {
+        let run = machine.run(&["edit", &migration, phase, "--component=kubelet"]);
+        assert_eq!(run.code, Some(2), "{}", run.seen());
+        let said = "the original flags are not restored: keep 1.26";
+        assert!(run.stdout.contains(said), "{}", run.seen());
+        assert_eq!(machine.text(EXTRA_FLAGS), edited);
+    }
+}
+
+#[test]
+fn a_folder_on_another_file_system_is_refused_and_nothing_is_left() {
+    let (machine, Ok(other)) = (Machine::new(), tempfile::tempdir_in("/dev/shm")) else {
+        return;
+    };
+    let manifests = machine.path("etc/kubernetes/manifests");
+    if fs::metadata(other.path()).unwrap().dev() == fs::metadata(&manifests).unwrap().dev() {
+        println!("skipped: /dev/shm is no file system of its own");
+        return;
+    }
+    copy(&manifests, other.path());
+    fs::remove_dir_all(&manifests).unwrap();
+    symlink(other.path(), &manifests).unwrap();
+
+    let run = machine.edit(&[]);
+    assert_eq!(run.code, Some(1), "{}", run.seen());
+    assert!(run.stderr.contains("is on another file system"), "{}", run.seen());
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+    assert!(
+        !machine
+            .path("etc/kubernetes/.outrigger-kube-controller-manager.yaml.tmp")
+            .exists()
+    );
+    machine.undone();
+}
+
+#[test]
+fn a_record_that_is_not_this_commands_is_named() {
+    let machine = Machine::new();
+    machine.edited("Prepare");
+    let record = "etc/kubernetes/outrigger/etc-kubernetes-manifests-kube-controller-manager.yaml.json";
+    let kept = machine.text(record);
+    let version = kept.replace("v1alpha1", "v9");
+    for (text, said) in [
+        ("{", "EOF while parsing"),
+        (version.as_str(), "it is NodeUndo of cli.outrigger.dev/v9"),
+        (
+            &kept.replace("kube-controller-manager.yaml\"", "other.yaml\""),
+            "it is about /etc/kubernetes/manifests/other.yaml",
+        ),
+    ] {
+        machine.write(record, text);
+        for words in [&["undo"][..], &["edit", MIGRATION]] {
+            let run = machine.run(words);
+            assert_eq!(run.code, Some(1), "{}", run.seen());
+            let is_named = run.stderr.contains("the undo record cannot be read") && run.stderr.contains(said);
+            assert!(is_named, "{said}: {}", run.seen());
+        }
+    }
+}
+
+/// Starts the program, and kills it after a part of its usual time. Returns whether it was still running.
+fn kill(machine: &Machine, words: &[&str], after: Duration) -> bool {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
+        .arg("node")
+        .args(words)
+        .arg("--rootfs")
+        .arg(machine.0.path())
+        .current_dir(files())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(after);
+    let _ = child.kill();
+    child.wait().unwrap().code().is_none()
+}
+
+/// The system kills the program at moments that are spread over its run.
+#[test]
+fn a_killed_program_leaves_the_old_or_the_new_file() {
+    const ROUNDS: u32 = 40;
+
+    let machine = Machine::new();
+    machine.edited("Prepare");
+    let states = [original(MANAGER), machine.text(MANAGER)];
+    let edit: &[&str] = &["edit", MIGRATION, "--phase=Prepare"];
+    let start = Instant::now();
+    machine.undone();
+    let usual = start.elapsed();
+
+    let mut killed = 0;
+    for round in 0..ROUNDS {
+        for words in [edit, &["undo"]] {
+            killed += usize::from(kill(&machine, words, usual * round / ROUNDS));
+            assert!(states.contains(&machine.text(MANAGER)), "{words:?}, round {round}");
+            let manifests = fs::read_dir(machine.path("etc/kubernetes/manifests")).unwrap();
+            assert_eq!(manifests.count(), 3, "{words:?}, round {round}");
+            assert_eq!(machine.run(words).code, Some(0), "{words:?}, round {round}");
+        }
+    }
+    println!("killed {killed} of {}", 2 * ROUNDS);
+    assert!(killed > 0);
+    assert_eq!(machine.text(MANAGER), states[0]);
+}
+
 /// Each command of the page works, in the order of the page.
 #[test]
 fn the_commands_of_the_page_are_real() {
@@ -617,6 +731,7 @@ fn published_manifests_are_edited_as_by_the_webhook_and_restored() {
         let text = fs::read_to_string(&path).unwrap();
         let text = text
             .replace("--leader-elect=false", "--cloud-provider=aws")
+            .replace("--allow-privileged=true", "--cloud-provider=aws")
             .replace("<file>", "file");
         let is_pod = parsed(&text).get("kind") == Some(&json!("Pod"));
         if !is_pod || !(text.contains("- kube-controller-manager") || text.contains("- kube-apiserver")) {
@@ -629,13 +744,10 @@ fn published_manifests_are_edited_as_by_the_webhook_and_restored() {
             if run.code == Some(0) {
                 edited += usize::from(machine.text(MANAGER) != text);
                 let without_status = |value: &Value| value["spec"].clone();
-                // A published mirror Pod is one that the webhook leaves alone.
-                let own: String = text
-                    .lines()
-                    .filter(|line| !line.contains("config.mirror"))
-                    .map(|line| format!("{line}\n"))
-                    .collect();
-                let expected = mutated(&own, phase, "kubeadm-migration.yaml");
+                // The webhook does not change a mirror Pod, of which this one is the manifest.
+                let mut own = parsed(&text);
+                own["metadata"] = json!({"name": "p", "namespace": "kube-system", "labels": own["metadata"]["labels"]});
+                let expected = mutated(&own.to_string(), phase, "kubeadm-migration.yaml");
                 let found = parsed(&machine.text(MANAGER));
                 assert_eq!(
                     without_status(&found),

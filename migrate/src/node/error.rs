@@ -1,6 +1,6 @@
 //! Errors of `outrigger node`.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use outrigger_shared::migration::Phase;
@@ -11,6 +11,8 @@ use outrigger_shared::yaml_text;
 pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error("{}: permission denied; run the command as root", path.display())]
+    Permission { path: PathBuf },
     #[error("{} is a symbolic link to {}; name the folder of that file, or replace the link by the file", path.display(), target.display())]
     SymbolicLink { path: PathBuf, target: PathBuf },
     #[error("{} is no regular file; move it away", path.display())]
@@ -78,7 +80,10 @@ pub enum Error {
 impl Error {
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
-        Self::Io { path, source }
+        match source.kind() {
+            ErrorKind::PermissionDenied => Self::Permission { path },
+            _ => Self::Io { path, source },
+        }
     }
 
     /// Whether the input is right, but the file or the cluster is not in a state for the change.

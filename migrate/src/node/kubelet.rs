@@ -7,9 +7,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use outrigger_shared::command_line::CommandLine;
 use outrigger_shared::component::Component;
 use outrigger_shared::limited_file;
 use outrigger_shared::migration::Phase;
+use outrigger_shared::phase_flags;
 use outrigger_shared::yaml_text::YamlText;
 use outrigger_webhook::decide::{self, Decision, Migration, Outcome};
 use serde_json::{Value, json};
@@ -68,11 +70,13 @@ pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<V
     let mut lines = explanations_of(&decision, gates.is_some());
 
     let in_units = units.iter().filter_map(Unit::provider).collect::<Vec<_>>();
+    let end = end_of_original(&files, &pod, migration);
     let is_overridden = migration.spec.phase >= Phase::Migrate && !in_units.is_empty();
     if is_overridden {
         lines.splice(0..0, in_units);
     }
-    if decision.outcome == Outcome::Refused || is_overridden {
+    lines.splice(0..0, end.clone());
+    if decision.outcome == Outcome::Refused || is_overridden || end.is_some() {
         return Ok(all(files, lines, Plan::refused));
     }
     if let Some(changed) = files.iter().position(|file| file.source.has_changed()) {
@@ -87,6 +91,22 @@ pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<V
 
     let after = flags_after(&pod, &decision)?;
     Ok(written(files, &flags, &after, lines))
+}
+
+/// Why the original flags are not restored: the kubelet may have another version since they were edited, with which it
+/// does not start. A manifest holds its version, so this concerns the kubelet alone.
+fn end_of_original(files: &[FlagFile], pod: &Value, migration: &Migration<'_>) -> Option<String> {
+    let is_edited = |file: &FlagFile| file.source.original() != file.source.current.text;
+    if migration.spec.phase >= Phase::Migrate || !files.iter().any(is_edited) {
+        return None;
+    }
+
+    let line = CommandLine::of_container(pod.pointer("/spec/containers/0")?).ok()?;
+    let fatal = phase_flags::fatal(Component::Kubelet, &line, migration.spec.version());
+    // The decision reports flags that cannot be read.
+    let fatal = fatal.ok().flatten()?;
+
+    Some(format!("! the original flags are not restored: {fatal}"))
 }
 
 /// The flags as a container, so that the rules of the webhook apply to them.

@@ -87,27 +87,24 @@ pub(super) fn place(state: &Path, path: &Path) -> PathBuf {
 /// The record of a file; none if it was not edited.
 pub(super) fn of(state: &Path, path: &Path) -> Result<Option<Record>, Error> {
     let place = place(state, path);
-    let Some(record) = read(&place)? else { return Ok(None) };
-    if record.path != path {
-        let cause = format!("it is about {}", record.path.display());
-        return Err(Error::Record { path: place, cause });
-    }
-
-    Ok(Some(record))
+    read(state, &place)
 }
 
-fn read(place: &Path) -> Result<Option<Record>, Error> {
+fn read(state: &Path, found: &Path) -> Result<Option<Record>, Error> {
     let failed = |cause: String| Error::Record {
-        path: place.to_owned(),
+        path: found.to_owned(),
         cause,
     };
-    let Some(content) = disk::read(place, MAX_BYTES)? else {
+    let Some(content) = disk::read(found, MAX_BYTES)? else {
         return Ok(None);
     };
 
     let record: Record = serde_json::from_str(&content.text).map_err(|error| failed(error.to_string()))?;
     if (record.api_version.as_str(), record.kind.as_str()) != (API_VERSION, KIND) {
         return Err(failed(format!("it is {} of {}", record.kind, record.api_version)));
+    }
+    if place(state, &record.path) != found {
+        return Err(failed(format!("it is about {}", record.path.display())));
     }
 
     Ok(Some(record))
@@ -132,6 +129,6 @@ pub(super) fn all(state: &Path) -> Result<Vec<Record>, Error> {
     }
 
     places.sort();
-    let records: Result<Vec<Option<Record>>, Error> = places.iter().map(|place| read(place)).collect();
+    let records: Result<Vec<Option<Record>>, Error> = places.iter().map(|found| read(state, found)).collect();
     Ok(records?.into_iter().flatten().collect())
 }
