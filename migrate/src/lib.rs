@@ -53,7 +53,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
         Command::Node(args) => match &args.command {
             NodeCommand::Edit(args) => node::edit(args, stdin, &mut out, &mut err),
-            NodeCommand::Undo(args) => node::undo(args, &mut out, &mut err),
+            NodeCommand::Undo(args) => node::undo(args, &mut out),
         },
         Command::Webhook(args) => match &args.command {
             WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),

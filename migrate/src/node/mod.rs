@@ -64,7 +64,7 @@ pub fn edit(args: &EditArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &mu
 ///
 /// # Errors
 /// [`Failure`] on wrong input, and when a file cannot be written.
-pub fn undo(args: &UndoArgs, out: &mut dyn Write, _: &mut dyn Write) -> Result<End, Failure> {
+pub fn undo(args: &UndoArgs, out: &mut dyn Write) -> Result<End, Failure> {
     undo_on(args, out, &mut Disk::new(&mut || Ok(())))
 }
 
@@ -83,9 +83,7 @@ fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<
     let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
     let heading = format!("migration {}, phase {}", found.name, spec.phase);
     if !is_refused && !args.machine.dry_run {
-        for plan in &plans {
-            plan.apply(&machine, (&found.name, spec.phase), disk)?;
-        }
+        apply_all(&plans, &machine, (&found.name, spec.phase), out, disk)?;
     }
 
     report::write(&plans, &heading, &args.machine, out)?;
@@ -112,13 +110,29 @@ fn undo_on(args: &UndoArgs, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<
 
     let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
     if !is_refused && !args.machine.dry_run {
-        for plan in &plans {
-            plan.apply(&machine, ("", Phase::InTree), disk)?;
-        }
+        apply_all(&plans, &machine, ("", Phase::InTree), out, disk)?;
     }
 
     report::write(&plans, "undo", &args.machine, out)?;
     Ok(end(is_refused))
+}
+
+/// Changes the files one after the other. If one fails, those before it are reported.
+fn apply_all(
+    plans: &[Plan],
+    machine: &Machine<'_>,
+    owner: (&str, Phase),
+    out: &mut dyn Write,
+    disk: &mut Disk<'_>,
+) -> Result<(), Failure> {
+    for (index, plan) in plans.iter().enumerate() {
+        if let Err(error) = plan.apply(machine, owner, disk) {
+            report::before_error(plans.get(..index).unwrap_or_default(), out)?;
+            return Err(error.into());
+        }
+    }
+
+    Ok(())
 }
 
 const fn end(is_refused: bool) -> End {

@@ -1,5 +1,6 @@
 //! The output.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use similar::TextDiff;
@@ -34,6 +35,16 @@ pub(super) fn write(plans: &[Plan], heading: &str, args: &MachineArgs, out: &mut
     out.flush()
 }
 
+/// Prints the files that were changed before an error.
+pub(super) fn before_error(plans: &[Plan], out: &mut dyn Write) -> io::Result<()> {
+    let is_changed = |plan: &&Plan| matches!(plan.status, Status::Changed | Status::Restored);
+    for plan in plans.iter().filter(is_changed) {
+        writeln!(out, "{} {}", word(plan.status, false), plan.source.path.display())?;
+    }
+
+    out.flush()
+}
+
 const fn word(status: Status, is_only_planned: bool) -> &'static str {
     match (status, is_only_planned) {
         (Status::Unchanged, _) => "unchanged",
@@ -60,7 +71,8 @@ fn place(args: &MachineArgs) -> String {
         ("state", &args.state, "/etc/kubernetes/outrigger"),
     ] {
         if path.as_os_str() != default {
-            place.push_str(&format!(" --{flag}={}", path.display()));
+            // Writing to a String cannot fail.
+            let _ = write!(place, " --{flag}={}", path.display());
         }
     }
 

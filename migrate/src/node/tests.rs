@@ -15,14 +15,14 @@ use crate::args::{Args, Command, NodeCommand};
 const PREPARE: &str = "Prepare";
 const MIGRATE: &str = "Migrate";
 
-/// A copy of a machine of kubeadm.
-struct Copy(tempfile::TempDir);
+/// A machine of kubeadm in a temporary folder.
+struct TestMachine(tempfile::TempDir);
 
 fn files() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files")
 }
 
-impl Copy {
+impl TestMachine {
     fn new() -> Self {
         Self::of(&files().join("machine"))
     }
@@ -54,6 +54,10 @@ impl Copy {
     }
 
     fn edit(&self, phase: &str, disk: &mut Disk<'_>) -> Result<End, Failure> {
+        self.reported_edit(phase, &mut Vec::new(), disk)
+    }
+
+    fn reported_edit(&self, phase: &str, out: &mut Vec<u8>, disk: &mut Disk<'_>) -> Result<End, Failure> {
         let migration = files().join("kubeadm-migration.yaml");
         let migration = format!("--migration={}", migration.display());
         let phase = format!("--phase={phase}");
@@ -61,7 +65,7 @@ impl Copy {
             unreachable!("the words name it");
         };
         let found = super::migration(&args, &mut io::empty())?;
-        edit_on(&args, &found, &mut Vec::new(), disk)
+        edit_on(&args, &found, out, disk)
     }
 
     fn undo(&self, disk: &mut Disk<'_>) -> Result<End, Failure> {
@@ -128,7 +132,7 @@ fn until<T>(death: usize, work: impl FnOnce(&mut Disk<'_>) -> T) -> (T, usize) {
 }
 
 /// Every file has the text of one of the states. In the manifest folder, no other file appears.
-fn assert_one_of(copy: &Copy, states: &[&BTreeMap<PathBuf, String>], when: &str) {
+fn assert_one_of(copy: &TestMachine, states: &[&BTreeMap<PathBuf, String>], when: &str) {
     let found = copy.texts();
     for (path, text) in &copy.without_temporary() {
         assert!(
@@ -151,8 +155,8 @@ fn assert_one_of(copy: &Copy, states: &[&BTreeMap<PathBuf, String>], when: &str)
 }
 
 /// A machine in the form of the last phase.
-fn machine_after(phases: &[&str]) -> Copy {
-    let copy = Copy::new();
+fn machine_after(phases: &[&str]) -> TestMachine {
+    let copy = TestMachine::new();
     for phase in phases {
         copy.edit(phase, &mut Disk::new(&mut alive())).unwrap();
     }
@@ -161,7 +165,7 @@ fn machine_after(phases: &[&str]) -> Copy {
 
 /// Kills an edit from one phase to the next at every change, then tries each way on.
 fn killed_edit(before: &[&str], phase: &str) {
-    let (original, start) = (Copy::new().texts(), machine_after(before));
+    let (original, start) = (TestMachine::new().texts(), machine_after(before));
     let (old, new) = (start.texts(), machine_after(&[before, &[phase]].concat()).texts());
     assert_ne!(old, new);
 
@@ -197,7 +201,7 @@ fn an_edit_killed_at_any_moment_leaves_the_old_or_the_new_file_and_can_go_on_or_
 
 #[test]
 fn an_undo_killed_at_any_moment_leaves_the_old_or_the_new_file_and_can_go_on_or_forward() {
-    let (original, start) = (Copy::new().texts(), machine_after(&["Complete"]));
+    let (original, start) = (TestMachine::new().texts(), machine_after(&["Complete"]));
     let edited = start.texts();
     for death in 0.. {
         let when = format!("undo killed before change {}", death + 1);
@@ -221,7 +225,7 @@ fn an_undo_killed_at_any_moment_leaves_the_old_or_the_new_file_and_can_go_on_or_
 /// Another program writes the file after the plan: its text stays.
 #[test]
 fn a_file_that_changes_after_the_plan_stays() {
-    let copy = Copy::new();
+    let copy = TestMachine::new();
     let path = copy
         .0
         .path()
@@ -247,8 +251,32 @@ fn a_file_that_changes_after_the_plan_stays() {
 }
 
 #[test]
+fn files_that_are_changed_before_an_error_are_reported() {
+    let manager = Path::new("etc/kubernetes/manifests/kube-controller-manager.yaml");
+    let original = TestMachine::new().texts();
+    let mut partial = 0;
+    for death in 0.. {
+        let (copy, mut out) = (TestMachine::new(), Vec::new());
+        let (result, _) = until(death, |disk| copy.reported_edit("Complete", &mut out, disk));
+        let out = String::from_utf8(out).unwrap();
+        // The API server's manifest is changed first, and the kubelet's file last.
+        if result.is_err() && copy.texts().get(manager) != original.get(manager) {
+            assert!(
+                out.contains("changed /etc/kubernetes/manifests/kube-apiserver.yaml\n"),
+                "{out}"
+            );
+            partial += 1;
+        }
+        if result.is_ok() {
+            break;
+        }
+    }
+    assert!(partial > 5, "{partial}");
+}
+
+#[test]
 fn two_processes_do_not_change_one_machine() {
-    let copy = Copy::new();
+    let copy = TestMachine::new();
     let state = copy.0.path().join("etc/kubernetes/outrigger");
     fs::create_dir(&state).unwrap();
     let folder = File::open(&state).unwrap();
