@@ -91,7 +91,7 @@ fn original(path: &str) -> String {
     fs::read_to_string(files().join("machine").join(path)).unwrap()
 }
 
-/// What `outrigger mutate`, and so the webhook, makes of a Pod in kube-system.
+/// The Pod that `outrigger mutate`, and so the webhook, makes of one in kube-system.
 fn mutated(pod: &str, phase: &str, migration: &str) -> Value {
     let path = tempfile::NamedTempFile::new().unwrap();
     let migration = fs::read_to_string(files().join(migration)).unwrap();
@@ -529,6 +529,16 @@ fn a_kubelet_that_cannot_be_changed_is_refused() {
     };
     refused(
         &in_unit,
+        2,
+        "10-kubeadm.conf, line 4 sets --cloud-provider or --cloud-config",
+    );
+    let only_in_unit = |machine: &Machine| {
+        in_unit(machine);
+        machine.write(KUBEADM_FLAGS, "OTHER=1\n");
+        machine.write(EXTRA_FLAGS, "OTHER=1\n");
+    };
+    refused(
+        &only_in_unit,
         2,
         "10-kubeadm.conf, line 4 sets --cloud-provider or --cloud-config",
     );

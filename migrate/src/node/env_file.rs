@@ -1,8 +1,8 @@
 //! A variable with flags in an environment file of systemd, edited in place.
 //!
-//! systemd splits `$VARIABLE` of `ExecStart` at spaces, and reads quotes and backslashes
-//! (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#EnvironmentFile=>). A value is edited only
-//! where a space is always the end of a flag.
+//! systemd splits `$VARIABLE` of `ExecStart` at spaces, and reads quotes and backslashes. A value is edited only where a
+//! space is always the end of a flag.
+//! <https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#EnvironmentFile=>
 
 use std::ops::Range;
 
@@ -70,7 +70,8 @@ impl Variable {
         };
         if value.contains(['"', '\'', '\\', '$', '`']) {
             return Err(format!(
-                "{name} has a quote, a backslash or a variable in its value, so its flags are not certain; write them without"
+                "{name} has a quote, a backslash or a variable in its value, so its flags are not certain; write them \
+                 without"
             ));
         }
 

@@ -67,6 +67,9 @@ pub enum Error {
     TooManyFiles { folder: PathBuf, max: usize },
     #[error("{}: {source}", path.display())]
     Text { path: PathBuf, source: yaml_text::Refusal },
+    /// Flags of the kubelet where this command edits none.
+    #[error("{cause}")]
+    Unit { cause: String },
     #[error("{}: {cause}", path.display())]
     Environment { path: PathBuf, cause: String },
     #[error("{}: it holds {count} documents, and the kubelet reads one; split it", path.display())]
@@ -91,7 +94,11 @@ impl Error {
     pub const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::ChangedMeanwhile { .. } | Self::Gone { .. } | Self::NotPrepared { .. } | Self::Audit { .. }
+            Self::ChangedMeanwhile { .. }
+                | Self::Unit { .. }
+                | Self::Gone { .. }
+                | Self::NotPrepared { .. }
+                | Self::Audit { .. }
         )
     }
 }

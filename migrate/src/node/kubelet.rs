@@ -1,7 +1,8 @@
 //! The kubelet's flags in the files of kubeadm.
 //!
-//! kubeadm's unit starts the kubelet with `$KUBELET_KUBEADM_ARGS` and then `$KUBELET_EXTRA_ARGS`
-//! (<https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/>). The last flag applies.
+//! kubeadm's unit starts the kubelet with `$KUBELET_KUBEADM_ARGS` and then `$KUBELET_EXTRA_ARGS`. The last flag applies.
+//! <https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/>
+//!
 //! The `KubeletConfiguration` has no field for a provider; its feature gates are read, and the file is not changed.
 
 use std::fs;
@@ -58,8 +59,15 @@ pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<V
             files.extend(read(machine, Path::new(path), name)?);
         }
     }
+    let in_units: Vec<String> = match migration.spec.phase {
+        Phase::InTree | Phase::Prepare => Vec::new(),
+        Phase::Migrate | Phase::Complete => units.iter().filter_map(Unit::provider).collect(),
+    };
     if files.is_empty() {
-        return Ok(Vec::new());
+        return match in_units.into_iter().next() {
+            Some(cause) => Err(Error::Unit { cause }),
+            None => Ok(Vec::new()),
+        };
     }
 
     let gates = feature_gates(machine)?;
@@ -69,14 +77,10 @@ pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<V
     let decision = decision.into_iter().next().unwrap_or_default();
     let mut lines = explanations_of(&decision, gates.is_some());
 
-    let in_units = units.iter().filter_map(Unit::provider).collect::<Vec<_>>();
-    let end = end_of_original(&files, &pod, migration);
-    let is_overridden = migration.spec.phase >= Phase::Migrate && !in_units.is_empty();
-    if is_overridden {
-        lines.splice(0..0, in_units);
-    }
-    lines.splice(0..0, end.clone());
-    if decision.outcome == Outcome::Refused || is_overridden || end.is_some() {
+    let obstacles = in_units.into_iter().chain(end_of_original(&files, &pod, migration));
+    let obstacles: Vec<String> = obstacles.map(|obstacle| format!("! {obstacle}")).collect();
+    if decision.outcome == Outcome::Refused || !obstacles.is_empty() {
+        lines.splice(0..0, obstacles);
         return Ok(all(files, lines, Plan::refused));
     }
     if let Some(changed) = files.iter().position(|file| file.source.has_changed()) {
@@ -106,7 +110,7 @@ fn end_of_original(files: &[FlagFile], pod: &Value, migration: &Migration<'_>) -
     // The decision reports flags that cannot be read.
     let fatal = fatal.ok().flatten()?;
 
-    Some(format!("! the original flags are not restored: {fatal}"))
+    Some(format!("the original flags are not restored: {fatal}"))
 }
 
 /// The flags as a container, so that the rules of the webhook apply to them.
@@ -256,8 +260,8 @@ impl Unit {
         let path = self.path.display();
 
         Some(format!(
-            "! {path}, line {number} sets --cloud-provider or --cloud-config, is not edited and may win over the files that are; \
-             move these flags to KUBELET_EXTRA_ARGS in /etc/default/kubelet (or /etc/sysconfig/kubelet)"
+            "{path}, line {number} sets --cloud-provider or --cloud-config, is not edited and may win over the files that \
+             are; move these flags to KUBELET_EXTRA_ARGS in /etc/default/kubelet (or /etc/sysconfig/kubelet)"
         ))
     }
 }
