@@ -98,7 +98,7 @@ pub enum NodeCommand {
 /// Which machine, and whether it is changed.
 #[derive(Debug, clap::Args)]
 pub struct MachineArgs {
-    /// Root of the machine's file system; all other paths are below it
+    /// Root of the machine's file system; all paths but that of --migration are below it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub rootfs: PathBuf,
     /// Folder for the originals, outside of the manifest folder
