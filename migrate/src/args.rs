@@ -7,7 +7,7 @@ use outrigger_shared::migration::{Labels, Phase};
 
 /// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
-/// Exit codes: 0 success, 1 invalid input or command line, 2 an object or a policy is refused.
+/// Exit codes: 0 success, 1 invalid input or command line, 2 an object, a policy or a file is refused.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version)]
 pub struct Args {
@@ -22,6 +22,8 @@ pub enum Command {
     /// The command applies the webhook's own rules to each object. The exit code is 2 if the webhook would refuse to
     /// change an object that a migration selects.
     Mutate(MutateArgs),
+    /// Edit kubeadm's files on this machine: static Pods and kubelet flags, which the webhook cannot change
+    Node(NodeArgs),
     /// Generate replacements for parts of the webhook
     Webhook(WebhookArgs),
 }
@@ -72,6 +74,73 @@ pub struct MutateArgs {
     pub out: Option<PathBuf>,
 }
 
+/// `outrigger node`.
+#[derive(Debug, clap::Args)]
+pub struct NodeArgs {
+    #[command(subcommand)]
+    pub command: NodeCommand,
+}
+
+/// staticPodPath as kubeadm sets it.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Give static Pods and kubelet flags the form of a phase
+    ///
+    /// The command applies the webhook's rules to the manifests of kube-controller-manager and kube-apiserver, and to
+    /// the kubelet's flags. It keeps the original text of each file. Another phase starts from the original.
+    Edit(EditArgs),
+    /// Restore the files that `outrigger node edit` has changed, byte for byte
+    Undo(UndoArgs),
+}
+
+/// Which machine, and whether it is changed.
+#[derive(Debug, clap::Args)]
+pub struct MachineArgs {
+    /// Root of the machine's file system; all paths but that of --migration are below it
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub rootfs: PathBuf,
+    /// Folder for the originals, outside of the manifest folder
+    #[arg(long, value_name = "DIR", default_value = "/etc/kubernetes/outrigger")]
+    pub state: PathBuf,
+    /// Print the difference and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `outrigger node edit`.
+#[derive(Debug, clap::Args)]
+pub struct EditArgs {
+    /// A file with the CloudProviderMigration, or `-` for stdin; with several in the file, add the name of one
+    #[arg(long, value_name = "FILE|NAME", required = true)]
+    pub migration: Vec<String>,
+    /// Phase of the migration [default: from its spec]
+    #[arg(long, value_parser = phase)]
+    pub phase: Option<Phase>,
+    /// Value of the condition Prepared [default: from the migration's status]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub prepared: Option<bool>,
+    /// Folder of the static Pods: staticPodPath of the kubelet
+    #[arg(long, value_name = "DIR", default_value = MANIFESTS)]
+    pub manifests: PathBuf,
+    /// Change only this component. May be repeated
+    #[arg(long, value_enum)]
+    pub component: Vec<NodeComponent>,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+/// `outrigger node undo`.
+#[derive(Debug, clap::Args)]
+pub struct UndoArgs {
+    /// Restore also files that have changed since the edit; these changes are lost
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
 /// `outrigger webhook`.
 #[derive(Debug, clap::Args)]
 pub struct WebhookArgs {
@@ -109,6 +178,14 @@ pub enum Operation {
     Create,
     /// The objects replace those of --old
     Update,
+}
+
+/// A component whose files are on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NodeComponent {
+    KubeControllerManager,
+    KubeApiserver,
+    Kubelet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -88,3 +88,14 @@ pub fn expected_versions(document: &Document) -> Option<String> {
     names.dedup();
     (!known && !names.is_empty()).then(|| names.join(" or "))
 }
+
+/// Warnings, then the reasons that are not part of one.
+#[must_use]
+pub fn explanations(decision: &Decision) -> Vec<String> {
+    let Decision { warnings, reasons, .. } = decision;
+    let is_in_warning = |reason: &&String| warnings.iter().any(|warning| warning.ends_with(reason.as_str()));
+    let others = reasons.iter().filter(|reason| !is_in_warning(reason));
+    let warnings = warnings.iter().map(|warning| format!("! {warning}"));
+
+    warnings.chain(others.map(|reason| format!("- {reason}"))).collect()
+}

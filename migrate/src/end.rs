@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{documents, migrations, mutate, yaml};
+use crate::{documents, migrations, mutate, node, yaml};
 
 /// The result of a command, besides its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub enum Failure {
     /// Flags and objects that contradict each other.
     #[error(transparent)]
     Mutate(#[from] mutate::error::Error),
+    /// Files of a machine that cannot be changed.
+    #[error(transparent)]
+    Node(#[from] node::error::Error),
     #[error("the output cannot be written as YAML: {0}")]
     Yaml(#[from] yaml::Error),
     #[error("the output cannot be written as JSON: {0}")]

@@ -3,6 +3,7 @@
 //! ```text
 //! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ decide ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
 //!         (IO read)    strict        one answer per object                                     (IO write)
+//!                                ├─▶ node ─▶ outrigger_webhook::decide::static_pods ─▶ edited files (IO write)
 //!                                └─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! | selection and validation of migrations | [`migrations`] |
 //! | the webhook's decision about an object | [`decide`] |
 //! | `outrigger mutate` | [`mutate`] |
+//! | `outrigger node edit` and `outrigger node undo` | [`node`] |
 //! | `outrigger webhook render-policies` | [`policies`] |
 
 use std::ffi::OsString;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use self::args::{Args, Command, WebhookCommand};
+use self::args::{Args, Command, NodeCommand, WebhookCommand};
 
 pub mod args;
 pub mod decide;
@@ -29,6 +31,7 @@ pub mod documents;
 mod end;
 pub mod migrations;
 pub mod mutate;
+pub mod node;
 pub mod policies;
 mod yaml;
 
@@ -48,6 +51,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let end = match &args.command {
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
+        Command::Node(args) => match &args.command {
+            NodeCommand::Edit(args) => node::edit(args, stdin, &mut out, &mut err),
+            NodeCommand::Undo(args) => node::undo(args, &mut out),
+        },
         Command::Webhook(args) => match &args.command {
             WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),
         },
@@ -56,6 +63,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     match end {
         Ok(End::Success) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::from(2),
+        Err(Failure::Node(error)) if error.is_refusal() => {
+            let _ = writeln!(err, "error: {error}");
+            ExitCode::from(2)
+        }
         // The reader closed the pipe, as `head` does.
         Err(Failure::Stdout(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {

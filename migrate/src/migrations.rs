@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use outrigger_shared::migration::CloudProviderMigration;
+use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -113,6 +113,17 @@ pub fn problems(found: &Found) -> Vec<String> {
         .iter()
         .map(|problem| format!("warning: migration {name} ({origin}): {problem}"));
     lines.collect()
+}
+
+/// A note where the phase of an option is not next to the migration's own.
+#[must_use]
+pub fn skipped_step(found: &Found, phase: Option<Phase>) -> Option<String> {
+    let Found { name, migration, .. } = found;
+    let from = migration.spec.phase;
+    let to = phase.filter(|to| !from.may_become(*to))?;
+    Some(format!(
+        "note: migration {name} is in phase {from}; the API server takes one step at a time, so {to} is not next"
+    ))
 }
 
 fn is_file(value: &str) -> bool {

@@ -10,15 +10,17 @@ enum Step<'a> {
     Set(&'a [&'a str], &'a str),
     Insert(&'a [&'a str], Value),
     Push(&'a [&'a str], Value),
+    Item(&'a [&'a str], usize, Value),
     Remove(&'a [&'a str]),
 }
-use Step::{Insert, Push, Remove, Set};
+use Step::{Insert, Item, Push, Remove, Set};
 
 fn apply(text: &mut YamlText, step: &Step<'_>) -> Result<(), Refusal> {
     match step {
         Set(path, new) => text.set(0, path, new),
         Insert(path, new) => text.insert(0, path, new),
         Push(path, new) => text.push(0, path, new),
+        Item(path, index, new) => text.insert_item(0, path, *index, new),
         Remove(path) => text.remove(0, path),
     }
 }
@@ -129,6 +131,23 @@ fn items_come_at_the_end_of_their_list() {
         &Push(&["l"], json!({"name": "x", "value": "true"})),
         "l:\n  - name: a\n    value: b\n  - name: x\n    value: \"true\"\n",
     );
+}
+
+#[test]
+fn items_are_added_before_another() {
+    let item = |index| Item(&["a"], index, json!("--n"));
+    for (before, index, after) in [
+        ("a:\n- x # 1\n# 2\n- y\n", 1, "a:\n- x # 1\n- --n\n# 2\n- y\n"),
+        ("a:\n  - \"x\"\n  - \"y\"", 1, "a:\n  - \"x\"\n  - \"--n\"\n  - \"y\""),
+        ("a: [x, y]\n", 1, "a: [x, --n, y]\n"),
+        ("a: [x, y]\n", 0, "a: [--n, x, y]\n"),
+        ("a: []\n", 0, "a: [--n]\n"),
+        ("a:\n- x\nb: 1\n", 7, "a:\n- x\n- --n\nb: 1\n"),
+    ] {
+        becomes(before, &item(index), after);
+    }
+    is_refused("a:\n- x\n", &item(0), "add --n to it by hand");
+    is_refused("a: x\n", &item(0), "is no list");
 }
 
 #[test]

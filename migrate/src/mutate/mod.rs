@@ -19,7 +19,7 @@ use crate::migrations::{self, Found};
 
 pub mod error;
 mod old;
-mod report;
+pub(crate) mod report;
 mod text;
 
 /// Reads, decides, prints.
@@ -103,14 +103,7 @@ fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
     let mut notes = Vec::new();
     for found in found {
         notes.extend(migrations::problems(found));
-
-        let (name, migration) = (&found.name, &found.migration);
-        let (from, to) = (migration.spec.phase, args.phase.unwrap_or(migration.spec.phase));
-        if !from.may_become(to) {
-            notes.push(format!(
-                "note: migration {name} is in phase {from}; the API server takes one step at a time, so {to} is not next"
-            ));
-        }
+        notes.extend(migrations::skipped_step(found, args.phase));
     }
 
     notes

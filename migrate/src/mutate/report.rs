@@ -52,7 +52,7 @@ pub(super) fn what(document: &Document, namespace: Option<&str>) -> String {
 }
 
 /// Escapes control characters, so that a text from an object cannot control the terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());
     for character in text.chars() {
         match character.is_control() {

@@ -6,6 +6,7 @@ use outrigger_webhook::decide::Outcome;
 use similar::TextDiff;
 
 use super::report::{Entry, Report, printable};
+use crate::decide::explanations;
 use crate::end::Failure;
 use crate::yaml;
 
@@ -22,20 +23,8 @@ fn one(entry: &Entry<'_>) -> Result<String, Failure> {
         _ => String::new(),
     };
     line(&mut text, &format!("{}{by}", meaning(decision.outcome)));
-    for warning in &decision.warnings {
-        line(&mut text, &format!("! {warning}"));
-    }
-
-    // A reason that is part of a warning is not repeated.
-    let is_in_warning = |reason: &String| {
-        decision
-            .warnings
-            .iter()
-            .any(|warning| warning.ends_with(reason.as_str()))
-    };
-
-    for reason in decision.reasons.iter().filter(|reason| !is_in_warning(reason)) {
-        line(&mut text, &format!("- {reason}"));
+    for explanation in explanations(decision) {
+        line(&mut text, &explanation);
     }
 
     if decision.patch.is_empty() {

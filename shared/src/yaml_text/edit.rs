@@ -106,6 +106,15 @@ impl YamlText {
     /// # Errors
     /// When there is no list, or the text cannot be edited there; it is unchanged then.
     pub fn push(&mut self, document: usize, path: &[&str], new: &Value) -> Result<(), Refusal> {
+        let length = self.get(document, path).and_then(Value::as_array).map_or(0, Vec::len);
+        self.insert_item(document, path, length, new)
+    }
+
+    /// Adds an item to a list that is there, before the item at the index, or at the end.
+    ///
+    /// # Errors
+    /// When there is no list, or the text cannot be edited there; it is unchanged then.
+    pub fn insert_item(&mut self, document: usize, path: &[&str], index: usize, new: &Value) -> Result<(), Refusal> {
         let by_hand = format!("add {} to it", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
         let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
@@ -122,14 +131,7 @@ impl YamlText {
             return Err(refused("is not there"));
         }
 
-        let like = items.last().map_or(ScalarStyle::Plain, style_of);
-        let text = match items.last() {
-            None => self.within(holder, &format!("[{}]", render::flow(new, like))),
-            Some(last) if *flow => self.spliced(last.end, last.end, &format!(", {}", render::flow(new, like))),
-            Some(last) => self
-                .dash(last)
-                .map(|dash| self.with_lines_behind(last.end, &render::item(dash.column, new, like))),
-        };
+        let text = self.with_item(holder, items, *flow, index, new);
         let text = text.ok_or_else(|| refused(OTHERWISE))?;
         let mut intended = self.documents.clone();
         let list = intended
@@ -140,7 +142,7 @@ impl YamlText {
             return Err(refusal);
         };
 
-        list.push(new.clone());
+        list.insert(index.min(list.len()), new.clone());
 
         self.commit(text, &intended, || refusal)
     }
@@ -241,6 +243,23 @@ impl YamlText {
                 let column = first.key.start - self.line_of(first.key.start).0;
                 let lines = render::entry(column, key, value, like);
                 Some(self.with_lines_behind(last.value.end, &lines))
+            }
+        }
+    }
+
+    fn with_item(&self, holder: &Node, items: &[Node], flow: bool, index: usize, new: &Value) -> Option<String> {
+        let like = items.last().map_or(ScalarStyle::Plain, style_of);
+        let written = || render::flow(new, like);
+        let before = index.min(items.len()).checked_sub(1).and_then(|last| items.get(last));
+        match (before, items.first()) {
+            (None, None) => self.within(holder, &format!("[{}]", written())),
+            (None, Some(first)) if flow => self.spliced(first.start, first.start, &format!("{}, ", written())),
+            (Some(last), _) if flow => self.spliced(last.end, last.end, &format!(", {}", written())),
+            // The line of the first item may begin with something else, as a list in a list does.
+            (None, Some(_)) => None,
+            (Some(last), _) => {
+                let dash = self.dash(last)?;
+                Some(self.with_lines_behind(last.end, &render::item(dash.column, new, like)))
             }
         }
     }

@@ -16,6 +16,7 @@
 //! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs`, `helm_values.rs`, `helm_warnings.rs` |
 //! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
 //! | Pod | `pod.rs` |
+//! | static Pods, for a command on their machine | `static_pod.rs` |
 //! | the command lines in either | `pod_spec.rs`, `pod_phase.rs` |
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
@@ -64,6 +65,7 @@ mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;
 mod rke2_provider;
+mod static_pod;
 pub mod tags;
 mod validate;
 mod warning;
@@ -74,6 +76,7 @@ pub use self::decision::{Decision, Outcome};
 pub use self::input::{Input, Migration, Operation};
 pub use self::kind::Kind;
 pub use self::kinds::kinds;
+pub use self::static_pod::static_pods;
 pub use self::validate::{Validation, ValidationOutcome, validate};
 
 /// Decides one review.

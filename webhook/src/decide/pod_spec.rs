@@ -64,9 +64,26 @@ fn findings(pod: &Value) -> Vec<Finding<'_>> {
         .map_or_else(Vec::new, |spec| component::find(spec, pod.pointer("/metadata/labels")))
 }
 
+/// Whether one of the Pods runs the kube-controller-manager, and one of them the kube-apiserver.
+pub(super) fn hold_both(pods: &[&Value]) -> bool {
+    let all: Vec<Finding<'_>> = pods.iter().flat_map(|pod| findings(pod)).collect();
+    holds_both(&all)
+}
+
 /// Changes the containers of a Pod, or of a Pod template at `root`, to the form of the phase. `old` is the stored
 /// template.
 pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Option<&Value>) -> Draft {
+    draft_beside(migration, root, pod, old, hold_both(&[pod]))
+}
+
+/// As [`draft`], where `both` states whether kube-controller-manager and kube-apiserver roll together.
+pub(super) fn draft_beside(
+    migration: &Migration<'_>,
+    root: &Path,
+    pod: &Value,
+    old: Option<&Value>,
+    both: bool,
+) -> Draft {
     let mut draft = Draft::default();
     let key = annotations::UNDO;
     let before = match Undo::read(pod) {
@@ -92,7 +109,7 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
 
         let context = ContainerContext {
             finding,
-            all: &findings,
+            both,
             pod,
             old,
         };
@@ -132,7 +149,8 @@ pub(super) fn draft(migration: &Migration<'_>, root: &Path, pod: &Value, old: Op
 /// A container with its Pod.
 struct ContainerContext<'a> {
     finding: &'a Finding<'a>,
-    all: &'a [Finding<'a>],
+    /// The kube-controller-manager and the kube-apiserver roll together.
+    both: bool,
     pod: &'a Value,
     old: Option<&'a Value>,
 }
@@ -207,7 +225,7 @@ fn to_phase(
     let circumstances = Circumstances {
         phase: row,
         version: pod_phase::version(migration, finding),
-        both_in_one_object: holds_both(context.all),
+        both_in_one_object: context.both,
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
         node_ipam: NodeIpam::of(migration.spec, Some("*")),

@@ -1,0 +1,201 @@
+//! The manifests of static Pods.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use outrigger_shared::annotations;
+use outrigger_shared::component::{self, Component};
+use outrigger_shared::limited_file;
+use outrigger_shared::yaml_text::YamlText;
+use outrigger_webhook::decide::{self, Decision, Migration, Outcome};
+use serde_json::Value;
+
+use super::error::Error;
+use super::file::{Machine, Plan, Source};
+use super::yaml_patch::{self, Unfit};
+use crate::decide::explanations;
+
+/// Most files of a folder. A control plane has four.
+const MAX_FILES: usize = 100;
+
+/// Components with a static Pod that a phase changes.
+const COMPONENTS: [Component; 2] = [Component::KubeControllerManager, Component::KubeApiserver];
+
+/// A manifest of the control plane.
+struct Manifest {
+    source: Source,
+    /// The original text.
+    text: YamlText,
+    components: Vec<Component>,
+}
+
+impl Manifest {
+    fn pod(&self) -> &Value {
+        self.text.documents().first().unwrap_or(&Value::Null)
+    }
+}
+
+/// Decides the manifests of a folder together, and selects those of the components.
+pub(super) fn plan(
+    machine: &Machine<'_>,
+    folder: &Path,
+    migration: &Migration<'_>,
+    components: &[Component],
+) -> Result<Vec<Plan>, Error> {
+    let manifests = read_all(machine, folder)?;
+    each_once(&manifests)?;
+
+    let pods: Vec<&Value> = manifests.iter().map(Manifest::pod).collect();
+    let decisions = decide::static_pods(migration, &pods);
+    let is_wanted = |manifest: &Manifest| manifest.components.iter().any(|one| components.contains(one));
+    let plans = manifests
+        .into_iter()
+        .zip(decisions)
+        .filter(|(manifest, _)| is_wanted(manifest))
+        .map(|(manifest, decision)| plan_of(machine, manifest, &decision));
+
+    plans.collect()
+}
+
+fn plan_of(machine: &Machine<'_>, manifest: Manifest, decision: &Decision) -> Result<Plan, Error> {
+    let Manifest { source, mut text, .. } = manifest;
+    if source.has_changed() {
+        return Ok(Plan::changed_since(machine, source));
+    }
+
+    let mut lines = explanations(decision);
+    if decision.outcome == Outcome::Refused {
+        return Ok(Plan::refused(source, lines));
+    }
+    if source.record.is_none() && has_undo_annotation(&text) {
+        lines.push(format!(
+            "! its annotation {} is of an earlier edit, of which {} has no record: `outrigger node undo` restores the \
+             present text, and --phase=InTree the flags before that edit",
+            annotations::UNDO,
+            machine.state.display()
+        ));
+    }
+
+    match yaml_patch::apply(&mut text, &decision.patch) {
+        Ok(()) => Ok(Plan::write(source, text.text().to_owned(), lines)),
+        Err(Unfit::Text(refusal)) => {
+            lines.insert(0, format!("! {refusal}"));
+            Ok(Plan::refused(source, lines))
+        }
+        Err(Unfit::Patch(cause)) => {
+            let path = source.path;
+            Err(Error::Patch { path, cause })
+        }
+    }
+}
+
+fn has_undo_annotation(text: &YamlText) -> bool {
+    text.get(0, &["metadata", "annotations", annotations::UNDO]).is_some()
+}
+
+/// The manifests of the control plane's components. The kubelet reads every file whose name has no dot at its start,
+/// so a copy of a manifest is a second Pod.
+fn read_all(machine: &Machine<'_>, folder: &Path) -> Result<Vec<Manifest>, Error> {
+    let mut manifests = Vec::new();
+    for name in names(&machine.real(folder))? {
+        let path = folder.join(name);
+        if mentions_a_component(&machine.real(&path))? {
+            manifests.extend(read(machine, &path, folder)?);
+        }
+    }
+
+    Ok(manifests)
+}
+
+fn names(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |source| Error::io(folder, source);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // A worker needs no such folder.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = PathBuf::from(entry.file_name());
+        // The kubelet follows links.
+        let is_file = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file());
+        if is_file && !name.to_string_lossy().starts_with('.') {
+            names.push(name);
+        }
+        if names.len() > MAX_FILES {
+            let folder = folder.to_owned();
+            return Err(Error::TooManyFiles { folder, max: MAX_FILES });
+        }
+    }
+
+    names.sort();
+    Ok(names)
+}
+
+/// A file of another component is not parsed, so its form does not matter.
+fn mentions_a_component(path: &Path) -> Result<bool, Error> {
+    match limited_file::read_text(path) {
+        Ok(text) => Ok(COMPONENTS.iter().any(|component| text.contains(component.as_str()))),
+        // No kubelet starts it.
+        Err(error) if error.kind() == ErrorKind::InvalidData => Ok(false),
+        Err(error) => Err(Error::io(path, error)),
+    }
+}
+
+/// A manifest, if it is one of the components.
+fn read(machine: &Machine<'_>, path: &Path, folder: &Path) -> Result<Option<Manifest>, Error> {
+    // A file beside the folder is on its file system, and the kubelet does not read it.
+    let temporary_folder = folder.parent().unwrap_or(folder);
+    let Some(source) = Source::read(machine, path, temporary_folder)? else {
+        return Ok(None);
+    };
+
+    let text = YamlText::parse(source.original()).map_err(|source| {
+        let path = path.to_owned();
+        Error::Text { path, source }
+    })?;
+    let components = components(text.documents());
+    if components.is_empty() {
+        return Ok(None);
+    }
+
+    let count = text.documents().len();
+    if count != 1 {
+        let path = path.to_owned();
+        return Err(Error::Documents { path, count });
+    }
+
+    Ok(Some(Manifest {
+        source,
+        text,
+        components,
+    }))
+}
+
+fn components(documents: &[Value]) -> Vec<Component> {
+    let findings = documents.iter().filter_map(|pod| {
+        let spec = pod.get("spec")?;
+        Some(component::find(spec, pod.pointer("/metadata/labels")))
+    });
+    let components = findings.flatten().map(|finding| finding.component);
+    components.filter(|component| COMPONENTS.contains(component)).collect()
+}
+
+fn each_once(manifests: &[Manifest]) -> Result<(), Error> {
+    for component in COMPONENTS {
+        let mut with_it = manifests.iter().filter(|one| one.components.contains(&component));
+        if let (Some(first), Some(second)) = (with_it.next(), with_it.next()) {
+            return Err(Error::Twice {
+                component: component.to_string(),
+                first: first.source.path.clone(),
+                second: second.source.path.clone(),
+            });
+        }
+    }
+
+    Ok(())
+}
