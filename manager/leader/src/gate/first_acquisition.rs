@@ -30,7 +30,7 @@ pub(super) fn compete(inputs: &Inputs, latch: &Latch) -> LeaseAction {
     LeaseAction::Compete
 }
 
-/// What can be read and contradicts the latch, unless the operator attests it.
+/// A readable fact that contradicts the latch, unless the operator attests otherwise.
 fn contradictions(inputs: &Inputs) -> Vec<String> {
     let facts = &inputs.facts;
     if facts.attested_phase == Some(Phase::Prepare) {
