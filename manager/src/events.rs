@@ -134,9 +134,17 @@ async fn write_one(client: &Client, component: &'static str, pending: &Pending) 
     }
 }
 
+/// Most characters of an object's name in the name of its Event. That one has at most 253
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>), of which the dot and
+/// the time take 17.
+const NAME_LENGTH: usize = 253 - 17;
+
 fn event(component: &str, pending: &Pending) -> Event {
     let Pending { about, kind, at, .. } = pending;
-    let name = format!("{}.{:x}", about.name, at.as_nanosecond());
+    let start: String = about.name.chars().take(NAME_LENGTH).collect();
+    // Before a dot stands a letter or a digit.
+    let start = start.trim_end_matches(['.', '-']);
+    let name = format!("{start}.{:x}", at.as_nanosecond());
     about.event(name, component, *kind, (&pending.reason, &pending.message), *at)
 }
 
@@ -158,6 +166,28 @@ mod tests {
             namespace: None,
             uid: "u".into(),
         }
+    }
+
+    #[test]
+    fn the_name_of_an_event_is_valid_also_for_the_longest_name() {
+        let of = |name: String| {
+            let about = About { name, ..about() };
+            let pending = Pending {
+                permit: Permit::always(),
+                about,
+                kind: EventType::Normal,
+                reason: "R".into(),
+                message: "m".into(),
+                at: "2026-01-02T03:04:05Z".parse().unwrap(),
+            };
+            event("test", &pending)
+        };
+        let name = |name: &str| of(name.to_owned()).metadata.name.unwrap();
+        assert_eq!(name("n"), "n.1886caf21c963200");
+        let longest = format!("{}.{}", "a".repeat(235), "b".repeat(17));
+        assert_eq!(name(&longest), format!("{}.1886caf21c963200", "a".repeat(235)));
+        assert_eq!(name(&"a".repeat(253)).len(), 253);
+        assert_eq!(of(longest.clone()).involved_object.name, Some(longest));
     }
 
     /// A server that notes the time of each Event, and when it answers.
