@@ -1,4 +1,4 @@
-//! What is said while M belongs to the old manager.
+//! The reasons while M belongs to the old manager.
 
 use outrigger_shared::migration::Phase;
 
