@@ -87,7 +87,7 @@ struct StatusInputs<'a> {
     minor: Option<u32>,
 }
 
-/// What the status is computed from.
+/// The sources of the status.
 #[derive(Clone)]
 struct Sources {
     object: watch::Receiver<Reading<CloudProviderMigration>>,
