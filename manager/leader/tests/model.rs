@@ -189,6 +189,12 @@ fn each_rule_that_is_left_out_is_found() {
         }),
         "without a latch, external old managers are no evidence"
     );
+}
+
+/// The same for rules that prevent needless releases, early acquisitions and a phase without an owner.
+#[test]
+fn each_rule_about_offers_that_is_left_out_is_found() {
+    let default = Rules::default();
     let no_offer = explore(Rules {
         offered_to_all: true,
         events: 3,

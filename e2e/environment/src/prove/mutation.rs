@@ -80,23 +80,7 @@ impl Mutation {
 
     pub(super) fn plant(self, record: &mut Inputs) {
         match self {
-            Self::Overlap => {
-                let by_old = |call: &&AwsCall| {
-                    call.service == "elasticloadbalancing" && !call.caller.starts_with(OURS) && !call.preflight
-                };
-                let first = record.aws_calls.iter().find(by_old).cloned();
-                if let (Some(first), Some(ours)) = (first, ours(record)) {
-                    let of_first = record.aws_calls.iter().filter(|call| call.caller == first.caller);
-                    let last = of_first.map(|call| call.at).max().unwrap_or(first.at);
-                    let middle = first.at + first.at.duration_until(last) / 2;
-                    record.aws_calls.push(AwsCall {
-                        at: middle,
-                        done: middle,
-                        caller: ours,
-                        ..first
-                    });
-                }
-            }
+            Self::Overlap => overlap(record),
             Self::NeedlessWrite => write(record, end_of(record)),
             Self::WriteWithoutLease => {
                 let started = record.processes.iter().filter(|span| span.component == OURS);
@@ -153,6 +137,24 @@ impl Mutation {
             }
             Self::EarlyAcquisition => acquire_early(record),
         }
+    }
+}
+
+/// Our manager writes between two AWS calls of the first old one.
+fn overlap(record: &mut Inputs) {
+    let by_old =
+        |call: &&AwsCall| call.service == "elasticloadbalancing" && !call.caller.starts_with(OURS) && !call.preflight;
+    let first = record.aws_calls.iter().find(by_old).cloned();
+    if let (Some(first), Some(ours)) = (first, ours(record)) {
+        let of_first = record.aws_calls.iter().filter(|call| call.caller == first.caller);
+        let last = of_first.map(|call| call.at).max().unwrap_or(first.at);
+        let middle = first.at + first.at.duration_until(last) / 2;
+        record.aws_calls.push(AwsCall {
+            at: middle,
+            done: middle,
+            caller: ours,
+            ..first
+        });
     }
 }
 

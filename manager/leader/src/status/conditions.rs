@@ -4,7 +4,7 @@ use outrigger_shared::component::Form;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
 use super::{StatusInputs, notices};
-use crate::evidence;
+use crate::evidence::{self, ControllerManager};
 use crate::gate::{self, LeaseAction, reason};
 use crate::latch::{Latch, Stored};
 use crate::node_ipam;
@@ -151,7 +151,8 @@ fn attested_external(report: &Report) -> Option<Phase> {
 fn old_managers_left(report: &Report) -> Option<State> {
     let seen = || report.inputs.facts.controller_managers.seen.iter();
     let is_attested = attested_external(report).is_some();
-    let Some(left) = seen().find(|seen| !seen.is_external() && !(is_attested && seen.needs_attestation())) else {
+    let counts_as_external = |seen: &ControllerManager| seen.is_external() || is_attested && seen.needs_attestation();
+    let Some(left) = seen().find(|seen| !counts_as_external(seen)) else {
         let left_on = seen().find(|seen| seen.holds_for_nothing())?;
         let text = format!(
             "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
