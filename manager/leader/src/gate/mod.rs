@@ -185,7 +185,8 @@ fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (Lat
     };
 
     let ended = held_by_other(inputs, Some(latch));
-    let held_by = latch.held_by.clone().filter(|_| !ended);
+    let ours = inputs.holding.then(|| inputs.identity.clone());
+    let held_by = ours.or_else(|| latch.held_by.clone()).filter(|_| !ended);
     let next = observed(inputs, latch, (spec, Phase::Prepare), held_by);
     if next.held_by.is_none() {
         return (changed(inputs, next), idle);

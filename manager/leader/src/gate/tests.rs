@@ -588,6 +588,26 @@ fn a_step_back_offers_the_lease_at_the_phase_change_at_a_new_main_holder_and_aft
 }
 
 #[test]
+fn a_step_back_of_a_holder_that_no_latch_names_is_one() {
+    for held in [None, Some("our predecessor")] {
+        let recorded = Latch {
+            held_by: held.map(str::to_owned),
+            ..latch(Phase::Migrate, false)
+        };
+        let mut inputs = inputs(Phase::Prepare, Some(recorded));
+        inputs.facts.controller_managers = all(&[&EXTERNAL]);
+        hold(&mut inputs);
+        let decision = decide(&inputs);
+        assert_eq!(
+            decision.action,
+            LeaseAction::Compete,
+            "it was acquired without the object"
+        );
+        assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+    }
+}
+
+#[test]
 fn a_step_back_acquires_the_lease_again_after_yielding_and_ends_when_another_holds_it() {
     let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
     inputs.facts.migration = held("us");
