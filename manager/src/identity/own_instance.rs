@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(own(Ok(both)).region().await.unwrap().value, "eu-south-1");
         let error = own(Ok(OwnInstance::default())).region().await.unwrap_err().to_string();
         assert!(
-            error.contains("http://127.0.0.1:1 knows no placement/region; set --region"),
+            error.contains("http://127.0.0.1:1 has no placement/region; set --region"),
             "{error}"
         );
         let error = own(Err(MetadataError::Disabled))
@@ -219,7 +219,7 @@ mod tests {
             (
                 own(Ok(OwnInstance::default())),
                 aws(&[]),
-                ["knows no instance-id", "http://127.0.0.1:1"],
+                ["has no instance-id", "http://127.0.0.1:1"],
             ),
         ] {
             let error = own.cluster(&aws).await.unwrap_err().to_string();

@@ -61,7 +61,7 @@ async fn external_with_leader_migration(cluster: &mut Cluster) -> Result<()> {
 
     let changed = Timestamp::now();
     cluster.environment.deploy_flags(flags).await?;
-    let words = ["every kube-controller-manager is external, so nobody owns the controllers"];
+    let words = ["every one is external, so no process owns them"];
     refused(cluster, what, changed, "Prepared", &words).await?;
     let progress = cluster.progress.clone();
     cluster
