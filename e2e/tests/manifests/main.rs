@@ -9,9 +9,11 @@
 //! | who may do what, above all with leases | `rights.rs` |
 //! | who writes the status of a migration | `status_writers.rs` |
 //! | controllers with accounts of their own | `accounts.rs` |
+//! | the roles for persons | `roles.rs` |
 //! | on which Nodes the manager runs | `placement.rs` |
 //! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
 //! | where a tenant's manager takes its AWS identity from, and who reaches the webhook | `hosted.rs` |
+//! | an API server with a kube-controller-manager | `test_cluster.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
@@ -22,7 +24,9 @@ mod hosted;
 mod placement;
 mod registration;
 mod rights;
+mod roles;
 mod status_writers;
+mod test_cluster;
 
 use std::path::Path;
 use std::time::Instant;
@@ -35,7 +39,12 @@ use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 /// The kustomizations for operators, below `manifests/`.
-const KUSTOMIZATIONS: [&str; 3] = ["base", "overlays/hosted/management", "overlays/hosted/tenant"];
+const KUSTOMIZATIONS: [&str; 4] = [
+    "base",
+    "overlays/replace",
+    "overlays/hosted/management",
+    "overlays/hosted/tenant",
+];
 
 async fn rendered(tools: &Tools, path: &str) -> Vec<Value> {
     manifests::build(tools, &manifests::folder().join(path))
@@ -83,8 +92,22 @@ async fn all_are_accepted(tools: &Tools, admin: &Client) -> Result<usize> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-prod"}});
     review::apply_strictly(admin, &namespace, false).await?.granted()?;
     let mut accepted = 0;
+    let run = tempfile::tempdir()?;
+    let mut all = Vec::new();
     for path in KUSTOMIZATIONS {
-        for object in rendered(tools, path).await {
+        all.push((path, rendered(tools, path).await));
+    }
+    for (path, component) in [
+        ("base", "self-signed"),
+        ("overlays/hosted/tenant", "self-signed-tenant"),
+    ] {
+        all.push((
+            component,
+            manifests::with_component(tools, run.path(), path, component).await?,
+        ));
+    }
+    for (path, objects) in all {
+        for object in objects {
             let kind = object["kind"].as_str().unwrap_or_default();
             let what = format!("{path}: {kind} {}", object["metadata"]["name"]);
             let is_needed = matches!(kind, "Namespace" | "CustomResourceDefinition");

@@ -6,16 +6,13 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use outrigger_cluster_harness::cluster::{
-    ApiServer, ApiServerOptions, Etcd, ManagementControllerManager, User, Version,
-};
-use outrigger_cluster_harness::process::{Launch, Process, free_port};
-use outrigger_cluster_harness::tools::{Tool, Tools};
+use outrigger_cluster_harness::tools::Tools;
 use outrigger_cluster_harness::wait;
 use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::rendered;
+use super::test_cluster::TestCluster;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROLE: &str = "node-role.kubernetes.io/";
@@ -126,18 +123,6 @@ fn node_of(pod: &Pod) -> String {
     name.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn controller_manager(tools: &Tools, server: &ApiServer, run: &std::path::Path) -> Process {
-    let manager = ManagementControllerManager {
-        kubeconfig: server.kubeconfig(&User::admin()).expect("kubeconfig"),
-        service_account_key: server.service_account_key(),
-        certificate_folder: run.join("kcm"),
-        port: free_port().expect("port"),
-    };
-    let program = tools.path(server.version().controller_manager()).expect("binary");
-    let launch = Launch::new("kube-controller-manager", program).arguments(manager.arguments());
-    Process::start(&launch, run).expect("starts")
-}
-
 async fn apply_daemon_set(tools: &Tools, admin: &Client) {
     let objects = rendered(tools, "base").await;
     let is_needed = |object: &&Value| {
@@ -177,29 +162,16 @@ async fn placed(admin: &Client) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_daemon_set_runs_on_the_control_plane_nodes_of_every_distribution_and_nowhere_else() {
-    let wanted = [
-        Tool::Etcd,
-        Tool::ApiServer126,
-        Tool::ControllerManager126,
-        Tool::Kustomize,
-    ];
-    let tools = Tools::load(&wanted).await.expect("tools");
-    let run = tempfile::tempdir().expect("folder");
-    let etcd = Etcd::start(&tools, run.path()).await.expect("etcd");
-    let options = ApiServerOptions::new("placement", Version::V1_26, "127.92.0.0/16");
-    let server = ApiServer::start(&tools, run.path(), &etcd, &options)
-        .await
-        .expect("API server");
-    let admin = server.client(&User::admin(), "manifests-test/1").await.expect("client");
-    let nodes: Api<Node> = Api::all(admin.clone());
+    let cluster = TestCluster::start("placement", "127.92.0.0/16").await;
+    let nodes: Api<Node> = Api::all(cluster.admin.clone());
     for case in CONTROL_PLANES.iter().chain(&OTHERS) {
         nodes.create(&PostParams::default(), &node(case)).await.expect("a Node");
     }
 
-    let _manager = controller_manager(&tools, &server, run.path());
-    apply_daemon_set(&tools, &admin).await;
+    let _manager = cluster.controller_manager(&[]);
+    apply_daemon_set(&cluster.tools, &cluster.admin).await;
 
     let mut expected: Vec<String> = CONTROL_PLANES.iter().map(|case| case.name.to_owned()).collect();
     expected.sort();
-    assert_eq!(placed(&admin).await, expected);
+    assert_eq!(placed(&cluster.admin).await, expected);
 }

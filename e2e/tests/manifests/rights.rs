@@ -105,16 +105,30 @@ pub async fn check(tools: &Tools, admin: &Client, version: Version) -> Result<us
     before_anything_is_installed(&mut ask).await.context("before")?;
     install(tools, admin, "overlays/hosted/tenant").await?;
     in_the_tenant(&mut ask).await.context("tenant")?;
+    install_component(tools, admin, "overlays/hosted/tenant", "self-signed-tenant").await?;
+    registrations_of_the_webhook(&mut ask, TENANT_WEBHOOK).await?;
     install(tools, admin, "overlays/hosted/management").await?;
     in_the_management_cluster(&mut ask).await.context("management")?;
     // Last, as its roles have the tenant's names: the same rights for another subject.
     install(tools, admin, "base").await?;
     in_a_cluster_that_migrates_itself(&mut ask).await.context("base")?;
+    install_component(tools, admin, "base", "self-signed").await?;
+    registrations_of_the_webhook(&mut ask, WEBHOOK).await?;
+    secrets_of_the_webhook(&mut ask).await?;
     Ok(ask.asked)
 }
 
 async fn install(tools: &Tools, admin: &Client, path: &str) -> Result<()> {
-    let objects = rendered(tools, path).await;
+    grant(admin, path, &rendered(tools, path).await).await
+}
+
+async fn install_component(tools: &Tools, admin: &Client, path: &str, component: &str) -> Result<()> {
+    let run = tempfile::tempdir()?;
+    let objects = manifests::with_component(tools, run.path(), path, component).await?;
+    grant(admin, component, &objects).await
+}
+
+async fn grant(admin: &Client, path: &str, objects: &[Value]) -> Result<()> {
     let is_access =
         |object: &&Value| object["apiVersion"] == "rbac.authorization.k8s.io/v1" || object["kind"] == "ServiceAccount";
     let rights: Vec<Value> = objects.iter().filter(is_access).cloned().collect();
@@ -410,6 +424,63 @@ async fn work_of_the_manager_here(ask: &mut Authorizer<'_>) -> Result<()> {
         &["create"],
         "authentication.k8s.io/tokenreviews",
         ("", ""),
+    )
+    .await
+}
+
+/// With a certificate of its own: the registrations by name, and no other part of them than a patch can reach.
+async fn registrations_of_the_webhook(ask: &mut Authorizer<'_>, webhook: Subject) -> Result<()> {
+    let (mutating, validating) = (
+        "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+        "admissionregistration.k8s.io/validatingwebhookconfigurations",
+    );
+    for (kind, own) in [
+        (
+            mutating,
+            &["outrigger", "early.outrigger.dev", "outrigger-kube-system"][..],
+        ),
+        (validating, &["outrigger"]),
+    ] {
+        for name in own {
+            ask.expect(true, webhook, &["list", "watch", "patch"], kind, ("", name))
+                .await?;
+            ask.expect(false, webhook, &["get", "create", "update", "delete"], kind, ("", name))
+                .await?;
+        }
+        for other in ["", "kubermatic-clusters"] {
+            ask.expect(false, webhook, &["list", "watch", "patch"], kind, ("", other))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn secrets_of_the_webhook(ask: &mut Authorizer<'_>) -> Result<()> {
+    let namespace = "outrigger-system";
+    let own = (namespace, "outrigger-webhook-self-signed");
+    ask.expect(true, WEBHOOK, &["get", "list", "watch", "update"], "/secrets", own)
+        .await?;
+    ask.expect(false, WEBHOOK, &["patch", "delete"], "/secrets", own)
+        .await?;
+    ask.expect(true, WEBHOOK, &["create"], "/secrets", (namespace, ""))
+        .await?;
+    for other in ["", "outrigger-webhook-tls"] {
+        ask.expect(
+            false,
+            WEBHOOK,
+            &["get", "list", "watch", "update"],
+            "/secrets",
+            (namespace, other),
+        )
+        .await?;
+    }
+    let elsewhere = ("kube-system", "outrigger-webhook-self-signed");
+    ask.expect(
+        false,
+        WEBHOOK,
+        &["get", "list", "update", "create"],
+        "/secrets",
+        elsewhere,
     )
     .await
 }
