@@ -234,7 +234,7 @@ async fn the_document_lists_what_is_served_with_its_labels() {
 
 #[test]
 fn the_document_of_metrics_equals_the_registry() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let path = "../docs/metrics.md";
     let metrics = Metrics::new();
     let _controllers_own = (
         IpamMetrics::registered(&metrics),

@@ -186,10 +186,7 @@ impl Findings<'_> {
     /// Something that upstream lets pass: an error only when strict.
     fn tolerable(&mut self, place: Place, message: &str) {
         if self.strict {
-            self.error(
-                place,
-                &format!("{message} (--cloud-config-strict=false passes over it)"),
-            );
+            self.error(place, &format!("{message} (--cloud-config-strict=false ignores it)"));
         } else {
             let passed_over = self.at(place, message);
             self.ignored.push(passed_over);

@@ -175,6 +175,12 @@ impl Queue {
         }
     }
 
+    /// The keys that wait, and the time when each was added.
+    #[must_use]
+    pub fn waiting(&self) -> HashMap<String, Instant> {
+        self.state().waiting.clone()
+    }
+
     /// Counts a retry. [`Queue::add`] records the start of the wait.
     pub fn retry(&self) {
         self.0.retries.inc();
@@ -227,6 +233,7 @@ impl Drop for Working {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use crate::metrics::Metrics;
@@ -241,7 +248,12 @@ mod tests {
         queue.add("gone");
         queue.forget("gone");
         tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(
+            queue.waiting().into_keys().collect::<BTreeSet<_>>(),
+            ["a".into(), "b".into()].into()
+        );
         let first = queue.start("a");
+        assert_eq!(queue.waiting().into_keys().collect::<Vec<_>>(), ["b"]);
         tokio::time::advance(Duration::from_secs(3)).await;
         let second = queue.start("unannounced");
         tokio::time::advance(Duration::from_secs(1)).await;

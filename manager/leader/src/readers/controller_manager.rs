@@ -61,7 +61,10 @@ pub(super) fn controller_manager_of(
     let rolling_out = guarded && !is_pod && !is_rolled_out(kind, object);
     if rolling_out {
         form = Form::Unreadable {
-            reason: "its rollout is not complete, so Pods of an older template may still run: wait for it".into(),
+            reason: format!(
+                "its rollout is not complete, so Pods of an older template may still run: {}",
+                end_of_rollout(object)
+            ),
         };
     }
 
@@ -231,6 +234,31 @@ fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
     pods.is_current && complete && pods.updated == pods.all
 }
 
+/// How an incomplete rollout ends: by itself, unless the workload says why it does not.
+/// (<https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#failed-deployment>)
+fn end_of_rollout(object: &DynamicObject) -> String {
+    let spec = &object.data["spec"];
+    if spec["paused"].as_bool() == Some(true) {
+        return "it is paused, resume it".to_owned();
+    }
+    if spec["updateStrategy"]["type"].as_str() == Some("OnDelete") {
+        return "its update strategy is OnDelete, so delete its Pods one after another".to_owned();
+    }
+
+    let conditions = object.data["status"]["conditions"].as_array();
+    let failed = |condition: &&Value| {
+        let is = |kind: &str, status: &str| condition["type"] == *kind && condition["status"] == *status;
+        is("ReplicaFailure", "True") || is("Progressing", "False")
+    };
+    match conditions.into_iter().flatten().find(failed) {
+        Some(condition) => {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            format!("it does not progress ({}: {})", text("reason"), text("message"))
+        }
+        None => "wait for it".to_owned(),
+    }
+}
+
 /// Whether Pods of the current template run and are not listed, since the selector does not match them. Pods that are
 /// listed show their own command lines: the webhook may have changed them at their creation.
 fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> bool {
@@ -351,6 +379,50 @@ mod tests {
         assert!(!running(Kind::Deployment, "other", json!({})));
         let scheduled = json!({"observedGeneration": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1});
         assert!(running(Kind::DaemonSet, "other", scheduled));
+    }
+
+    #[test]
+    fn a_rollout_that_does_not_end_says_why() {
+        let reason = |kind, spec: Value, conditions: Value| {
+            let mut data = json!({"spec": spec, "status": {"conditions": conditions}});
+            data["spec"]["template"] = json!({"spec": container(&["--enable-leader-migration"])});
+            match read(kind, &object(data)).unwrap().form {
+                Form::Unreadable { reason } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ends = |reason: String, text: &str| assert!(reason.ends_with(text), "{reason}");
+        ends(
+            reason(
+                Kind::Deployment,
+                json!({}),
+                json!([{"type": "Progressing", "status": "True"}]),
+            ),
+            "may still run: wait for it",
+        );
+        ends(
+            reason(Kind::Deployment, json!({"paused": true}), json!([])),
+            "it is paused, resume it",
+        );
+        let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
+        ends(
+            reason(Kind::StatefulSet, on_delete, json!([])),
+            "OnDelete, so delete its Pods one after another",
+        );
+        let late = json!([
+            {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": "m"},
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "has timed out."},
+        ]);
+        ends(
+            reason(Kind::Deployment, json!({}), late),
+            "it does not progress (ProgressDeadlineExceeded: has timed out.)",
+        );
+        let refused =
+            json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}]);
+        ends(
+            reason(Kind::Deployment, json!({}), refused),
+            "it does not progress (FailedCreate: quota)",
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The conditions of the status. Pure.
 
 use outrigger_shared::component::Form;
+use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
 use super::{StatusInputs, notices};
@@ -29,12 +30,7 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
     let phase = inputs.report.decision.phase;
     let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
     let completed = match all {
-        true => (
-            condition::COMPLETED,
-            Some(true),
-            "Completed",
-            "the migration is over".to_owned(),
-        ),
+        true => (condition::COMPLETED, Some(true), "Completed", over(inputs.controllers)),
         false => (
             condition::COMPLETED,
             Some(false),
@@ -204,6 +200,25 @@ fn external(report: &Report) -> State {
         "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
     );
     (None, "NotReadable", text)
+}
+
+/// The end of the migration, with the controllers that nobody runs from now on. The flags of the manager turn them off,
+/// so this may be intended.
+pub(super) fn over(controllers: &[Controller]) -> String {
+    let is_off = |controller: &Controller| !controllers.contains(controller);
+    let off: Vec<&str> = Controller::SHARED
+        .into_iter()
+        .filter(is_off)
+        .map(Controller::canonical_name)
+        .collect();
+    if off.is_empty() {
+        return "the migration is over".to_owned();
+    }
+
+    format!(
+        "the migration is over; no manager runs these controllers, because the flags of this manager turn them off: {}",
+        off.join(", ")
+    )
 }
 
 /// The steps to the end of the migration.

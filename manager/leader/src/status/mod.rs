@@ -85,6 +85,8 @@ struct StatusInputs<'a> {
     generation: Option<i64>,
     nodes: Option<NodeCounts>,
     minor: Option<u32>,
+    /// The controllers that this manager runs under lease M.
+    controllers: &'a [Controller],
 }
 
 /// The sources of the status.
@@ -254,6 +256,7 @@ impl StatusWriter {
             changes: sources.changes.borrow().clone(),
             nodes: (self.nodes)(),
             minor: sources.version.borrow().minor,
+            controllers: &self.controllers,
         };
         let new = self.status(&old, &inputs, Timestamp::now());
 

@@ -4,7 +4,7 @@ use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
-use super::conditions::{control_plane, left};
+use super::conditions::{control_plane, left, over};
 use super::*;
 use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
 use crate::evidence::{ControllerManager, LeaseFacts};
@@ -299,4 +299,14 @@ async fn an_api_server_that_does_not_answer_delays_no_metric() {
 
     let snapshot = timeout(Duration::from_secs(10), received.recv()).await.unwrap();
     assert_eq!(snapshot.unwrap().phase, Some(Phase::Migrate));
+}
+
+#[test]
+fn the_end_of_the_migration_names_controllers_that_nobody_runs() {
+    assert_eq!(over(&Controller::SHARED), "the migration is over");
+    let text = over(&[Controller::Service, Controller::NodeLifecycle]);
+    assert!(
+        text.ends_with("because the flags of this manager turn them off: node-route-controller"),
+        "{text}"
+    );
 }

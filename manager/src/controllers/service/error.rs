@@ -77,8 +77,7 @@ pub enum Environment {
     },
     /// The subnets of the annotation were not all found.
     #[error(
-        "annotation service.beta.kubernetes.io/aws-load-balancer-subnets lists {listed} subnets, but AWS knows {found} \
-         of that ID or Name tag in the VPC"
+        "annotation service.beta.kubernetes.io/aws-load-balancer-subnets lists {listed} subnets, but AWS has {found} with these IDs or Name tags in the VPC"
     )]
     SubnetsMissing { listed: usize, found: usize },
     /// The load balancer's only subnet is to be replaced by another one of its zone.

@@ -143,8 +143,7 @@ fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     let all: Vec<String> = by_words.iter().map(one).collect();
     (!all.is_empty()).then(|| {
         format!(
-            "AWS refused some targets and took the others; it is tried again. See that these instances run in the load \
-             balancer's VPC, or keep their Nodes out by label node.kubernetes.io/exclude-from-external-load-balancers: {}",
+            "AWS refused some targets and registered the others. The manager tries again. Check that these instances run in the load balancer's VPC, or exclude their Nodes by the label node.kubernetes.io/exclude-from-external-load-balancers: {}",
             all.join("; ")
         )
     })

@@ -39,6 +39,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,8 +134,12 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         notified.context.node_sync.nodes_changed();
         notified.context.aws.shared.nodes_changed();
     });
-    let services = listed.clone();
-    workers.context.aws.shared.prefetch_for(move || services.state());
+    let (services, queue) = (listed.clone(), workers.queue.clone());
+    workers
+        .context
+        .aws
+        .shared
+        .prefetch_for(move || in_order(services.state(), &queue.waiting()));
 
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
@@ -202,11 +207,26 @@ fn context(deps: Deps, permit: Permit) -> Context {
     }
 }
 
-/// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
-async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
+/// The key of a Service in the queue.
+fn key(service: &Service) -> String {
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
-    let key = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
+    format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+/// Services in the order in which they get workers: those that wait for the longest time first, those that do not wait
+/// yet last.
+fn in_order(mut services: Vec<Arc<Service>>, waiting: &HashMap<String, Instant>) -> Vec<Arc<Service>> {
+    services.sort_by_cached_key(|service| {
+        let added = waiting.get(&key(service));
+        (added.is_none(), added.copied())
+    });
+    services
+}
+
+/// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
+async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
+    let key = key(&service);
     workers.queue.add(&key);
 
     let of_service = ObjectRef::from_obj(&*service);
@@ -244,6 +264,8 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
     };
 
     let _working = workers.queue.start(&key);
+    let metadata = &service.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
     // Boxed, so that queued Services take little memory.
     let next = Box::pin(reconcile::reconcile(&workers.context, &service))

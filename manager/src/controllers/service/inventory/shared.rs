@@ -1,6 +1,6 @@
 //! Answers of AWS that several Services use.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,7 +39,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Sets the Services to prefetch for; without them nothing is prefetched.
+    /// Sets the Services to prefetch for, in the order in which they will be reconciled; without them nothing is
+    /// prefetched.
     pub fn prefetch_for(&self, services: impl Fn() -> Vec<Arc<Service>> + Send + Sync + 'static) {
         // A second call would set the same: a process has one cache of Services.
         let _ = self.services.set(Box::new(services));
@@ -61,13 +62,13 @@ impl Shared {
 
     /// Records a change of Nodes: every Service will be reconciled.
     pub fn nodes_changed(&self) {
-        self.classic.begin(self.load_balancers(Kind::Classic));
-        self.network.begin(self.load_balancers(Kind::Network));
+        self.classic.begin(&self.load_balancers(Kind::Classic));
+        self.network.begin(&self.load_balancers(Kind::Network));
     }
 
-    /// Names of all existing load balancers of this kind that Services request. AWS refuses a whole call for one name
-    /// that does not exist.
-    pub(super) fn load_balancers(&self, kind: Kind) -> BTreeSet<String> {
+    /// Names of all existing load balancers of this kind that Services request, in the order of the Services. AWS refuses
+    /// a whole call for one name that does not exist.
+    pub(super) fn load_balancers(&self, kind: Kind) -> Vec<String> {
         let services = self.services.get().map(|services| services()).unwrap_or_default();
         let wanted = services.iter().filter(|service| {
             action(service) == ServiceAction::Ensure
@@ -349,7 +350,7 @@ pub(super) struct Prefetch<T> {
 #[derive(Debug)]
 struct State<T> {
     /// Names that were not observed since the start or the last change of Nodes; `None` before the first observation.
-    waiting: Option<BTreeSet<String>>,
+    waiting: Option<HashSet<String>>,
     /// Described and not used yet.
     ready: HashMap<String, (Stamp, Option<T>)>,
 }
@@ -376,9 +377,11 @@ impl<T> State<T> {
         self.waiting.as_mut().is_some_and(|waiting| waiting.remove(name))
     }
 
-    /// This name and others that wait.
-    fn batch(&self, name: &str) -> Vec<String> {
-        let others = self.waiting.iter().flatten().filter(|other| *other != name).cloned();
+    /// This name and the next others that wait.
+    fn batch(&self, name: &str, order: Vec<String>) -> Vec<String> {
+        let others = order
+            .into_iter()
+            .filter(|other| other != name && self.is_waiting(other));
         std::iter::once(name.to_owned())
             .chain(others)
             .take(BATCH_SIZE)
@@ -392,8 +395,9 @@ impl<T> Prefetch<T> {
     }
 
     /// The description of this load balancer, at its first observation since all have to be observed: prefetched, or
-    /// read now together with others that wait. Those are the names of `all` at the very first observation, or of
-    /// [`Prefetch::begin`] since.
+    /// read now together with the next others that wait. Those are the names of `all` at the very first observation, or
+    /// of [`Prefetch::begin`] since. `all` gives them in the order in which they will be observed: a description that is
+    /// used at once is young enough for a write, and is not read again.
     ///
     /// `None` for fresh reads, from the second observation on, and if there are no others or the batch failed: the
     /// caller then describes it alone.
@@ -401,13 +405,13 @@ impl<T> Prefetch<T> {
         &self,
         name: &str,
         freshness: &Freshness,
-        all: impl FnOnce() -> BTreeSet<String>,
+        all: impl Fn() -> Vec<String>,
         ask: impl FnOnce(Vec<String>) -> F,
     ) -> Option<Option<T>>
     where
         F: Future<Output = Result<HashMap<String, T>, Error>>,
     {
-        let expected = self.expects(name, all);
+        let expected = self.expects(name, &all);
         if !freshness.is_cached() {
             self.forget(name);
             return None;
@@ -425,7 +429,7 @@ impl<T> Prefetch<T> {
                 return Some(described);
             }
 
-            let batch = state.batch(name);
+            let batch = state.batch(name, all());
             if !state.is_waiting(name) || batch.len() == 1 {
                 state.remove_waiting(name);
                 return None;
@@ -456,16 +460,16 @@ impl<T> Prefetch<T> {
         state.ready.remove(name).map(|(_, described)| described)
     }
 
-    fn expects(&self, name: &str, all: impl FnOnce() -> BTreeSet<String>) -> bool {
+    fn expects(&self, name: &str, all: impl Fn() -> Vec<String>) -> bool {
         let mut state = self.state();
-        state.waiting.get_or_insert_with(all);
+        state.waiting.get_or_insert_with(|| all().into_iter().collect());
         state.is_waiting(name) || state.ready.contains_key(name)
     }
 
     /// Starts over: all load balancers have to be described again.
-    pub(super) fn begin(&self, all: BTreeSet<String>) {
+    pub(super) fn begin(&self, all: &[String]) {
         let mut state = self.state();
-        state.waiting = Some(all);
+        state.waiting = Some(all.iter().cloned().collect());
         state.ready.clear();
     }
 
