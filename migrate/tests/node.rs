@@ -685,7 +685,7 @@ fn a_killed_program_leaves_the_old_or_the_new_file() {
 /// Each command of the page works, in the order of the page.
 #[test]
 fn the_commands_of_the_page_are_real() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = PathBuf::from("..");
     let page = fs::read_to_string(root.join("docs/node.md")).unwrap();
     let machine = Machine::new();
     let migration = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();

@@ -19,7 +19,7 @@ const MIGRATE: &str = "Migrate";
 struct TestMachine(tempfile::TempDir);
 
 fn files() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files")
+    PathBuf::from("tests/files")
 }
 
 impl TestMachine {

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The result of one run.
@@ -15,7 +15,7 @@ pub struct Run {
 }
 
 pub fn files() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files")
+    PathBuf::from("tests/files")
 }
 
 pub fn outrigger(arguments: &[&str]) -> Run {

@@ -1,0 +1,208 @@
+//! The guides and the operations pages say what is there: migrations are valid, commands parse, flags, conditions,
+//! names and links exist, and the examples are real. Each check is a function from a page to its faults; a page with a
+//! planted fault shows that it finds them.
+//!
+//! | check | file |
+//! |---|---|
+//! | `CloudProviderMigration`s, and patches of their spec | `migrations.rs` |
+//! | command lines in console blocks | `commands.rs` |
+//! | patches and paths of kustomizations | `overlays.rs` |
+//! | flags, conditions, reasons, fields, names of objects | `names.rs` |
+//! | relative links and their anchors | `links.rs` |
+//! | the headings that all guides share | `headings.rs` |
+//! | objects before and after a phase | `examples.rs` |
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
+mod commands;
+mod examples;
+mod headings;
+mod links;
+mod migrations;
+mod names;
+mod overlays;
+mod page;
+mod shell;
+#[path = "../support/mod.rs"]
+mod support;
+
+use page::{Page, pages};
+
+type Check = fn(&Page) -> Vec<String>;
+
+#[track_caller]
+fn none(check: Check) {
+    let faults: Vec<String> = pages().iter().flat_map(check).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The check finds exactly this in a page with this text.
+#[track_caller]
+fn finds(check: Check, text: &str, fault: &str) {
+    let faults = check(&Page::planted(text));
+    assert!(faults.len() == 1 && faults[0].contains(fault), "{faults:?}");
+}
+
+#[test]
+fn all_pages_are_read() {
+    let pages = pages();
+    assert!(pages.len() >= 17, "{}", pages.len());
+    let count = |language: &str| {
+        let blocks = pages.iter().flat_map(Page::blocks);
+        blocks.filter(|block| block.language == language).count()
+    };
+    assert!(
+        count("yaml") > 40 && count("console") > 60,
+        "{} {}",
+        count("yaml"),
+        count("console")
+    );
+}
+
+/// A word that no page has is no exception.
+#[test]
+fn every_exception_is_used() {
+    let text: String = pages().into_iter().map(|page| page.text).collect();
+    let flags = names::FOREIGN_FLAGS.split_whitespace().map(|flag| format!("--{flag}"));
+    let lists = [names::OTHER_NAMES, names::FOREIGN_FIELDS, names::OWN_NAMES].join(" ");
+    let words = lists.split_whitespace().map(str::to_owned);
+    let unused: Vec<String> = flags.chain(words).filter(|word| !text.contains(word)).collect();
+    assert!(unused.is_empty(), "{unused:?}");
+
+    let lines: Vec<String> = pages().iter().flat_map(Page::console).collect();
+    let programs: Vec<String> = lines
+        .iter()
+        .flat_map(|line| shell::commands(line))
+        .map(|words| words[0].clone())
+        .collect();
+    let mut listed = commands::NOT_RUN.iter().map(|(program, _)| *program);
+    let unused = listed.find(|program| !programs.iter().any(|used| used == program));
+    assert_eq!(unused, None);
+}
+
+#[test]
+fn every_migration_is_valid() {
+    none(migrations::faults);
+    let object = |spec: &str| {
+        format!(
+            "```yaml\napiVersion: outrigger.dev/v1alpha1\nkind: CloudProviderMigration\n\
+             metadata: {{name: a}}\nspec: {spec}\n```\n"
+        )
+    };
+    finds(migrations::faults, &object("{clusterID: a, phases: InTree}"), "phases");
+    finds(
+        migrations::faults,
+        &object("{clusterID: a, targets: [{profile: Node}]}"),
+        "Node",
+    );
+    let contradiction = "{clusterID: a, targets: [{profile: RancherRKE2}]}";
+    finds(migrations::faults, &object(contradiction), "has no selector");
+    let patch = |spec: &str| format!("```console\n$ kubectl patch cpm a --type=merge -p '{{\"spec\":{spec}}}'\n```\n");
+    finds(migrations::faults, &patch(r#"{"phase":"Migration"}"#), "Migration");
+    finds(migrations::faults, &patch(r#"{"attested":"Prepare"}"#), "attested");
+}
+
+#[test]
+fn every_command_line_is_known_and_those_of_outrigger_parse() {
+    none(commands::faults);
+    let console = |line: &str| format!("```console\n$ {line}\n```\n");
+    let wrong = "kubectl get a -o yaml | outrigger mutate -f - --migrations m.yaml > b";
+    finds(commands::faults, &console(wrong), "--migrations");
+    finds(commands::faults, &console("outrigger check"), "check");
+    finds(commands::faults, &console("outriger mutate -f a"), "outriger");
+    finds(
+        commands::faults,
+        &console("kubectl wait cpm a --for=condition=Ready"),
+        "Ready",
+    );
+    let path = r#"kubectl get cpm -o custom-columns='A:.status.conditions[?(@.type=="Applied")].status'"#;
+    finds(commands::faults, &console(path), "Applied");
+    finds(commands::faults, "Run `outrigger node restore --force`.", "restore");
+    finds(commands::faults, "Run `outrigger node undo --hard`.", "--hard");
+}
+
+#[test]
+fn every_overlay_fits_the_manifests() {
+    none(overlays::faults);
+    let patch = |line: &str| {
+        format!(
+            "```yaml\npatches:\n- target: {{kind: DaemonSet, name: outrigger-manager}}\n  \
+             patch: |\n    - {line}\n```\n"
+        )
+    };
+    let test = "{op: test, path: /spec/template/spec/containers/0/args/3, value: --migration=cluster}";
+    finds(overlays::faults, &patch(test), "args/3");
+    let add = "{op: add, path: /spec/template/spec/containers/0/args/-, value: --cluster=a}";
+    finds(overlays::faults, &patch(add), "--cluster");
+    let resources = "```yaml\nkind: Kustomization\nresources: [../../manifests/bases]\n```\n";
+    finds(overlays::faults, resources, "manifests/bases");
+}
+
+#[test]
+fn every_name_exists() {
+    none(names::faults);
+    finds(names::faults, "Set `--leader-elect-name`.", "--leader-elect-name");
+    finds(
+        names::faults,
+        "```console\n$ kubectl get a --alsologtostdout\n```\n",
+        "--alsologtostdout",
+    );
+    finds(names::faults, "`ControlPlaneReady` is True.", "ControlPlaneReady");
+    finds(names::faults, "The reason is `OldManagerLeads`.", "OldManagerLeads");
+    finds(names::faults, "Set `spec.attested: Prepare`.", "spec.attested");
+    finds(
+        names::faults,
+        "Delete the Role `outrigger-manager:leases`.",
+        "outrigger-manager:leases",
+    );
+    finds(
+        names::faults,
+        "Set the annotation `outrigger.dev/phase`.",
+        "outrigger.dev/phase",
+    );
+    finds(
+        names::faults,
+        "Watch `outrigger_migration_state`.",
+        "outrigger_migration_state",
+    );
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    none(links::faults);
+    finds(links::faults, "[a](../nowhere.md)", "nowhere.md");
+    finds(links::faults, "[a](../status.md#reason-of-all)", "#reason-of-all");
+    finds(links::faults, "## Go back\n\n[a](#go-backwards)\n", "#go-backwards");
+}
+
+#[test]
+fn all_guides_have_the_same_shape() {
+    none(headings::faults);
+    let text = std::fs::read_to_string(page::root().join("docs/guides/kubeadm.md")).unwrap();
+    let mut page = Page::planted(&text.replace("## Time\n", "## Times\n"));
+    page.path = "docs/guides/kubeadm.md".into();
+    assert_eq!(headings::faults(&page).len(), 1);
+    page.text = text.replace("| ECR |", "| registry |");
+    assert_eq!(headings::faults(&page).len(), 1);
+}
+
+#[test]
+fn the_examples_are_what_outrigger_mutate_prints() {
+    none(examples::faults);
+    let count: usize = pages().iter().map(|page| examples::of(page).len()).sum();
+    assert!(count >= 8, "{count} examples");
+    let text = std::fs::read_to_string(page::root().join("docs/guides/rke2.md")).unwrap();
+    let wrong = text.replace(
+        "        - enable-leader-migration\n",
+        "        - enable-leader-migration=true\n",
+    );
+    assert_ne!(text, wrong);
+    finds(examples::faults, &wrong, "kube-controller-manager-arg");
+    let more = text.replace("      disable-cloud-controller: true\n      kube", "      kube");
+    assert_ne!(text, more);
+    finds(examples::faults, &more, "disable-cloud-controller");
+}
