@@ -9,6 +9,7 @@ pub mod loopback;
 pub mod pods;
 pub mod process;
 pub mod relay;
+pub mod repository;
 pub mod run_folder;
 pub mod tools;
 pub mod versions;

@@ -10,6 +10,8 @@ use std::process::Stdio;
 use thiserror::Error;
 use tokio::process::Command;
 
+use crate::repository;
+
 /// The environment variable that names the file with the `KEY=PATH` lines.
 pub const TOOLS_FILE: &str = "OUTRIGGER_TOOLS";
 
@@ -29,6 +31,7 @@ pub enum Tool {
     Etcd,
     /// kustomize 5.
     Kustomize,
+    Helm,
     /// The incumbent, aws-cloud-controller-manager.
     AwsCloudControllerManager,
     /// The Python interpreter of moto's virtual environment.
@@ -48,6 +51,7 @@ impl Tool {
             Self::Kubectl => "KUBECTL",
             Self::Etcd => "ETCD",
             Self::Kustomize => "KUSTOMIZE",
+            Self::Helm => "HELM",
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
             Self::MotoPython => "MOTO_PYTHON",
             Self::WebhookGo => "WEBHOOK_GO",
@@ -62,6 +66,7 @@ impl Tool {
             Self::Kubectl => "kubectl",
             Self::Etcd => "etcd",
             Self::Kustomize => "kustomize",
+            Self::Helm => "helm",
             Self::AwsCloudControllerManager => "aws-ccm",
             Self::MotoPython => "moto",
             Self::WebhookGo => "webhook-go",
@@ -149,7 +154,7 @@ impl Tools {
 }
 
 async fn build(families: &[&str]) -> Result<String, ToolsError> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build");
+    let script = repository::root().join("e2e/tools/build");
     let output = Command::new(&script)
         .arg("--paths")
         .args(families)

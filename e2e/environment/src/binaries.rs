@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use outrigger_cluster_harness::repository;
 
 const BUILD: &str = "run `cargo build --workspace` (or `make binaries`; for benches `make binaries-bench`)";
 
@@ -36,17 +37,9 @@ impl Binaries {
             .find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
             .with_context(|| format!("{name} is not built: {BUILD}"))?;
 
-        check_age(&program, workspace().as_deref())?;
+        check_age(&program, &repository::root())?;
         Ok(program)
     }
-}
-
-/// The root of the clone that runs the tests: cargo and nextest name the package, make runs programs in the root.
-fn workspace() -> Option<PathBuf> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let start = package.or_else(|| std::env::current_dir().ok())?;
-    let root = start.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
-    root.map(Path::to_owned)
 }
 
 /// Refuses a program that cargo would build anew, by the sources of all workspace members that cargo lists beside it:
@@ -54,7 +47,7 @@ fn workspace() -> Option<PathBuf> {
 ///
 /// Clones may share a target folder, and the last build writes the list. Another clone's program passes where it has
 /// the same sources.
-fn check_age(program: &Path, workspace: Option<&Path>) -> Result<()> {
+fn check_age(program: &Path, workspace: &Path) -> Result<()> {
     let list = program.with_extension("d");
     let text = std::fs::read_to_string(&list).with_context(|| format!("reading {}: {BUILD}", list.display()))?;
     let sources = sources(&text);
@@ -63,10 +56,11 @@ fn check_age(program: &Path, workspace: Option<&Path>) -> Result<()> {
     let built = program.metadata().and_then(|file| file.modified())?;
     let program = program.display();
     for source in sources {
-        let own = match workspace.filter(|root| !source.starts_with(root)) {
-            Some(root) => counterpart(&source, root)
-                .with_context(|| format!("{program} was built in another clone from other sources: {BUILD}"))?,
-            None => source,
+        let own = if source.starts_with(workspace) {
+            source
+        } else {
+            counterpart(&source, workspace)
+                .with_context(|| format!("{program} was built in another clone from other sources: {BUILD}"))?
         };
 
         let changed = own.metadata().and_then(|file| file.modified());
@@ -144,7 +138,7 @@ mod tests {
         }
 
         fn refusal(&self, root: &Path) -> String {
-            let refused = check_age(&self.program, Some(root)).expect_err("refused");
+            let refused = check_age(&self.program, root).expect_err("refused");
             let message = format!("{refused:#}");
             assert!(message.contains("make binaries"), "{message}");
             message
@@ -154,8 +148,7 @@ mod tests {
     #[test]
     fn a_program_newer_than_its_sources_passes() {
         let built = Program::built();
-        check_age(&built.program, Some(built.folder.path())).expect("it is fresh");
-        check_age(&built.program, None).expect("it is fresh");
+        check_age(&built.program, built.folder.path()).expect("it is fresh");
     }
 
     #[test]
@@ -186,7 +179,7 @@ mod tests {
     fn another_clones_program_passes_with_the_same_sources_only() {
         let (built, other) = (Program::built(), Program::built());
         let root = other.folder.path();
-        check_age(&built.program, Some(root)).expect("the same sources");
+        check_age(&built.program, root).expect("the same sources");
 
         other.date(&other.path("main.rs"), 0);
         assert!(built.refusal(root).contains("is older than"));

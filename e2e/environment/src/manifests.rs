@@ -10,6 +10,7 @@ use kube::discovery::{self, Scope};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use outrigger_cluster_harness::repository;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// The field manager of what the harness applies in the operator's place.
@@ -18,7 +19,7 @@ pub const OPERATOR: &str = "operator";
 /// The folder of the project's manifests.
 #[must_use]
 pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests")
+    repository::root().join("manifests")
 }
 
 /// Renders a kustomization of the project, by its path below `manifests/`, through an overlay of the operator's own in
@@ -219,35 +220,57 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
     Ok(authority.certificate_pem().to_owned())
 }
 
-/// Fills in what only the operator knows of the webhook's registration: the CA, and the port of its Service, which is
-/// a free one here, since 443 on a cluster address would need privileges.
-pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, port: u16) {
+/// The certificates of an authority in the form of `caBundle`.
+#[must_use]
+pub fn ca_bundle(authority: &str) -> String {
     use base64::Engine as _;
 
-    let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
+    base64::engine::general_purpose::STANDARD.encode(authority)
+}
+
+/// Fills in what only the operator knows of the webhook's registration: the CA, and the port of its Service.
+pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, port: u16) {
+    set_webhook_port(objects, address, port);
+    let bundle = ca_bundle(authority);
     for object in objects {
-        match object["kind"].as_str() {
-            Some("MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
-                for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
-                    let client = &mut webhook["clientConfig"];
-                    client["caBundle"] = Value::from(bundle.clone());
-                    if client["service"].is_object() {
-                        client["service"]["port"] = Value::from(port);
-                    } else {
-                        let path = client["url"]
-                            .as_str()
-                            .and_then(|url| url.splitn(4, '/').nth(3))
-                            .unwrap_or("mutate")
-                            .to_owned();
-                        client["url"] = Value::from(format!("https://{address}:{port}/{path}"));
-                    }
-                }
+        if is_registration(object) {
+            for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+                webhook["clientConfig"]["caBundle"] = Value::from(bundle.clone());
             }
-            Some("Service") if object["metadata"]["name"] == "outrigger-webhook" => {
-                object["spec"]["clusterIP"] = Value::from(address);
-                object["spec"]["ports"][0]["port"] = Value::from(port);
+        }
+    }
+}
+
+/// Whether the object registers webhooks.
+#[must_use]
+pub fn is_registration(object: &Value) -> bool {
+    matches!(
+        object["kind"].as_str(),
+        Some("MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration")
+    )
+}
+
+/// Sets the address and port of the webhook's Service, and of the entries that call it: 443 on a cluster address would
+/// need privileges.
+pub fn set_webhook_port(objects: &mut [Value], address: &str, port: u16) {
+    for object in objects {
+        if object["kind"] == "Service" && object["metadata"]["name"] == "outrigger-webhook" {
+            object["spec"]["clusterIP"] = Value::from(address);
+            object["spec"]["ports"][0]["port"] = Value::from(port);
+        }
+        if !is_registration(object) {
+            continue;
+        }
+
+        for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+            let client = &mut webhook["clientConfig"];
+            if client["service"].is_object() {
+                client["service"]["port"] = Value::from(port);
+            } else {
+                let path = client["url"].as_str().and_then(|url| url.splitn(4, '/').nth(3));
+                let path = path.unwrap_or("mutate").to_owned();
+                client["url"] = Value::from(format!("https://{address}:{port}/{path}"));
             }
-            _ => {}
         }
     }
 }

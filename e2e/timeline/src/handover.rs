@@ -24,15 +24,16 @@ pub struct HandOver {
     pub ended: Option<Timestamp>,
     /// True when M was released rather than left to expire.
     pub released: bool,
-    /// True when our process released M and ran on: it offered M to a Go manager, for which nothing limits the gap to
-    /// another process of ours.
+    /// True when our process released M and ran on, or ended in a step back: it offered M to a Go manager, for which
+    /// nothing limits the gap to another process of ours.
     pub offered: bool,
     /// True when M had not been renewed for its whole duration: then it may be taken from a process that still runs.
     pub expired: bool,
     /// `acquireTime` of M by the new holder.
     pub acquired: Timestamp,
     /// From the old process's end to the acquisition; zero when that came later. For a Go manager it begins when the
-    /// manager leads and so competes for M.
+    /// manager leads and so competes for M. For ours it begins again when our leader ends meanwhile without a release:
+    /// only the next leader may acquire M.
     pub gap: Option<Duration>,
     /// From the acquisition to the new holder's first call of a migrated controller.
     pub first_sync: Option<Duration>,
@@ -78,14 +79,20 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             },
         };
 
+        let gap = ended.map(|ended| {
+            let candidate = candidate_since(to, tenures).max(leader_lost((&from, ended), to, tenures));
+            since(ended.max(candidate), to.from)
+        });
+
         found.push(HandOver {
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
-            offered: previous.is_some_and(|from| is_offer(from)),
+            offered: previous
+                .is_some_and(|from| is_offer(from) || from.released.is_some_and(|at| steps_back(at, inputs))),
             expired: previous.is_some_and(|from| from.expires <= to.from),
             acquired: to.from,
-            gap: ended.map(|ended| since(ended.max(candidate_since(to, tenures)), to.from)),
+            gap,
             first_sync: first_call(to, tenures, inputs, rules).map(|at| since(to.from, at)),
             all_observed: all_observed(to, inputs).map(|at| since(to.from, at)),
             to: to.actor.clone(),
@@ -99,6 +106,27 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
 fn is_offer(holder: &Tenure) -> bool {
     let ran_on = |released: Timestamp| holder.process_ended.is_none_or(|ended| since(released, ended) > ENDING);
     holder.actor.names.len() == 1 && holder.released.is_some_and(ran_on)
+}
+
+/// Whether the last change of the phase before `at` was a step back.
+fn steps_back(at: Timestamp, inputs: &Inputs) -> bool {
+    const PHASES: [&str; 4] = ["phase InTree", "phase Prepare", "phase Migrate", "phase Complete"];
+    let phase = |name: &str| PHASES.iter().position(|phase| *phase == name);
+    let before = inputs.markers.iter().filter(|marker| marker.at <= at);
+    let mut phases = before.filter_map(|marker| phase(&marker.name)).rev();
+    matches!((phases.next(), phases.next()), (Some(last), Some(earlier)) if last < earlier)
+}
+
+/// The last end of a leader of ours between `ended` and the acquisition that left the main lease to expire.
+fn leader_lost((from, ended): (&Actor, Timestamp), to: &Tenure, tenures: &[Tenure]) -> Timestamp {
+    let leaders = tenures
+        .iter()
+        .filter(|tenure| tenure.lease == Lease::C && tenure.actor.side == Side::New && tenure.released.is_none());
+    let lost = leaders
+        .filter(|leader| leader.actor != *from)
+        .filter_map(|leader| leader.process_ended);
+    let meanwhile = lost.filter(|at| ended < *at && *at < to.from && to.actor.side == Side::New);
+    meanwhile.max().unwrap_or(Timestamp::MIN)
 }
 
 /// From when on a Go manager competes for M: it acquires its main lease first.

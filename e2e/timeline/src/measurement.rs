@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::handover::HandOver;
 use super::overlap::milliseconds;
 use super::ownerless::Ownerless;
@@ -24,7 +26,7 @@ pub struct Bounds {
 }
 
 /// The gaps of one kind of handover.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Gaps {
     /// From a Go manager to ours.
     OldToNew,
@@ -53,7 +55,7 @@ impl Gaps {
 }
 
 /// The figures of one or more runs of a scenario.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Handovers of M.
     pub hand_overs: usize,

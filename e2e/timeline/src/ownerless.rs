@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::input::Inputs;
 use super::interval::governs;
@@ -15,7 +16,7 @@ use super::tenure::Tenure;
 const CONDITION: &str = "ControlPlaneMigrated";
 
 /// A time without an owner, after the first one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownerless {
     pub from: Timestamp,
     /// When the next owner acquired its lease, or the end of the run.

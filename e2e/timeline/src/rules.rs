@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
+use serde::{Deserialize, Serialize};
 
 /// The three controllers that change hands in a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +35,7 @@ impl fmt::Display for Controller {
 }
 
 /// Which side of the migration a process is on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Side {
     /// The in-tree controllers.
     Old,

@@ -27,11 +27,13 @@ pub struct Contradiction {
 }
 
 pub(super) fn contradictions(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Contradiction> {
-    let statements: Vec<_> = inputs
+    let mut statements: Vec<_> = inputs
         .statements
         .iter()
         .filter(|said| said.at <= inputs.until)
         .collect();
+    // The webhook writes conditions of its own into the same status.
+    statements.dedup_by_key(|said| (said.owner, said.holder.as_ref()));
     let ends = statements.iter().skip(1).map(|next| next.at).chain([inputs.until]);
 
     let both = statements.iter().zip(ends);

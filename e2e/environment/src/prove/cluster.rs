@@ -19,6 +19,7 @@ use super::size::Size;
 use crate::demo::migrate::{self, QUIET, ROLL};
 use crate::load::Load;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
+use crate::relays::Relays;
 use crate::{Environment, Progress};
 
 /// The machines. The third is for a Node that joins later.
@@ -117,6 +118,37 @@ impl Cluster {
         migrate::take_over(&self.environment, &self.progress).await?;
         tokio::time::sleep(QUIET).await;
         self.environment.snapshot().await
+    }
+
+    /// A step back or forth, with an end of a process in the middle of it.
+    pub(super) async fn step_beside(&self, back: bool, end: impl Future<Output = Result<()>>) -> Result<()> {
+        let step = async {
+            match back {
+                true => self.roll_back().await,
+                false => self.migrate().await,
+            }
+        };
+        let (stepped, ended) = tokio::join!(step, end);
+        stepped.and(ended)
+    }
+
+    /// Rolls our manager, so that it reaches the API servers and AWS through relays, and waits until it holds M.
+    pub(super) async fn run_behind_relays(&self) -> Result<Relays> {
+        let (environment, progress) = (&self.environment, &self.progress);
+        let relays = environment.start_relays().await?;
+        let before = environment.holder(Lease::M);
+        let flags = environment.arguments_through(&relays)?;
+        environment.install_manager_with(flags).await?;
+        let relayed = |argv: &[String]| argv.iter().any(|flag| flag.ends_with(".relayed"));
+        let what = "our manager runs behind relays";
+        environment
+            .wait_rolled(NEW_MANAGER, what, ROLL, progress, relayed)
+            .await?;
+        environment
+            .wait_holder(Lease::M, before.as_deref(), TAKEN, progress)
+            .await?;
+
+        Ok(relays)
     }
 
     /// Back to phase Prepare, until the old manager holds M.

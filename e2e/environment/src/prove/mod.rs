@@ -5,11 +5,11 @@ mod mutation;
 mod options;
 mod page;
 mod random;
+mod results;
 mod rows;
 mod scenario;
 mod size;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,35 +25,42 @@ use mutation::Mutation;
 pub use options::{Options, USAGE};
 use page::Row;
 use random::Random;
+use results::{Key, Results, Run};
 use scenario::Scenario;
 
-/// Runs the scenarios, prints their figures, and returns whether every bound holds.
+/// Runs the scenarios, prints their figures, and returns whether every bound holds. With a page to write, the runs that
+/// are recorded beside it are not repeated.
 ///
 /// # Errors
 /// When an environment cannot be built, or the page cannot be written.
 pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
     let places = Arc::new(Semaphore::new(options.jobs));
-    let mut rows: BTreeMap<u8, Row> = BTreeMap::new();
+    let beside = options.write.as_ref().map(|page| page.with_extension("jsonl"));
+    let mut results = Results::read(beside)?;
     let tasks = LocalSet::new();
     let mut running = JoinSet::new();
     for run in 0..options.runs {
         for scenario in options.scenarios.clone() {
+            let key = options.key(scenario, run);
+            if results.has(&key) {
+                progress.line(&format!("scenario {}, run {}: recorded", scenario.number(), run + 1));
+                continue;
+            }
             let progress = match options.jobs {
                 1 => progress.clone(),
                 _ => progress.named(&scenario.number().to_string()),
             };
-            let one = run_one(scenario, run, options.clone(), progress, Arc::clone(&places));
+            let one = run_one(scenario, key, options.clone(), progress, Arc::clone(&places));
             running.spawn_local_on(one, &tasks);
         }
     }
 
     let collect = async {
-        while let Some(row) = running.join_next().await {
-            let row = row.context("a scenario ended with a panic")??;
-            let number = row.scenario.number();
-            rows.entry(number).and_modify(|sum| sum.add(row.clone())).or_insert(row);
+        while let Some(run) = running.join_next().await {
+            let run = run.context("a scenario ended with a panic")??;
+            results.add(run)?;
             if let Some(path) = &options.write {
-                let page = page::page(rows.values(), options);
+                let page = page::page(&results.rows(), options);
                 std::fs::write(path, page).with_context(|| path.display().to_string())?;
             }
         }
@@ -61,7 +68,7 @@ pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
     };
     tasks.run_until(collect).await?;
 
-    let rows: Vec<Row> = rows.into_values().collect();
+    let rows = results.rows();
     progress.step("Measurements");
     progress.line(&page::table(&rows));
     let violations: Vec<String> = rows.iter().flat_map(Row::violations).collect();
@@ -72,15 +79,15 @@ pub async fn prove(options: &Options, progress: &Progress) -> Result<bool> {
 
 async fn run_one(
     scenario: Scenario,
-    run: u32,
+    key: Key,
     options: Options,
     progress: Progress,
     places: Arc<Semaphore>,
-) -> Result<Row> {
+) -> Result<Run> {
     let _place = places.acquire().await?;
     let number = scenario.number();
-    progress.step(&format!("Scenario {number}, run {}: {}", run + 1, scenario.title()));
-    let random = Random::new(options.seed.wrapping_add(u64::from(run)).wrapping_mul(256) ^ u64::from(number));
+    progress.step(&format!("Scenario {number}, run {}: {}", key.run + 1, scenario.title()));
+    let random = Random::new(key.seed.wrapping_add(u64::from(key.run)).wrapping_mul(256) ^ u64::from(number));
     let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
     let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, options.size, &progress).await?;
 
@@ -118,14 +125,14 @@ async fn run_one(
 
     let mut notes = std::mem::take(&mut cluster.notes);
     notes.extend(switches(&report));
-    let row = Row {
-        scenario,
-        runs: 1,
+    cluster.end(Duration::from_secs(10)).await;
+
+    Ok(Run {
+        key,
+        commit: options.commit,
         measurement,
         notes,
-    };
-    cluster.end(Duration::from_secs(10)).await;
-    Ok(row)
+    })
 }
 
 fn rules(cluster: &Cluster, scenario: Scenario) -> Rules {

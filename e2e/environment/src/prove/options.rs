@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::mutation::Mutation;
+use super::results::Key;
 use super::scenario::Scenario;
 use super::size::{self, Size};
 
-pub const USAGE: &str = "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE] [--mutation=NAME] \
-     [--services=N] [--nodes=N]";
+pub const USAGE: &str = "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE --source=HASH --commit=ID] \
+     [--mutation=NAME] [--services=N] [--nodes=N]";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -18,7 +19,11 @@ pub struct Options {
     pub(super) seed: u64,
     /// How many scenarios run at the same time.
     pub(super) jobs: usize,
+    /// The page; the runs are recorded beside it.
     pub(super) write: Option<PathBuf>,
+    /// A hash of all sources, which stands for the programs.
+    pub(super) source: String,
+    pub(super) commit: String,
     pub(super) mutation: Option<Mutation>,
     pub(super) size: Size,
 }
@@ -35,6 +40,8 @@ impl Options {
             seed: 1,
             jobs: 1,
             write: None,
+            source: String::new(),
+            commit: String::new(),
             mutation: None,
             size: Size::default(),
         };
@@ -44,7 +51,8 @@ impl Options {
                 .split_once('=')
                 .with_context(|| format!("{word:?} is no option; {USAGE}"))?;
             match name {
-                "--scenario" | "--runs" | "--seed" | "--jobs" | "--write" | "--mutation" | "--services" | "--nodes"
+                "--scenario" | "--runs" | "--seed" | "--jobs" | "--write" | "--source" | "--commit" | "--mutation"
+                | "--services" | "--nodes"
                     if value.is_empty() => {}
                 "--scenario" => options.scenarios = value.split(',').map(scenario).collect::<Result<_>>()?,
                 "--runs" => options.runs = runs(value)?,
@@ -55,6 +63,8 @@ impl Options {
                 }
                 "--jobs" => options.jobs = jobs(value)?,
                 "--write" => options.write = Some(value.into()),
+                "--source" => value.clone_into(&mut options.source),
+                "--commit" => value.clone_into(&mut options.commit),
                 "--mutation" => options.mutation = Some(mutation(value)?),
                 "--services" => options.size.services = size::count(name, value)?,
                 "--nodes" => options.size.nodes = size::count(name, value)?,
@@ -62,7 +72,27 @@ impl Options {
             }
         }
 
+        let is_named = !options.source.is_empty() && !options.commit.is_empty();
+        ensure!(
+            options.write.is_none() || is_named,
+            "--write needs --source and --commit: the page says which programs ran"
+        );
+        ensure!(
+            options.write.is_none() || options.mutation.is_none(),
+            "--write and --mutation exclude each other: a record with a planted defect is no proof"
+        );
+
         Ok(options)
+    }
+
+    pub(super) fn key(&self, scenario: Scenario, run: u32) -> Key {
+        Key {
+            source: self.source.clone(),
+            scenario: scenario.number(),
+            seed: self.seed,
+            run,
+            size: self.size,
+        }
     }
 }
 
@@ -109,15 +139,14 @@ mod tests {
             "--runs=3",
             "--seed=7",
             "--write=p.md",
-            "--mutation=overlap",
+            "--source=5f2c",
+            "--commit=1a2b",
         ])
         .unwrap();
         assert_eq!(options.scenarios, [Scenario::StaticPods, Scenario::ThereAndBack]);
         assert_eq!((options.runs, options.seed), (3, 7));
-        assert_eq!(
-            (options.write, options.mutation),
-            (Some("p.md".into()), Some(Mutation::Overlap))
-        );
+        assert_eq!((&options.write, options.mutation), (&Some("p.md".into()), None));
+        assert_eq!(options.key(Scenario::StaticPods, 2).source, "5f2c");
         assert_eq!(
             parsed(&["--scenario=", "--runs=", "--seed=", "--write="]).unwrap(),
             parsed(&[]).unwrap()
@@ -134,6 +163,7 @@ mod tests {
             ("--jobs=0", "no whole number from 1 to 16"),
             ("--nodes=1001", "no whole number from 10 to 1000"),
             ("--mutation=none", "there are overlap, "),
+            ("--write=p.md", "needs --source and --commit"),
             ("--verbose=1", "is no option; usage"),
             ("1", "is no option; usage"),
         ] {

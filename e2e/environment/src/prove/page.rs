@@ -6,6 +6,7 @@ use std::time::Duration;
 use outrigger_timeline::{Gaps, Limits, Measurement};
 
 use super::options::Options;
+use super::results::Run;
 use super::scenario::Scenario;
 
 /// The measurement of one scenario, over all its runs.
@@ -13,12 +14,24 @@ use super::scenario::Scenario;
 pub(super) struct Row {
     pub(super) scenario: Scenario,
     pub(super) runs: u32,
+    /// The commit that ran.
+    pub(super) commit: String,
     pub(super) measurement: Measurement,
     /// Figures of this scenario alone.
     pub(super) notes: Vec<String>,
 }
 
 impl Row {
+    pub(super) fn of(scenario: Scenario, run: Run) -> Self {
+        Self {
+            scenario,
+            runs: 1,
+            commit: run.commit,
+            measurement: run.measurement,
+            notes: run.notes,
+        }
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.measurement.add(other.measurement);
@@ -108,9 +121,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -> String {
-    let rows: Vec<&Row> = rows.collect();
-    let limits = Limits::default();
+pub(super) fn page(rows: &[Row], options: &Options) -> String {
     let mut text = String::from(
         "# Proof of one owner\n\n\
          `make prove UPDATE=1` writes this page. Each scenario runs on a real kube-controller-manager 1.26, real API \
@@ -118,7 +129,8 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
          calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n\
          \"Old\" is the kube-controller-manager, \"ours\" is Outrigger's manager. After SIGTERM a leader releases its \
          lease; \"expired\" is a lease that was not released. A needless AWS write has no cause but the change of the \
-         owner. Numbers are not consecutive, because not every planned scenario exists.\n\n",
+         owner. Numbers are not consecutive, because not every planned scenario exists. `proof.jsonl` has the figures \
+         of each run.\n\n",
     );
     let _ = writeln!(
         text,
@@ -127,20 +139,11 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     );
 
     text.push_str("| # | scenario |\n|---|---|\n");
-    for row in &rows {
+    for row in rows {
         let _ = writeln!(text, "| {} | {} |", row.scenario.number(), row.scenario.title());
     }
 
-    text.push_str("\n| figure | bound |");
-    rows.iter().for_each(|row| {
-        let _ = write!(text, " {} |", row.scenario.number());
-    });
-    let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(rows.len()));
-    let columns: Vec<Vec<String>> = rows.iter().map(|row| row.cells()).collect();
-    for (index, heading) in HEADINGS.iter().enumerate().skip(1) {
-        let cells: String = columns.iter().map(|cells| format!(" {} |", cells[index])).collect();
-        let _ = writeln!(text, "| {heading} | {} |{cells}", bound(index, &limits));
-    }
+    figures(&mut text, rows);
 
     text.push_str(
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
@@ -148,7 +151,7 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
          statement names an owner that held no lease when the status was written, or is not corrected within 20 s \
          although a manager holds the main lease.\n\n",
     );
-    for row in &rows {
+    for row in rows {
         if let Some(other) = row.scenario.other_bound() {
             let _ = writeln!(text, "- {}: {other}", row.scenario.number());
         }
@@ -165,7 +168,7 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
          The status is the last one written. Where no manager runs that could correct it, it still names the last \
          owner.\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
-    for row in &rows {
+    for row in rows {
         let shown = row.measurement.ownerless.as_ref().and_then(|time| time.shown.clone());
         let _ = writeln!(
             text,
@@ -176,13 +179,31 @@ pub(super) fn page<'a>(rows: impl Iterator<Item = &'a Row>, options: &Options) -
     }
 
     text.push_str("\n## Figures of single scenarios\n\n");
-    for row in &rows {
+    for row in rows {
         row.notes.iter().for_each(|note| {
             let _ = writeln!(text, "- {}: {note}", row.scenario.number());
         });
     }
 
     text
+}
+
+/// The table of figures, one column for each scenario.
+fn figures(text: &mut String, rows: &[Row]) {
+    let limits = Limits::default();
+    text.push_str("\n| figure | bound |");
+    rows.iter().for_each(|row| {
+        let _ = write!(text, " {} |", row.scenario.number());
+    });
+    let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(rows.len()));
+    let columns: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    for (index, heading) in HEADINGS.iter().enumerate().skip(1) {
+        let cells: String = columns.iter().map(|cells| format!(" {} |", cells[index])).collect();
+        let _ = writeln!(text, "| {heading} | {} |{cells}", bound(index, &limits));
+    }
+
+    let commits: String = rows.iter().map(|row| format!(" {} |", row.commit)).collect();
+    let _ = writeln!(text, "| commit | |{commits}");
 }
 
 /// The bound of a figure, where all scenarios have the same.
@@ -234,6 +255,7 @@ mod tests {
         Row {
             scenario,
             runs: 1,
+            commit: "1a2b".to_owned(),
             measurement,
             notes: vec!["released after 0.4 s".to_owned()],
         }
@@ -257,12 +279,13 @@ mod tests {
     fn the_page_has_bounds_figures_and_notes_and_adds_up_runs() {
         let mut both = row(Scenario::Leases, &[]);
         both.add(row(Scenario::Leases, &[]));
-        let page = page([both].iter(), &Options::parse(&[]).unwrap());
+        let page = page(&[both], &Options::parse(&[]).unwrap());
         assert!(page.contains("| old → ours | 15.5 s | 14.6 / 14.6 |"), "{page}");
         assert!(
             page.contains("| runs |  | 2 |") && page.contains("- 6: released after 0.4 s"),
             "{page}"
         );
         assert!(page.contains("| overlap | 0 ms | 14 ms |"), "{page}");
+        assert!(page.contains("| commit | | 1a2b |"), "{page}");
     }
 }

@@ -145,7 +145,6 @@ impl Scenario {
     pub(super) fn limits(self) -> Limits {
         let mut limits = Limits::default();
         match self {
-            Self::Blind => limits.new_to_new_killed += START,
             Self::Downtime => limits.old_to_new += DOWNTIME,
             Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
@@ -158,7 +157,6 @@ impl Scenario {
     /// A bound that the other scenarios do not have, and its reason.
     pub(super) fn other_bound(self) -> Option<&'static str> {
         Some(match self {
-            Self::Blind => "17.5 s after SIGKILL. The only manager of ours observes the lease from its own start on.",
             Self::Downtime => "90.5 s from the old manager to ours. The operator stops the old manager first.",
             Self::NewerLatch => "105.5 s after SIGKILL. No process can read the latch until the operator removes it.",
             Self::Incumbent => {
@@ -199,7 +197,7 @@ impl Scenario {
             Self::RandomEnds => (10, Duration::from_secs(45)),
             // An old manager that ends in a step back leaves its leases to expire, and M is offered again after that.
             Self::OldEnds => (5, Duration::from_secs(60)),
-            Self::Blind => (3, GAP + START),
+            Self::Blind => (3, GAP),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
             // The lease expires, and is offered for 10 s.

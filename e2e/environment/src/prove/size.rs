@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 /// One in this many load balancers is a network load balancer.
 const NETWORK: usize = 10;
@@ -21,7 +22,7 @@ const EACH_NETWORK: usize = 9;
 /// For the load, for calls that are repeated, and for the simulated AWS, which carries out one call at a time.
 const MORE: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Size {
     pub(super) services: usize,
     pub(super) nodes: usize,

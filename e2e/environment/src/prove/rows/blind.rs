@@ -14,6 +14,7 @@ const WITHOUT_OBJECT: Duration = Duration::from_secs(20);
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.hosted().await?;
+    cluster.two_managers().await?;
     cluster.prepare().await?;
     cluster.migrate().await?;
     let progress = cluster.progress.clone();

@@ -10,8 +10,7 @@ use outrigger_cluster_harness::relay::Link;
 use outrigger_timeline::NEW_WORK_BEGINS;
 
 use super::Cluster;
-use crate::demo::migrate::{QUIET, ROLL};
-use crate::operator::NEW_MANAGER;
+use crate::demo::migrate::QUIET;
 use crate::prove::cluster::TAKEN;
 use crate::relays::Relays;
 
@@ -53,26 +52,8 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.prepare().await?;
     cluster.migrate().await?;
 
-    let relays = cluster.environment.start_relays().await?;
-    let before = cluster.environment.holder(Lease::M);
-    let flags = cluster.environment.arguments_through(&relays)?;
-    cluster.environment.install_manager_with(flags).await?;
-    let relayed = |argv: &[String]| argv.iter().any(|flag| flag.ends_with(".relayed"));
-    cluster
-        .environment
-        .wait_rolled(
-            NEW_MANAGER,
-            "our manager runs behind relays",
-            ROLL,
-            &cluster.progress,
-            relayed,
-        )
-        .await?;
-    let (environment, progress) = (&cluster.environment, &cluster.progress);
-    environment
-        .wait_holder(Lease::M, before.as_deref(), TAKEN, progress)
-        .await?;
-    environment.mark(NEW_WORK_BEGINS);
+    let relays = cluster.run_behind_relays().await?;
+    cluster.environment.mark(NEW_WORK_BEGINS);
 
     for cut in [Cut::Api, Cut::Aws, Cut::Both] {
         cluster.environment.start_standby().await?;

@@ -54,12 +54,5 @@ async fn step(cluster: &mut Cluster, back: bool) -> Result<()> {
         tokio::time::sleep(moment).await;
         cluster.end_leader(kill).await
     };
-    let step = async {
-        match back {
-            true => cluster.roll_back().await,
-            false => cluster.migrate().await,
-        }
-    };
-    let (stepped, ended) = tokio::join!(step, end);
-    stepped.and(ended)
+    cluster.step_beside(back, end).await
 }

@@ -9,7 +9,6 @@ use outrigger_cluster_harness::relay::Link;
 
 use super::Cluster;
 use crate::demo::migrate::{QUIET, ROLL};
-use crate::operator::NEW_MANAGER;
 use crate::prove::cluster::TAKEN;
 use crate::relays::Relays;
 
@@ -27,26 +26,8 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.prepare().await?;
     cluster.migrate().await?;
 
-    let relays = cluster.environment.start_relays().await?;
-    let before = cluster.environment.holder(Lease::M);
-    let flags = cluster.environment.arguments_through(&relays)?;
-    cluster.environment.install_manager_with(flags).await?;
-    let relayed = |argv: &[String]| argv.iter().any(|flag| flag.ends_with(".relayed"));
-    cluster
-        .environment
-        .wait_rolled(
-            NEW_MANAGER,
-            "our manager runs behind relays",
-            ROLL,
-            &cluster.progress,
-            relayed,
-        )
-        .await?;
-    let (environment, progress) = (&cluster.environment, &cluster.progress);
-    environment
-        .wait_holder(Lease::M, before.as_deref(), TAKEN, progress)
-        .await?;
-    environment.start_standby().await?;
+    let relays = cluster.run_behind_relays().await?;
+    cluster.environment.start_standby().await?;
     cluster.standby_waits().await?;
 
     slow(cluster, &relays).await?;
