@@ -4,7 +4,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outrigger_aws_sim::Answer;
@@ -27,8 +27,8 @@ const FULL_AGAIN: Duration = Duration::from_secs(6);
 /// The longest pause after a throttled call (`manager/aws/src/limit/bucket.rs`). A token may come at its beginning, so
 /// a load balancer may be later by this than AWS allows, which is twice the time without the tenant.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Shorter times are not compared: they are the machine's.
-const SECOND: Duration = Duration::from_secs(1);
+/// Shorter times are not compared: they are the machine's, and a missing token costs one [`INTERVAL`].
+const SHORT: Duration = Duration::from_millis(2500);
 /// Much longer than anything takes.
 const LIMIT: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(200);
@@ -68,13 +68,15 @@ async fn beside_a_tenant_who_takes_half_of_each_bucket_a_new_service_takes_twice
 
     // Else nothing is shown: the buckets bind, and the tenant takes of them.
     let bound = INTERVAL * u32::try_from(NEW - AT_ONCE).expect("not many");
+    // The tenant takes every other token, and the first is not theirs.
+    let bound_beside = 2 * bound - INTERVAL;
     let last = |measured: &Measured| *measured.many.last().expect("many");
-    assert!(last(&alone) + INTERVAL > bound, "{:?} of {bound:?}", last(&alone));
-    assert!(last(&beside) + INTERVAL > 2 * bound, "{:?} of {bound:?}", last(&beside));
+    assert!(last(&alone) >= bound, "{:?} of {bound:?}", last(&alone));
+    assert!(last(&beside) >= bound_beside, "{:?} of {bound_beside:?}", last(&beside));
     assert!(beside.throttled > 0, "AWS throttled nothing");
 
     for (alone, beside) in alone.first.iter().zip(&beside.first) {
-        let limit = 2 * *alone.max(&SECOND);
+        let limit = 2 * *alone.max(&SHORT);
         assert!(*beside <= limit, "one new Service: {beside:?} beside, {alone:?} alone");
     }
     for (number, (alone, beside)) in alone.many.iter().zip(&beside.many).enumerate() {
@@ -124,7 +126,8 @@ async fn measure(setting: Setting) -> Measured {
     measured
 }
 
-/// Creates so many Services of each of these kinds; how long each took to get its address, the shortest first.
+/// Creates so many Services of each of these kinds; how long after the first was created each had its address, the
+/// shortest first.
 async fn create(
     cluster: &SingleCluster,
     manager: &Manager,
@@ -132,18 +135,18 @@ async fn create(
     kinds: &[(&str, &[(&str, &str)])],
     count: usize,
 ) -> Vec<Duration> {
-    let mut waiting = BTreeMap::new();
+    let begun = Instant::now();
+    let mut waiting = BTreeSet::new();
     for number in 0..count {
         for (kind, annotations) in kinds {
             // The beginning alone tells them apart in the names of target groups.
             let name = format!("{name}{number:02}-{kind}");
             let ports = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
-            let created = Instant::now();
             cluster
                 .create_service(&name, annotations, &ports)
                 .await
                 .expect("created");
-            waiting.insert(name, created);
+            waiting.insert(name);
         }
     }
 
@@ -152,19 +155,10 @@ async fn create(
     while !waiting.is_empty() {
         let services = cluster.list_services().await.expect("listed").into_iter();
         let addressed = services.filter(has_address).filter_map(|service| service.metadata.name);
-        times.extend(
-            addressed
-                .filter_map(|name| waiting.remove(&name))
-                .map(|created| created.elapsed()),
-        );
+        times.extend(addressed.filter(|name| waiting.remove(name)).map(|_| begun.elapsed()));
         manager.alive().expect("it runs");
         let late = Instant::now() > deadline;
-        assert!(
-            !late,
-            "{:?} without an address:\n{}",
-            waiting.keys(),
-            manager.log_tail()
-        );
+        assert!(!late, "{waiting:?} without an address:\n{}", manager.log_tail());
         sleep(LOOK).await;
     }
     times.sort();
