@@ -76,6 +76,32 @@ pub fn merge(old: &str, new: &str, now: Timestamp) -> Result<String, BundleError
     Ok(merged.iter().map(|certificate| encode(certificate)).collect())
 }
 
+/// The bundle with which a client that trusts `present` also trusts each authority of `wanted`; `None` if `present` is
+/// that bundle, in any order. Expired authorities are removed. A `present` that holds something else than authorities
+/// is replaced.
+///
+/// # Errors
+/// [`BundleError`] when `wanted` is refused by [`merge`].
+pub fn extend(present: &str, wanted: &str, now: Timestamp) -> Result<Option<String>, BundleError> {
+    let merged = merge(present, wanted, now).or_else(|_| merge("", wanted, now))?;
+    let before = parse("old", present).unwrap_or_default();
+    let after = parse("new", &merged)?;
+
+    let is_same = before.len() == after.len() && after.iter().all(|certificate| before.contains(certificate));
+    Ok((!is_same).then_some(merged))
+}
+
+/// Whether `bundle` has each certificate of `wanted`. A bundle that cannot be read has none.
+#[must_use]
+pub fn contains(bundle: &str, wanted: &str) -> bool {
+    match (parse("trusted", bundle), parse("wanted", wanted)) {
+        (Ok(present), Ok(wanted)) => {
+            !wanted.is_empty() && wanted.iter().all(|certificate| present.contains(certificate))
+        }
+        _ => false,
+    }
+}
+
 /// The bundle as a store that rustls can verify with.
 ///
 /// # Errors

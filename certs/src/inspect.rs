@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::issue::Validity;
+
 /// The fields of an X.509 certificate that this crate needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -11,6 +13,17 @@ pub(crate) struct Facts {
     pub not_after: Timestamp,
     pub is_ca: bool,
     pub names: Vec<String>,
+    /// The SubjectPublicKeyInfo, DER.
+    pub public_key: Vec<u8>,
+}
+
+impl Facts {
+    pub(crate) const fn validity(&self) -> Validity {
+        Validity {
+            not_before: self.not_before,
+            not_after: self.not_after,
+        }
+    }
 }
 
 /// Parses one certificate; the error is the parser's.
@@ -28,6 +41,7 @@ pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
         not_after: timestamp(validity.not_after.timestamp())?,
         is_ca: parsed.is_ca(),
         names,
+        public_key: parsed.public_key().raw.to_vec(),
     })
 }
 

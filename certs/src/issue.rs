@@ -8,10 +8,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
-use rustls::pki_types::DnsName;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, DnsName, UnixTime};
+use rustls::server::ParsedCertificate;
 use time::OffsetDateTime;
+
+use crate::inspect;
+use crate::load::Pair;
 
 /// Certificates begin this long before they are issued, because the clocks of a cluster differ a little.
 const BACKDATE: Duration = Duration::from_secs(300);
@@ -30,6 +38,9 @@ pub enum IssueError {
         /// The name as given.
         name: String,
     },
+    /// Certificate and key are not those of one authority.
+    #[error("the certificate is not that of an authority, or the key belongs to another one; issue a new authority")]
+    NotAnAuthority,
     /// A date that a certificate cannot hold.
     #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
     BadDate { at: Timestamp },
@@ -59,6 +70,14 @@ impl Validity {
             not_after: now.checked_add(length).unwrap_or(Timestamp::MAX),
         }
     }
+
+    /// The moment from which a successor is due: two thirds of the life that [`Validity::starting`] was given.
+    #[must_use]
+    pub fn renewal(&self) -> Timestamp {
+        let issued = self.not_before.checked_add(BACKDATE).unwrap_or(Timestamp::MAX);
+        let life = Duration::try_from(self.not_after.duration_since(issued)).unwrap_or_default();
+        self.not_after.checked_sub(life / 3).unwrap_or(Timestamp::MIN)
+    }
 }
 
 /// A certificate and its private key, as PEM.
@@ -81,6 +100,8 @@ impl fmt::Debug for Issued {
 /// A certificate authority for serving certificates, with its key.
 pub struct Authority {
     issued: Issued,
+    certificate: CertificateDer<'static>,
+    validity: Validity,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -115,6 +136,8 @@ impl Authority {
 
         Ok(Self {
             issued,
+            certificate: certificate.der().clone(),
+            validity,
             issuer: Issuer::new(params, key),
         })
     }
@@ -122,12 +145,50 @@ impl Authority {
     /// An existing authority, from its certificate and key.
     ///
     /// # Errors
-    /// [`IssueError::Rcgen`] when one of them is invalid.
+    /// [`IssueError::Rcgen`] when one of them is invalid, [`IssueError::NotAnAuthority`] when they are not the
+    /// certificate and the key of one authority.
     pub fn from_issued(issued: Issued) -> Result<Self, IssueError> {
         let key = KeyPair::from_pem(&issued.key_pem).map_err(rcgen("read the authority's key"))?;
-        let issuer = Issuer::from_ca_cert_pem(&issued.certificate_pem, key)
-            .map_err(rcgen("read the authority's certificate"))?;
-        Ok(Self { issued, issuer })
+        let certificate = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes())
+            .map_err(|_| IssueError::NotAnAuthority)?;
+        let facts = inspect::facts(&certificate).map_err(|_| IssueError::NotAnAuthority)?;
+        if !facts.is_ca || facts.public_key != key.subject_public_key_info() {
+            return Err(IssueError::NotAnAuthority);
+        }
+
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(rcgen("read the authority's certificate"))?;
+        Ok(Self {
+            issued,
+            certificate,
+            validity: facts.validity(),
+            issuer,
+        })
+    }
+
+    /// The life of the authority's certificate.
+    #[must_use]
+    pub const fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Whether this authority signed the serving certificate of `pair`.
+    #[must_use]
+    pub fn signed(&self, pair: &Pair, provider: &CryptoProvider) -> bool {
+        let mut roots = RootCertStore::empty();
+        let [leaf, intermediates @ ..] = pair.certified().cert.as_slice() else {
+            return false;
+        };
+        let Ok(parsed) = ParsedCertificate::try_from(leaf) else {
+            return false;
+        };
+
+        // Dates are compared elsewhere, so the moment is one at which the certificate is valid.
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(
+            u64::try_from(pair.validity().not_before.as_second()).unwrap_or_default(),
+        ));
+        let algorithms = provider.signature_verification_algorithms.all;
+        roots.add(self.certificate.clone()).is_ok()
+            && verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, algorithms).is_ok()
     }
 
     /// The authority's certificate and key. Everyone with the key can impersonate the webhook to API servers.

@@ -14,6 +14,7 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 
 use crate::inspect;
+use crate::issue::{Issued, Validity};
 
 /// The serving certificate, followed by its intermediates, as PEM.
 pub const CERTIFICATE_FILE: &str = "tls.crt";
@@ -124,6 +125,19 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Checks a pair that was read elsewhere, as [`load`] does; `source` names its origin in errors.
+    ///
+    /// # Errors
+    /// [`LoadError`] as [`load`].
+    pub fn from_issued(
+        source: &Source,
+        issued: &Issued,
+        provider: &CryptoProvider,
+        now: Timestamp,
+    ) -> Result<Self, LoadError> {
+        parse(source, &Content::of(issued), provider, now)
+    }
+
     /// The chain and key in the form that rustls serves.
     #[must_use]
     pub const fn certified(&self) -> &Arc<CertifiedKey> {
@@ -146,6 +160,15 @@ impl Pair {
     #[must_use]
     pub const fn not_after(&self) -> Timestamp {
         self.not_after
+    }
+
+    /// The certificate's life.
+    #[must_use]
+    pub const fn validity(&self) -> Validity {
+        Validity {
+            not_before: self.not_before,
+            not_after: self.not_after,
+        }
     }
 
     /// The DNS names and IP addresses that the certificate is valid for.
@@ -173,6 +196,16 @@ pub(crate) struct Content {
     certificate: Vec<u8>,
     key: Vec<u8>,
     authority: Option<Vec<u8>>,
+}
+
+impl Content {
+    pub(crate) fn of(issued: &Issued) -> Self {
+        Self {
+            certificate: issued.certificate_pem.clone().into_bytes(),
+            key: issued.key_pem.clone().into_bytes(),
+            authority: None,
+        }
+    }
 }
 
 /// Loads and checks the pair of `source` as of `now`.

@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use crate::issue::Issued;
 use crate::load::{self, Content, LoadError, Pair, Source};
 
 /// Default interval between reads of the files.
@@ -63,6 +64,23 @@ impl Reloader {
     /// [`LoadError`] as [`crate::load`]: a server must not start with a pair that no client would accept.
     pub fn load(source: Source, provider: Arc<CryptoProvider>, now: Timestamp) -> Result<Self, LoadError> {
         let good = load::read(&source.directory)?;
+        Self::with(source, good, provider, now)
+    }
+
+    /// Serves a pair that was not read from files, until [`Reloader::replace`]; `source` names its origin in errors.
+    ///
+    /// # Errors
+    /// [`LoadError`] as [`Reloader::load`].
+    pub fn from_issued(
+        source: Source,
+        issued: &Issued,
+        provider: Arc<CryptoProvider>,
+        now: Timestamp,
+    ) -> Result<Self, LoadError> {
+        Self::with(source, Content::of(issued), provider, now)
+    }
+
+    fn with(source: Source, good: Content, provider: Arc<CryptoProvider>, now: Timestamp) -> Result<Self, LoadError> {
         let pair = load::parse(&source, &good, &provider, now)?;
         Ok(Self {
             source,
@@ -96,8 +114,17 @@ impl Reloader {
     ///
     /// Each failure is counted; it is logged when it begins, changes or ends.
     pub fn check(&self, now: Timestamp) -> Check {
+        self.accept(|| load::read(&self.source.directory), now)
+    }
+
+    /// Serves `issued` from now on if it is valid at `now`. Failures are counted and logged as by [`Reloader::check`].
+    pub fn replace(&self, issued: &Issued, now: Timestamp) -> Check {
+        self.accept(|| Ok(Content::of(issued)), now)
+    }
+
+    fn accept(&self, read: impl FnOnce() -> Result<Content, LoadError>, now: Timestamp) -> Check {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = load::read(&self.source.directory).and_then(|content| {
+        let loaded = read().and_then(|content| {
             if content == seen.good {
                 return Ok(None);
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outrigger_certs::{
-    Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Source, Validity, bundle, load, tls, write,
+    Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Pair, Source, Validity, bundle, load, tls, write,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -276,4 +276,53 @@ fn verify(leaf: &str, roots: &str) -> Result<(), rustls::Error> {
     verifier
         .verify_server_cert(&leaf, &[], &ServerName::try_from(NAME).unwrap(), &[], at)
         .map(|_| ())
+}
+
+#[test]
+fn an_authority_is_read_with_its_own_key_only() {
+    let (one, two) = (authority("one").issued().clone(), authority("two").issued().clone());
+    let read = Authority::from_issued(one.clone()).unwrap();
+    assert_eq!(read.issued(), &one);
+    assert_eq!(read.validity(), Validity::starting(now(), 48 * HOUR));
+    let mixed = Issued {
+        key_pem: two.key_pem,
+        ..one
+    };
+    assert!(Authority::from_issued(mixed).is_err());
+    let leaf = read.issue(&[NAME], Validity::starting(now(), HOUR)).unwrap();
+    assert!(Authority::from_issued(leaf).is_err(), "not an authority");
+}
+
+#[test]
+fn an_authority_knows_what_it_signed() {
+    let (one, two) = (authority("one"), authority("one"));
+    let leaf = one.issue(&[NAME], Validity::starting(now(), HOUR)).unwrap();
+    let pair = Pair::from_issued(&source(Path::new("Secret")), &leaf, &tls::provider(), now()).unwrap();
+    assert!(one.signed(&pair, &tls::provider()));
+    assert!(!two.signed(&pair, &tls::provider()), "the name alone is the same");
+}
+
+#[test]
+fn a_successor_is_due_after_two_thirds_of_the_life() {
+    let validity = Validity::starting(now(), 3 * HOUR);
+    assert_eq!(validity.renewal(), now() + 2 * HOUR);
+}
+
+#[test]
+fn a_bundle_is_extended_once() {
+    let (old, new) = (authority("old"), authority("new"));
+    let (old, new) = (old.certificate_pem(), new.certificate_pem());
+    let both = bundle::extend(old, new, now()).unwrap().unwrap();
+    assert!(bundle::contains(&both, old) && bundle::contains(&both, new));
+    assert_eq!(bundle::extend(&both, new, now()).unwrap(), None);
+    assert_eq!(
+        bundle::extend(&both, old, now()).unwrap(),
+        None,
+        "the order does not matter"
+    );
+    assert!(!bundle::contains(old, new) && !bundle::contains("no PEM", new) && !bundle::contains(&both, ""));
+    assert!(
+        bundle::extend(&both, old, now() + 48 * HOUR).is_err(),
+        "nothing valid would be left"
+    );
 }

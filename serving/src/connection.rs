@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
@@ -39,6 +40,7 @@ impl Version {
 /// A connection after its handshake.
 pub(crate) struct Connection<S> {
     pub(crate) stream: S,
+    pub(crate) version: Version,
     pub(crate) peer: Option<PeerCertificates>,
     pub(crate) place: Place,
     pub(crate) limits: ConnectionLimits,
@@ -49,13 +51,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
     /// dropping.
     pub(crate) async fn serve(self, http: &Builder<Tracked>, router: Router, stop: &CancellationToken) -> Ended {
         let (limits, peer) = (self.limits, self.peer);
-        let activity = Arc::new(Activity::new(Instant::now(), self.place));
+        let activity = Arc::new(Activity::new(Instant::now(), self.version, self.place));
         let watched = Arc::clone(&activity);
         let service = service_fn(move |mut request: Request<Incoming>| {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            answer(router.clone(), request, Arc::clone(&watched))
+            answer(router.clone(), request, Arc::clone(&watched), limits.age)
         });
         let mut connection = pin!(http.serve_connection(TokioIo::new(self.stream), service));
 
@@ -66,7 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
                 Verdict::End(reason) => break reason,
             };
             tokio::select! {
-                ended = connection.as_mut() => return log(ended),
+                ended = connection.as_mut() => return activity.ended(log(ended)),
                 // Ended at once: the peer has shown that it does not wait for answers.
                 () = activity.flooded.notified() => return Ended::Flood,
                 () = stop.cancelled() => break Ended::Shutdown,
@@ -102,9 +104,15 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     activity: Arc<Activity>,
+    age: Duration,
 ) -> Result<Response, std::convert::Infallible> {
     let mut open = activity.begin();
-    let answer = router.oneshot(request.map(Body::new)).await;
+    let mut answer = router.oneshot(request.map(Body::new)).await;
+    if let (Ok(answer), true) = (&mut answer, open.activity.is_last(age)) {
+        answer
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     open.answered = answer
         .as_ref()
         .is_ok_and(|answer| answer.extensions().get::<Aborted>().is_none());
@@ -125,6 +133,7 @@ const MAY_ABORT: u64 = 100;
 struct Activity {
     counts: Mutex<Counts>,
     flooded: Notify,
+    version: Version,
     place: Place,
 }
 
@@ -135,6 +144,8 @@ struct Counts {
     open: usize,
     begun: u64,
     answered: u64,
+    /// The last answer said `Connection: close`.
+    is_closing: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -144,8 +155,9 @@ enum Verdict {
 }
 
 impl Activity {
-    const fn new(now: Instant, place: Place) -> Self {
+    const fn new(now: Instant, version: Version, place: Place) -> Self {
         Self {
+            version,
             place,
             counts: Mutex::new(Counts {
                 born: now,
@@ -153,6 +165,7 @@ impl Activity {
                 open: 0,
                 begun: 0,
                 answered: 0,
+                is_closing: false,
             }),
             flooded: Notify::const_new(),
         }
@@ -192,7 +205,20 @@ impl Activity {
     }
 
     fn verdict(&self, limits: &ConnectionLimits, now: Instant) -> Verdict {
-        self.with(|counts| counts.verdict(limits, now))
+        self.with(|counts| counts.verdict(limits, self.version, now))
+    }
+
+    /// Whether the answer that is under way is the last one, because the connection is old.
+    fn is_last(&self, age: Duration) -> bool {
+        self.with(|counts| {
+            counts.is_closing = self.version == Version::One && Instant::now() >= counts.born + age;
+            counts.is_closing
+        })
+    }
+
+    fn ended(&self, reason: Ended) -> Ended {
+        let is_aged = reason == Ended::Peer && self.with(|counts| counts.is_closing);
+        if is_aged { Ended::Age } else { reason }
     }
 }
 
@@ -204,21 +230,29 @@ impl Counts {
     }
 
     /// When to check again, or that the connection's time is over.
-    fn verdict(&self, limits: &ConnectionLimits, now: Instant) -> Verdict {
+    fn verdict(&self, limits: &ConnectionLimits, version: Version, now: Instant) -> Verdict {
         let old = self.born + limits.age;
         let quiet = if self.begun == 0 {
             self.born + limits.header
         } else {
             self.last + limits.idle
         };
-        if now >= old {
+        // An idle HTTP/1.1 connection ends with the answer to its next request: a request that was sent when the
+        // connection closes fails, because HTTP has no GOAWAY before version 2 and Go repeats no POST
+        // (<https://pkg.go.dev/net/http#Transport>).
+        let waits = version == Version::One && self.open == 0;
+        if now >= old && !waits {
             return Verdict::End(Ended::Age);
         }
         if self.open == 0 && now >= quiet {
             return Verdict::End(Ended::Quiet);
         }
 
-        let end = if self.open > 0 { old } else { old.min(quiet) };
+        let end = match (self.open, waits) {
+            (1.., _) => old,
+            (0, true) => quiet,
+            (0, false) => old.min(quiet),
+        };
         // A request that begins or ends moves the deadline later, never earlier, except that the last open request
         // ending starts the idle time; a check once per idle time is exact enough for that.
         Verdict::Wait(end.min(now + limits.idle.max(Duration::from_millis(1))))
@@ -250,7 +284,7 @@ mod tests {
     fn activity(now: Instant) -> (Slot, Activity) {
         let caller = Caller::of("127.0.0.1:1".parse().unwrap(), None);
         let slot = Slots::new(limits()).take(caller).unwrap();
-        let activity = Activity::new(now, slot.place().clone());
+        let activity = Activity::new(now, Version::Two, slot.place().clone());
         (slot, activity)
     }
 
@@ -293,6 +327,27 @@ mod tests {
         let _open = Arc::clone(&activity).begin();
         assert!(matches!(activity.verdict(&limits(), at(born, 599)), Verdict::Wait(_)));
         assert_eq!(activity.verdict(&limits(), at(born, 600)), Verdict::End(Ended::Age));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_idle_connection_ends_by_goaway_or_with_the_next_answer() {
+        let born = Instant::now();
+        for (version, begun, wanted) in [
+            (Version::One, 1, Verdict::Wait(at(born, 660))),
+            (Version::Two, 1, Verdict::End(Ended::Age)),
+            (Version::One, 0, Verdict::End(Ended::Quiet)),
+        ] {
+            let (_slot, mut activity) = activity(born);
+            activity.version = version;
+            activity.with(|counts| (counts.begun, counts.last) = (begun, at(born, 600)));
+            assert_eq!(activity.verdict(&limits(), at(born, 600)), wanted);
+            assert!(!activity.is_last(limits().age));
+        }
+        let (_slot, mut old) = activity(born);
+        old.version = Version::One;
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert!(old.is_last(limits().age));
+        assert_eq!(old.ended(Ended::Peer), Ended::Age);
     }
 
     #[tokio::test(start_paused = true)]

@@ -180,6 +180,7 @@ impl Acceptor {
         let age = spread(self.limits.age, place.number());
         let connection = Connection {
             stream,
+            version,
             peer,
             place: place.clone(),
             limits: ConnectionLimits { age, ..self.limits },

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 fn crd() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/base/crd.yaml");
+    let path = "../manifests/base/crd.yaml";
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

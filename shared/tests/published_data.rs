@@ -18,7 +18,7 @@ use published::{LEFT_OUT, REQUIRE};
 const NAME: &str = "OUTRIGGER_TEST_DATA_NAME";
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    PathBuf::from("..")
 }
 
 /// The other tests run it in a process of its own.

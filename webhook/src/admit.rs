@@ -5,7 +5,9 @@ use std::sync::Arc;
 use outrigger_shared::migration::{CloudProviderMigration, Target};
 use tokio::time::Instant;
 
-use crate::decide::{self, Decision, Input, Migration, Validation, ValidationOutcome, decide, validate};
+use crate::decide::{
+    self, Decision, Input, Migration, RequestedPhase, Validation, ValidationOutcome, decide, validate,
+};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
@@ -86,6 +88,7 @@ impl Reviewer {
             }
             Incoming::Review(review) => {
                 let Review { request, reply } = *review;
+                let known = self.with_requested_phase(&request, known).await;
                 Ok(match endpoint {
                     Endpoint::Mutate => {
                         let decision = self.decide_with(path, &request, &known, decide).await;
@@ -100,6 +103,18 @@ impl Reviewer {
                 })
             }
         }
+    }
+
+    /// The migrations, with the phase that the operator requests if the watch delivers it in time.
+    async fn with_requested_phase(&self, request: &Request, known: Arc<MigrationSnapshot>) -> Arc<MigrationSnapshot> {
+        let object = request.object.as_ref();
+        let requested = object.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
+        let Some(RequestedPhase { migration, phase }) = requested else {
+            return known;
+        };
+
+        let newer = self.migrations.known_with_phase(migration, phase).await;
+        newer.unwrap_or(known)
     }
 
     async fn decide_with<T: Default>(

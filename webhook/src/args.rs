@@ -1,9 +1,10 @@
 //! The command line.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ArgGroup;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use outrigger_certs::Source;
@@ -11,14 +12,18 @@ use outrigger_serving::{ConnectionLimits, WhenFull};
 
 use crate::duration;
 use crate::routes::RequestLimits;
+use crate::self_signed::Settings;
 
 const MIB: usize = 1024 * 1024;
+/// Certificates state whole seconds, and a renewal needs some.
+const MIN_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The mutating admission webhook of Outrigger.
 ///
 /// It changes only objects that a CloudProviderMigration selects. Without a CloudProviderMigration it changes nothing.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "outrigger-webhook", version)]
+#[command(group(ArgGroup::new("certificate").required(true).args(["cert_dir", "self_signed_secret"])))]
 pub struct Args {
     /// Address and port of the admission server (HTTPS)
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8443")]
@@ -28,7 +33,7 @@ pub struct Args {
     pub health_bind_address: SocketAddr,
     /// Directory with tls.crt and tls.key, such as a mounted Secret of type kubernetes.io/tls
     #[arg(long, value_name = "DIR")]
-    pub cert_dir: PathBuf,
+    pub cert_dir: Option<PathBuf>,
     /// Interval at which the certificate files are read again
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub cert_reload_interval: Duration,
@@ -76,7 +81,37 @@ pub struct Args {
     )]
     pub log: String,
     #[command(flatten)]
+    pub self_signed: SelfSigned,
+    #[command(flatten)]
     pub limits: Limits,
+}
+
+/// Certificates without cert-manager.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Self-signed certificates")]
+pub struct SelfSigned {
+    /// Name of the Secret in the webhook's own namespace in which the replicas share a CA and a serving certificate.
+    /// They create and renew both, and set caBundle of the registrations. Replaces --cert-dir
+    #[arg(long, value_name = "NAME", requires = "server_names", value_parser = NonEmptyStringValueParser::new())]
+    pub self_signed_secret: Option<String>,
+    /// Lifetime of the serving certificate; it is renewed after two thirds
+    #[arg(long, value_name = "DURATION", default_value = "2160h", value_parser = duration::parse)]
+    pub self_signed_lifetime: Duration,
+    /// Lifetime of the CA, at least three times that of the serving certificate; it is renewed after two thirds
+    #[arg(long, value_name = "DURATION", default_value = "43800h", value_parser = duration::parse)]
+    pub self_signed_ca_lifetime: Duration,
+    /// MutatingWebhookConfigurations whose caBundle is set, in entries for one of the server names; also in the clusters
+    /// of --cluster-kubeconfig
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "early.outrigger.dev,outrigger,outrigger-kube-system"
+    )]
+    pub mutating_webhook_configurations: Vec<String>,
+    /// ValidatingWebhookConfigurations whose caBundle is set, likewise
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_value = "outrigger")]
+    pub validating_webhook_configurations: Vec<String>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -128,13 +163,36 @@ pub struct Limits {
 }
 
 impl Args {
-    /// The directory of the certificate and key, and the names that the certificate must cover.
+    /// The directory `directory` of the certificate and key, and the names that the certificate must cover.
     #[must_use]
-    pub fn source(&self) -> Source {
+    pub fn source(&self, directory: &Path) -> Source {
         Source {
-            directory: self.cert_dir.clone(),
+            directory: directory.to_owned(),
             names: self.server_names.clone(),
         }
+    }
+
+    /// The names and lifetimes of certificates with `--self-signed-secret`.
+    ///
+    /// # Errors
+    /// The relation of the two lifetimes.
+    pub fn settings(&self) -> Result<Settings, &'static str> {
+        let (leaf, ca) = (
+            self.self_signed.self_signed_lifetime,
+            self.self_signed.self_signed_ca_lifetime,
+        );
+        // Between the CA's renewal and its end there must be time for a whole certificate.
+        if leaf < MIN_LIFETIME || ca / 3 < leaf {
+            return Err(
+                "--self-signed-lifetime must be 10s or more, and --self-signed-ca-lifetime three times as long",
+            );
+        }
+
+        Ok(Settings {
+            names: self.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            certificate_lifetime: leaf,
+            ca_lifetime: ca,
+        })
     }
 }
 
@@ -223,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn the_certificate_comes_from_one_place_and_its_lifetimes_leave_time_to_renew() {
+        let parse = |flags: &[&str]| Args::try_parse_from(["outrigger-webhook"].iter().chain(flags));
+        let (secret, name) = ("--self-signed-secret=s", "--server-name=Webhook.test");
+        assert!(parse(&[name]).is_err() && parse(&[secret]).is_err());
+        let args = parse(&[secret, name]).unwrap();
+        assert_eq!(args.settings().unwrap().names, ["webhook.test"]);
+        assert_eq!(args.settings().unwrap().settle(), Duration::from_secs(600));
+        for (lifetime, ca_lifetime, is_allowed) in [("9s", "1h", false), ("10s", "29s", false), ("10s", "30s", true)] {
+            let lifetime = format!("--self-signed-lifetime={lifetime}");
+            let ca_lifetime = format!("--self-signed-ca-lifetime={ca_lifetime}");
+            let args = parse(&[secret, name, &lifetime, &ca_lifetime]).unwrap();
+            assert_eq!(args.settings().is_ok(), is_allowed, "{lifetime} {ca_lifetime}");
+        }
+    }
+
+    #[test]
     fn bad_values_are_refused_with_what_would_be_right() {
         for (flag, hint) in [
             ("--cluster-kubeconfig=x", "NAME=FILE"),
@@ -233,6 +307,7 @@ mod tests {
             ("--max-streams-per-connection=0", "0 is not in"),
             ("--client-name=kube-apiserver", "--client-ca-file"),
             ("--client-name=", "a value is required"),
+            ("--self-signed-secret=s", "cannot be used with"),
         ] {
             let message = parse(&[flag]).unwrap_err().to_string();
             assert!(message.contains(hint), "{flag}: {message}");

@@ -12,6 +12,7 @@
 //! | parsing of reviews, and responses | [`review`] |
 //! | state of the clusters | [`view`] |
 //! | stored objects that are not in the form of their phase | [`stored_objects`] |
+//! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
 //! | limits, shutdown | [`outrigger_serving`], [`body`] |
 //! | flags | [`args`] |
@@ -29,5 +30,6 @@ pub mod patch;
 pub mod review;
 pub mod routes;
 pub mod run;
+pub mod self_signed;
 pub mod stored_objects;
 pub mod view;

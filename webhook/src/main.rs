@@ -18,7 +18,9 @@ fn main() -> Result<()> {
     let limits = Targets::new()
         .with_default(LevelFilter::DEBUG)
         .with_target(log_limits::OWN, LevelFilter::TRACE)
-        .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)));
+        .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)))
+        // It logs a body that it cannot parse, at warn, and the webhook reads a Secret.
+        .with_target("kube_client", LevelFilter::ERROR);
     let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
 
     tracing_subscriber::registry()

@@ -96,6 +96,10 @@ pub enum WatchedType {
     Namespaces,
     /// A cloud-controller-manager's lease.
     Lease,
+    /// The Secret with self-signed certificates.
+    Secret,
+    /// Registrations whose `caBundle` is set.
+    Registrations,
 }
 
 #[derive(Debug)]
@@ -318,6 +322,8 @@ impl WatchedType {
             Self::Migrations => "migrations",
             Self::Namespaces => "namespaces",
             Self::Lease => "lease",
+            Self::Secret => "secret",
+            Self::Registrations => "registrations",
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, WatchedType};
 use crate::routes;
+use crate::self_signed::{Controller, Options};
 use crate::stored_objects::Check;
 use crate::view::{Clusters, Freshness, Migrations, Namespaces, WatchTask};
 
@@ -37,20 +38,24 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// When it cannot start: a bad certificate, a bad kubeconfig, a port in use.
 pub async fn run(args: Args) -> Result<()> {
     let metrics = Metrics::new();
-    let provider = tls::provider();
-    let certificates = Reloader::load(args.source(), Arc::clone(&provider), Timestamp::now())
-        .context("cannot serve with the certificate in --cert-dir")?;
-    let certificates = Arc::new(certificates);
+    let loaded = loaded_certificates(&args)?;
+    let clusters = ClusterClients::of(&args).await?;
+    let controller = self_signed(&args, &clusters).await?;
+    let certificates = controller.as_ref().map(Controller::certificates).or(loaded);
+    let certificates = certificates.context("neither --cert-dir nor --self-signed-secret")?;
     let callers = callers(&args)?;
-    let tls = tls::server_config(provider, Arc::clone(&certificates) as _, &callers).context("cannot set up TLS")?;
+    let tls =
+        tls::server_config(tls::provider(), Arc::clone(&certificates) as _, &callers).context("cannot set up TLS")?;
     let listener = bind(args.bind_address)?;
     let health_listener = bind(args.health_bind_address)?;
 
     let tasks = TaskTracker::new();
     // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
-    let reviewer = watch(&args, &metrics, &tasks, &stop).await?;
-    tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
+    let reviewer = watch(&args, &clusters, &metrics, &tasks, &stop);
+    if controller.is_none() {
+        tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
+    }
     if let tls::Callers::Checked(clients) = callers {
         tasks.spawn(clients.run(args.cert_reload_interval, stop.clone()));
     }
@@ -60,13 +65,13 @@ pub async fn run(args: Args) -> Result<()> {
         certificates,
         stopping: stopping.clone(),
     });
-    let health = Server {
+    let health_server = Server {
         tls: None,
-        router: health::router(health),
+        router: health::router(Arc::clone(&health)),
         limits: health::limits(),
         observer: metrics.of_port(Port::Health),
     };
-    let health = tasks.spawn(health.serve(health_listener, stop.clone()));
+    let health_serving = tasks.spawn(health_server.serve(health_listener, stop.clone()));
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
@@ -77,6 +82,10 @@ pub async fn run(args: Args) -> Result<()> {
     let accepting = CancellationToken::new();
     let serving = tasks.spawn(admission.serve(listener, accepting.clone()));
     tracing::info!(address = %args.bind_address, health = %args.health_bind_address, "serving");
+    if let Some(controller) = controller {
+        let is_ready = move || health.unready(Timestamp::now()).is_empty();
+        controller.spawn(is_ready, &metrics, &tasks, &stop);
+    }
 
     wait_for_signal().await?;
     stopping.cancel();
@@ -88,7 +97,7 @@ pub async fn run(args: Args) -> Result<()> {
     stop.cancel();
     tasks.close();
     // The health server ends open probes and scrapes by its own drain time.
-    health.await.context("the health server ended abnormally")?;
+    health_serving.await.context("the health server ended abnormally")?;
     tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
 
@@ -109,16 +118,74 @@ fn callers(args: &Args) -> Result<tls::Callers> {
     Ok(tls::Callers::Checked(Arc::new(clients)))
 }
 
+/// The management cluster, and the clusters of `--cluster-kubeconfig`.
+struct ClusterClients {
+    management: Client,
+    named: Vec<(String, Client)>,
+}
+
+impl ClusterClients {
+    async fn of(args: &Args) -> Result<Self> {
+        let management = client(args.kubeconfig.as_deref(), Author::Operator)
+            .await
+            .context("cannot use the management cluster")?;
+        let mut named = Vec::new();
+        for (name, file) in &args.cluster_kubeconfigs {
+            let client = client(Some(file), Author::Tenant)
+                .await
+                .with_context(|| format!("cannot use the cluster {name:?}"))?;
+            named.push((name.clone(), client));
+        }
+
+        Ok(Self { management, named })
+    }
+}
+
+fn loaded_certificates(args: &Args) -> Result<Option<Arc<Reloader>>> {
+    let Some(directory) = &args.cert_dir else {
+        return Ok(None);
+    };
+    let certificates = Reloader::load(args.source(directory), tls::provider(), Timestamp::now())
+        .context("cannot serve with the certificate in --cert-dir")?;
+    Ok(Some(Arc::new(certificates)))
+}
+
+/// Gets the certificate of `--self-signed-secret`, and prepares the task that renews it.
+async fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Controller>> {
+    let flags = &args.self_signed;
+    let Some(secret) = flags.self_signed_secret.clone() else {
+        return Ok(None);
+    };
+    let options = Options {
+        client: clusters.management.clone(),
+        namespace: args.own_namespace.clone(),
+        secret,
+        settings: args.settings().map_err(anyhow::Error::msg)?,
+    };
+    let mut controller = Controller::new(options)
+        .await
+        .context("cannot serve with a self-signed certificate")?;
+    let named = clusters.named.iter().map(|(name, client)| (name.as_str(), client));
+    for (name, client) in [("management", &clusters.management)].into_iter().chain(named) {
+        let (mutating, validating) = (
+            &flags.mutating_webhook_configurations,
+            &flags.validating_webhook_configurations,
+        );
+        controller.add_registrations(name, client, mutating, validating);
+    }
+
+    Ok(Some(controller))
+}
+
 /// Starts every watch; returns the indexes that the watches fill.
-async fn watch(
+fn watch(
     args: &Args,
+    clients: &ClusterClients,
     metrics: &Arc<Metrics>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
-) -> Result<Arc<Reviewer>> {
-    let client = client(args.kubeconfig.as_deref(), Author::Operator)
-        .await
-        .context("cannot use the management cluster")?;
+) -> Arc<Reviewer> {
+    let client = clients.management.clone();
     let migrations = Migrations::new(Arc::clone(metrics));
     let namespaces = Namespaces::new(Some(Api::all(client.clone())));
     let kind = ApiResource::erase::<CloudProviderMigration>(&());
@@ -146,12 +213,9 @@ async fn watch(
     let mut clusters = Clusters::default();
     let lease = |client, index: &Arc<Freshness>, name: &str| watch_lease(args, client, index, name, metrics);
     tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
-    for (name, file) in &args.cluster_kubeconfigs {
-        let client = self::client(Some(file), Author::Tenant)
-            .await
-            .with_context(|| format!("cannot use the cluster {name:?}"))?;
+    for (name, client) in &clients.named {
         let freshness = Arc::<Freshness>::default();
-        tasks.spawn(lease(client, &freshness, name).run(stop.clone()));
+        tasks.spawn(lease(client.clone(), &freshness, name).run(stop.clone()));
         clusters.named.insert(name.clone(), freshness);
     }
 
@@ -168,13 +232,13 @@ async fn watch(
         tasks.spawn(check.run(stop.clone()));
     }
 
-    Ok(Arc::new(Reviewer {
+    Arc::new(Reviewer {
         migrations,
         namespaces,
         clusters,
         own_namespace,
         metrics: Arc::clone(metrics),
-    }))
+    })
 }
 
 fn watch_lease(

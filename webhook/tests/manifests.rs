@@ -3,14 +3,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
+use std::collections::BTreeSet;
 use std::{fs, path::Path};
 
+use clap::Parser;
 use outrigger_shared::component::{Component, POD_LABELS};
+use outrigger_webhook::args::Args;
 use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::Value;
 
 fn documents() -> Vec<Value> {
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+    let manifests = Path::new("../manifests");
     let folders = ["base/webhook", "components/kube-system"].map(|folder| manifests.join(folder));
     let files = folders
         .iter()
@@ -126,7 +129,7 @@ fn pairs(rule: &Value) -> Vec<(String, String)> {
 
 #[test]
 fn the_validating_component_sends_every_kind_with_tags_and_keeps_nothing_waiting() {
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+    let manifests = Path::new("../manifests");
     let path = manifests.join("components/validation/validating-webhook-configuration.yaml");
     let configuration: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let entries = configuration["webhooks"].as_array().unwrap();
@@ -227,9 +230,7 @@ fn pod_entries() -> [String; 2] {
 /// selects would start with the in-tree provider while the webhook is unavailable.
 #[test]
 fn pods_are_registered_by_every_label_that_recognises_a_component() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../manifests")
-        .join(REGISTRATION);
+    let path = Path::new("../manifests").join(REGISTRATION);
     let text = fs::read_to_string(&path).unwrap();
     let mut parts = text.split(RENDERED);
     let mut wanted = parts.next().unwrap().to_owned();
@@ -247,4 +248,50 @@ fn pods_are_registered_by_every_label_that_recognises_a_component() {
         text == wanted,
         "{REGISTRATION} is not what the table of labels says; render it: UPDATE_MANIFESTS=1 cargo test -p outrigger-webhook --test manifests"
     );
+}
+
+fn read(file: &str) -> Vec<Value> {
+    let manifests = Path::new("../manifests");
+    serde_saphyr::from_multiple(&fs::read_to_string(manifests.join(file)).unwrap()).unwrap()
+}
+
+/// A registration that the flags do not name would never get a `caBundle`.
+#[test]
+fn self_signed_certificates_reach_every_registration_and_need_no_other_right() {
+    let args = Args::parse_from(["outrigger-webhook", "--self-signed-secret=s", "--server-name=n"]).self_signed;
+    let validating = read("components/validation/validating-webhook-configuration.yaml");
+    let registrations = [
+        (
+            "mutating",
+            of_kind("MutatingWebhookConfiguration"),
+            args.mutating_webhook_configurations,
+        ),
+        ("validating", validating, args.validating_webhook_configurations),
+    ];
+    for (kind, objects, flags) in registrations {
+        let sorted = |names: Vec<&str>| -> BTreeSet<String> { names.into_iter().map(str::to_owned).collect() };
+        let flags = sorted(flags.iter().map(String::as_str).collect());
+        let names = objects
+            .iter()
+            .map(|object| object["metadata"]["name"].as_str().unwrap());
+        assert_eq!(sorted(names.collect()), flags, "{kind}");
+        for component in ["self-signed", "self-signed-tenant"] {
+            let roles = read(&format!("components/{component}/rbac.yaml"));
+            let rules = roles
+                .iter()
+                .filter(|role| role["kind"] == "ClusterRole")
+                .flat_map(|role| role["rules"].as_array().unwrap());
+            let resource = format!("{kind}webhookconfigurations");
+            let rules: Vec<&Value> = rules.filter(|rule| holds(&rule["resources"], &resource)).collect();
+            let [rule] = rules[..] else {
+                panic!("{component}: {rules:?}")
+            };
+            let allowed = rule["resourceNames"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| name.as_str().unwrap());
+            assert_eq!(sorted(allowed.collect()), flags, "{component}: {kind}");
+        }
+    }
 }

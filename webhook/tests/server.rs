@@ -416,6 +416,34 @@ async fn over_http_one_an_old_connection_says_close_with_the_answer_that_is_unde
     .await;
 }
 
+/// A caller may send a request at the moment in which the connection gets old, and repeats no POST.
+#[tokio::test]
+async fn over_http_one_an_old_idle_connection_answers_once_more_and_says_close() {
+    let mut options = Options::default();
+    options.connections.age = SHORT;
+    let server = Server::start(options).await;
+    let body = review("u");
+    let request = format!(
+        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = server.connect(H1).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut first = [0; 4096];
+    let length = within(stream.read(&mut first)).await.unwrap();
+    let first = String::from_utf8_lossy(&first[..length]).to_lowercase();
+    assert!(
+        first.starts_with("http/1.1 200") && !first.contains("connection: close"),
+        "{first}"
+    );
+    tokio::time::sleep(2 * SHORT).await;
+    let answer = finish(stream, request.as_bytes()).await.to_lowercase();
+    assert!(
+        answer.starts_with("http/1.1 200") && answer.contains("connection: close"),
+        "{answer}"
+    );
+}
+
 #[tokio::test]
 async fn a_caller_hears_what_is_wrong_before_its_time_is_over() {
     let server = Server::start(Options::default()).await;

@@ -64,7 +64,7 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
         return Err(Refusal::GateOff);
     }
 
-    const WHY: &str = "the cloud controllers go under the migration lease";
+    const WHY: &str = "the migration lease guards the cloud controllers";
 
     let mut changes = vec![Change::Set(flag::ENABLE_LEADER_MIGRATION, "true".into(), WHY)];
     changes.extend(circumstances.own_configuration.file(line)?);

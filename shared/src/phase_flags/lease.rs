@@ -23,7 +23,7 @@ pub fn other_lease(component: Component, line: &CommandLine, expected: &str) -> 
     let name = name.unwrap_or_else(|| DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned());
     if name != expected {
         return Ok(Some(format!(
-            "set spec.kubeControllerManagerLease: {name}, its --leader-elect-resource-name; of {expected} no evidence for Prepared comes"
+            "set spec.kubeControllerManagerLease: {name}, the value of its --leader-elect-resource-name: the manager finds no evidence for Prepared in the lease {expected}"
         )));
     }
 

@@ -47,8 +47,8 @@ impl OwnConfiguration {
     /// The flag that names the file. The content of a file of the owner is unknown, and two managers with different
     /// configurations do not exclude each other; so the migration's file applies, unless the owner must bring it.
     pub(super) fn file(self, line: &CommandLine) -> Result<Option<Change>, Refusal> {
-        const BROUGHT: &str = "spec.leaderMigration as a file, which the Pod template brings";
-        const REPLACED: &str = "spec.leaderMigration as a file, in place of the owner's, of which nothing is known";
+        const BROUGHT: &str = "the file has the content of spec.leaderMigration, and the Pod template mounts it";
+        const REPLACED: &str = "the file has the content of spec.leaderMigration; it replaces the owner's file, whose content is not known";
 
         let owners = line.value(flag::LEADER_MIGRATION_CONFIG)?;
         let set = |why| {

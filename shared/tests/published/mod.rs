@@ -13,10 +13,19 @@ pub const REQUIRE: &str = "OUTRIGGER_REQUIRE_SHARED";
 /// The file that lists the tests that were left out. `make test` prints it.
 pub const LEFT_OUT: &str = "OUTRIGGER_LEFT_OUT";
 
+/// The root of the clone: cargo and nextest name the package in the environment, and `make` runs programs in the root.
+/// Clones share compiled programs, so no program contains the path of the clone that compiled it.
+pub fn repository() -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let start = package.or_else(|| env::current_dir().ok()).unwrap_or_default();
+    let root = start.ancestors().find(|folder| folder.join("deny.toml").is_file());
+    root.map_or_else(|| start.clone(), PathBuf::from)
+}
+
 /// A file or folder, `corpus/node` for example. None if its top folder is absent: the caller returns, and its test is
 /// left out.
 pub fn find(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
+    let beside = || repository().join("../shared");
     let root = env::var_os("OUTRIGGER_SHARED").map_or_else(beside, PathBuf::from);
     let top = root.join(name.split('/').next().unwrap_or_default());
     if !top.is_dir() {

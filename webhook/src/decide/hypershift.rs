@@ -14,8 +14,7 @@ const GROUP: &str = "hypershift.openshift.io/";
 
 /// Why a workload or Pod of a HostedControlPlane is refused; none for others. `pod` is the Pod or its template.
 pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value) -> Option<Draft> {
-    const REASON: &str = "HyperShift's control-plane-operator writes this object and takes back what others change; it hands over to \
-        its own cloud-controller-manager, so take this namespace out of spec.targets";
+    const REASON: &str = "HyperShift's control-plane-operator writes this object and reverts the changes of others; it migrates to its own cloud-controller-manager, so remove this namespace from spec.targets";
 
     if migration.spec.phase == Phase::InTree || !is_written_by_hypershift(input.object, pod) {
         return None;

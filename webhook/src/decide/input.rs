@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use outrigger_shared::{
     annotations,
-    migration::{CloudProviderMigration, CloudProviderMigrationSpec},
+    migration::{CloudProviderMigration, CloudProviderMigrationSpec, Phase},
 };
 use serde_json::Value;
 
@@ -35,6 +35,29 @@ pub enum Operation {
     Update,
     /// Never changed.
     Other,
+}
+
+/// A phase that an update requests by the annotation `outrigger.dev/apply`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedPhase<'a> {
+    /// The name of the migration.
+    pub migration: &'a str,
+    pub phase: Phase,
+}
+
+impl<'a> RequestedPhase<'a> {
+    /// The request of an update; none if the annotation does not change, or is not `NAME/PHASE`.
+    #[must_use]
+    pub fn of(object: &'a Value, old: Option<&Value>) -> Option<Self> {
+        let value = annotation(object, annotations::APPLY)?;
+        if annotation(old?, annotations::APPLY) == Some(value) {
+            return None;
+        }
+
+        let (migration, phase) = value.as_str()?.split_once('/')?;
+        let phase = Phase::ALL.into_iter().find(|known| known.as_str() == phase)?;
+        Some(Self { migration, phase })
+    }
 }
 
 /// Complete input of a decision.
@@ -111,6 +134,12 @@ impl<'a> Input<'a> {
     pub(super) fn asks_for_phase(&self) -> bool {
         let asked = |object: &'a Value| annotation(object, annotations::APPLY);
         self.old_object.is_some_and(|old| asked(old) != asked(self.object))
+    }
+
+    /// The operator requests another phase of this migration than it has.
+    pub(super) fn requests_another_phase(&self, migration: &Migration<'_>) -> Option<Phase> {
+        let request = RequestedPhase::of(self.object, self.old_object)?;
+        (request.migration == migration.name && request.phase != migration.spec.phase).then_some(request.phase)
     }
 
     /// Whether this review may change the object: at its creation, when one of these parts changes, or when the

@@ -255,8 +255,7 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
             vec!["spec.features.externalCloudProvider stays on: Kubermatic refuses to take it back".to_owned()];
     } else {
         draft.warnings.push(
-            "spec.features.externalCloudProvider goes on and can never go off again; replace every machine of the \
-             MachineDeployments then, since their kubelets keep the old provider"
+            "spec.features.externalCloudProvider becomes true, and Kubermatic never allows false again; then replace every machine of the MachineDeployments, since their kubelets keep the old provider"
                 .to_owned(),
         );
         draft.warnings.push(

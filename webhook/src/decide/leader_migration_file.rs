@@ -260,7 +260,9 @@ fn annotation(pod: &Value, noted: Option<&Addition>, request: &FileRequest, chan
         FileRequest::Nothing => {
             if let (Some(Addition::Annotation { was }), true) = (noted, now.is_some()) {
                 change.annotation = Some(was.clone());
-                change.reasons.push(format!("annotation {key} and its volume go again"));
+                change
+                    .reasons
+                    .push(format!("annotation {key} and its volume are removed"));
             }
         }
     }

@@ -49,8 +49,7 @@ pub(super) fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option
     let expected = if phase >= Phase::Migrate { "true" } else { "false" };
     match (input.operation, marked(input.object)) {
         (Operation::Update, _) => Some(format!(
-            "annotation {MARK} is Kubermatic's proof that this kubelet has moved, and no kubelet moves by it; take the \
-             change back and replace the Machine"
+            "annotation {MARK} tells Kubermatic that this kubelet is external, and does not change the kubelet; revert the change and replace the Machine"
         )),
         (Operation::Create, Some(value)) if value != expected => Some(format!(
             "annotation {MARK} is written by the machine-controller itself; in phase {phase} it would be {expected}, not \

@@ -31,6 +31,8 @@
 //! | what is refused, where an operator asks for it | `validate.rs` |
 //! | how long a warning may be | `warning.rs` |
 
+use outrigger_shared::annotations;
+
 use self::decision::Draft;
 use self::fields::annotation;
 use self::matching::Match;
@@ -73,7 +75,7 @@ mod workload;
 mod yaml_arguments;
 
 pub use self::decision::{Decision, Outcome};
-pub use self::input::{Input, Migration, Operation};
+pub use self::input::{Input, Migration, Operation, RequestedPhase};
 pub use self::kind::Kind;
 pub use self::kinds::kinds;
 pub use self::static_pod::static_pods;
@@ -102,6 +104,19 @@ fn decide_as(input: &Input<'_>, kind: &Kind) -> Decision {
             "outrigger: nothing changed, as several migrations match: {}; correct their spec.targets",
             names.join(", ")
         )),
-        Match::One(migration) => Decision::of((kind.draft)(input, migration), migration, kind.rule()),
+        Match::One(migration) => {
+            let mut draft = (kind.draft)(input, migration);
+            draft
+                .warnings
+                .extend(input.requests_another_phase(migration).map(|requested| {
+                format!(
+                    "annotation {} requests phase {requested}, but the migration is in phase {}; set the phase, then \
+                     write the annotation again",
+                    annotations::APPLY,
+                    migration.spec.phase
+                )
+            }));
+            Decision::of(draft, migration, kind.rule())
+        }
     }
 }

@@ -243,7 +243,7 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
     let notes = document.notes();
     if stays_external {
         warnings.push(format!(
-            "it is external also without what annotation {} records; if it was in-tree before, another hand has moved what was recorded: restore it by hand",
+            "it is external even after the fields of annotation {} are restored; if it was in-tree before, somebody moved these fields: restore them by hand",
             annotations::UNDO
         ));
     }

@@ -81,8 +81,7 @@ fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     if cluster.name_changes() {
         let when = if row == Phase::Prepare { " in Migrate" } else { "" };
         warnings.push(format!(
-            "cloud-provider-name becomes external{when}, and each Node then has its host's name; see first that this is the \
-             private DNS name of its instance, or register the machine with --node-name"
+            "cloud-provider-name becomes external{when}, and each Node then has its host's name; check first that this is the private DNS name of its instance, or register the machine with --node-name"
         ));
     }
 

@@ -95,8 +95,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
         validation_of(found(&[Profile::Kubermatic]), |_| {
             vec![Violation {
                 text: format!(
-                    "annotation {} is the machine-controller's word that the kubelet is external; \
-                     replace the Machine instead of setting it",
+                    "the machine-controller sets annotation {} when the kubelet is external; replace the Machine instead of setting the annotation",
                     machine::MARK
                 ),
                 refuses: true,
@@ -204,8 +203,7 @@ fn validate_migration(input: &Input<'_>) -> Validation {
     let violations: Vec<Violation> = state
         .map(|state| Violation {
             text: format!(
-                "phase InTree is refused while {state}, by the status; stay in Prepare until an old manager holds the migration lease; \
-                 if our manager is gone for good, set spec.mode: Audit too"
+                "phase InTree is refused: the status says that {state}; stay in Prepare until an old manager holds the migration lease. If our manager is removed for good, also set spec.mode: Audit"
             ),
             refuses: true,
         })

@@ -1,15 +1,19 @@
 //! Index of the CloudProviderMigrations.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use outrigger_shared::migration::CloudProviderMigration;
-use tokio::sync::Notify;
+use outrigger_shared::migration::{CloudProviderMigration, Phase};
+use tokio::sync::{Notify, watch};
 
 use super::watch::Index;
 use crate::metrics::Metrics;
+
+/// How long a review waits for the phase that it requests. The API server waits 3 s for the whole answer.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 pub static EMPTY_SNAPSHOT: MigrationSnapshot = MigrationSnapshot {
     by_name: BTreeMap::new(),
@@ -37,6 +41,14 @@ impl MigrationSnapshot {
         })
     }
 
+    /// The phase of a migration that can be read.
+    fn phase(&self, name: &str) -> Option<Phase> {
+        match self.by_name.get(name)? {
+            Entry::Migration(migration) => Some(migration.spec.phase),
+            Entry::Unreadable => None,
+        }
+    }
+
     fn unreadable(&self) -> usize {
         self.by_name
             .values()
@@ -53,7 +65,7 @@ impl MigrationSnapshot {
 /// deleted, so are the migrations.
 #[derive(Debug)]
 pub struct Migrations {
-    known: RwLock<Option<Arc<MigrationSnapshot>>>,
+    known: watch::Sender<Option<Arc<MigrationSnapshot>>>,
     changed: Notify,
     metrics: Arc<Metrics>,
 }
@@ -63,7 +75,7 @@ impl Migrations {
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
-            known: RwLock::new(None),
+            known: watch::Sender::new(None),
             changed: Notify::new(),
             metrics,
         })
@@ -72,7 +84,22 @@ impl Migrations {
     /// The migrations; `None` before the first list.
     #[must_use]
     pub fn known(&self) -> Option<Arc<MigrationSnapshot>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.borrow().clone()
+    }
+
+    /// The migrations, for a review that requests this phase of a migration. An operator may change the phase and an
+    /// object one after another, before the watch has delivered the phase: this waits for it, at most [`CATCH_UP`].
+    pub async fn known_with_phase(&self, name: &str, phase: Phase) -> Option<Arc<MigrationSnapshot>> {
+        let mut known = self.known.subscribe();
+        let other = |known: &Option<Arc<MigrationSnapshot>>| {
+            let now = known.as_ref().and_then(|known| known.phase(name));
+            now.is_some_and(|now| now != phase)
+        };
+        let caught_up = known.wait_for(|known| !other(known));
+        // After the limit the phase of the migration counts, and the answer says so.
+        drop(tokio::time::timeout(CATCH_UP, caught_up).await);
+
+        self.known()
     }
 
     /// Completes after a change since the last call. For one caller.
@@ -81,11 +108,12 @@ impl Migrations {
     }
 
     fn change(&self, change: impl FnOnce(&mut MigrationSnapshot)) {
-        let mut guard = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut known = guard.as_deref().unwrap_or(&EMPTY_SNAPSHOT).clone();
-        change(&mut known);
-        self.metrics.migrations(known.iter().count(), known.unreadable());
-        *guard = Some(Arc::new(known));
+        self.known.send_modify(|current| {
+            let mut known = current.as_deref().unwrap_or(&EMPTY_SNAPSHOT).clone();
+            change(&mut known);
+            self.metrics.migrations(known.iter().count(), known.unreadable());
+            *current = Some(Arc::new(known));
+        });
         self.changed.notify_one();
     }
 }
@@ -159,6 +187,35 @@ mod tests {
         assert_eq!(names(&migrations), ["a", "c"]);
         migrations.absent();
         assert!(names(&migrations).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_waits_for_the_phase_that_it_requests() {
+        let migrations = Migrations::new(Metrics::new());
+        let in_phase = |phase: &str| object("a", &json!({"clusterID": "a", "phase": phase}));
+        migrations.replace(vec![in_phase("Migrate")]);
+        let phase_after = async |name: &str, phase| {
+            let began = tokio::time::Instant::now();
+            let known = migrations.known_with_phase(name, phase).await.unwrap();
+            (known.phase("a").unwrap(), began.elapsed())
+        };
+        assert_eq!(phase_after("a", Phase::Migrate).await, (Phase::Migrate, Duration::ZERO));
+        assert_eq!(
+            phase_after("none", Phase::Prepare).await,
+            (Phase::Migrate, Duration::ZERO)
+        );
+        assert_eq!(
+            phase_after("a", Phase::Prepare).await,
+            (Phase::Migrate, CATCH_UP),
+            "another phase"
+        );
+
+        let delivered = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            migrations.apply(in_phase("Prepare"));
+        };
+        let (after, ()) = tokio::join!(phase_after("a", Phase::Prepare), delivered);
+        assert_eq!(after, (Phase::Prepare, Duration::from_millis(20)));
     }
 
     #[test]

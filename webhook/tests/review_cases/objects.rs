@@ -110,7 +110,7 @@ fn kubermatic() -> Vec<Case> {
             &[
                 Changed,
                 Has("externalCloudProvider: true"),
-                Warns("can never go off again"),
+                Warns("never allows false again"),
             ],
         ),
         // An operator who accepts the gap does not wait for evidence that Kubermatic cannot give.

@@ -267,7 +267,7 @@ fn present(target: &Target<'_>, own: &str) -> NotAdded {
 
     NotAdded::Because(
         format!(
-            "the instances of the group do not get tag {own:?}, so they are strangers to the cluster; set its propagateAtLaunch: true"
+            "the instances of the group do not get tag {own:?}, so they do not belong to the cluster; set its propagateAtLaunch: true"
         ),
         own.to_owned(),
     )

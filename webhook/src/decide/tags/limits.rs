@@ -22,11 +22,14 @@ pub(super) fn unfit(key: &str, value: &str, shape: TagFormat) -> Option<String> 
         return Some("is empty; AWS refuses it".to_owned());
     }
     if count(key) > KEY {
-        return Some(format!("has {} characters and AWS takes {KEY}; shorten it", count(key)));
+        return Some(format!(
+            "has {} characters, and AWS allows {KEY}; shorten it",
+            count(key)
+        ));
     }
     if count(value) > VALUE {
         return Some(format!(
-            "has a value of {} characters and AWS takes {VALUE}; shorten it",
+            "has a value of {} characters, and AWS allows {VALUE}; shorten it",
             count(value)
         ));
     }
@@ -68,7 +71,7 @@ pub(super) fn findings(path: &TagPath, tags: &Tags) -> Vec<Finding> {
         findings.push(finding(
             "",
             "",
-            format!("has {count} tags and AWS takes {TAGS}; remove some"),
+            format!("has {count} tags, and AWS allows {TAGS}; remove some"),
         ));
     }
 

@@ -1,0 +1,407 @@
+//! Keeps the Secret, the served certificate and the registrations up to date.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use outrigger_certs::{Authority, Reloader, tls};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Settings;
+use super::decide::{self, Serving, Step};
+use super::latest::Latest;
+use super::registration::{self, Entry};
+use super::state::{self, SECRET_TYPE, State};
+use super::trust::Trust;
+use crate::metrics::{Metrics, WatchedType};
+use crate::view::WatchTask;
+
+const FIELD_MANAGER: &str = "outrigger-webhook";
+/// Another controller may restore its own `caBundle` after each write.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
+/// A connection to an API server may hang.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Steps are due by the clock, too.
+const MAX_INTERVAL: Duration = Duration::from_secs(30);
+/// Two conflicts are normal when several replicas start at once; more attempts serve an API server that is starting.
+const ATTEMPTS: usize = 20;
+const ATTEMPT_BACKOFF: Duration = Duration::from_millis(500);
+
+/// The Secret, and what it contains.
+#[derive(Clone)]
+pub struct Options {
+    pub client: Client,
+    pub namespace: String,
+    pub secret: String,
+    pub settings: Settings,
+}
+
+/// A registration in one cluster.
+struct Registration {
+    api: Api<DynamicObject>,
+    name: String,
+    /// Names the object in logs.
+    text: String,
+    latest: Arc<Latest<DynamicObject>>,
+}
+
+/// The task of one replica.
+pub struct Controller {
+    secrets: Api<Secret>,
+    options: Options,
+    reloader: Arc<Reloader>,
+    /// The CA of the served certificate.
+    served_ca: String,
+    secret: Arc<Latest<Secret>>,
+    registrations: Vec<Registration>,
+    trust: Trust,
+    changed: Arc<Notify>,
+    failing: HashSet<String>,
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller")
+            .field("secret", &self.options.secret)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    /// Reads the Secret, or creates it, and gets ready to serve its certificate.
+    ///
+    /// # Errors
+    /// If the API server refuses, the Secret is not of the type [`SECRET_TYPE`], or nothing can be issued.
+    pub async fn new(options: Options) -> Result<Self> {
+        let secrets: Api<Secret> = Api::namespaced(options.client.clone(), &options.namespace);
+        let state = obtain(&secrets, &options).await?;
+        let leaf = state.leaf.context("the Secret has no serving certificate")?;
+        let source = state::source(&options.namespace, &options.secret, &options.settings);
+        let reloader = Reloader::from_issued(source, &leaf.issued, tls::provider(), Timestamp::now())?;
+
+        let changed = Arc::<Notify>::default();
+        Ok(Self {
+            secrets,
+            options,
+            reloader: Arc::new(reloader),
+            served_ca: state.current.certificate_pem().to_owned(),
+            secret: Latest::new(&changed),
+            registrations: Vec::new(),
+            trust: Trust::default(),
+            changed,
+            failing: HashSet::new(),
+        })
+    }
+
+    /// The certificate for new handshakes.
+    #[must_use]
+    pub fn certificates(&self) -> Arc<Reloader> {
+        Arc::clone(&self.reloader)
+    }
+
+    /// Adds the registrations of a cluster.
+    pub fn add_registrations(&mut self, cluster: &str, client: &Client, mutating: &[String], validating: &[String]) {
+        let kinds = [
+            (ApiResource::erase::<MutatingWebhookConfiguration>(&()), mutating),
+            (ApiResource::erase::<ValidatingWebhookConfiguration>(&()), validating),
+        ];
+        for (kind, names) in kinds {
+            for name in names {
+                self.registrations.push(Registration {
+                    api: Api::all_with(client.clone(), &kind),
+                    name: name.clone(),
+                    text: format!("{} {name} in {cluster}", kind.kind),
+                    latest: Latest::new(&self.changed),
+                });
+            }
+        }
+    }
+
+    /// Starts the watches and the task. Registrations are changed only while `is_ready`.
+    pub fn spawn(
+        self,
+        is_ready: impl Fn() -> bool + Send + 'static,
+        metrics: &Arc<Metrics>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) {
+        let watch = WatchTask {
+            api: self.secrets.clone(),
+            config: only(&self.options.secret),
+            index: Arc::clone(&self.secret),
+            watched: WatchedType::Secret,
+            cluster: "management".to_owned(),
+            metrics: Arc::clone(metrics),
+        };
+        tasks.spawn(watch.run(stop.clone()));
+        for registration in &self.registrations {
+            let watch = WatchTask {
+                api: registration.api.clone(),
+                config: only(&registration.name),
+                index: Arc::clone(&registration.latest),
+                watched: WatchedType::Registrations,
+                cluster: registration.text.clone(),
+                metrics: Arc::clone(metrics),
+            };
+            tasks.spawn(watch.run(stop.clone()));
+        }
+
+        tasks.spawn(self.run(is_ready, stop.clone()));
+    }
+
+    async fn run(mut self, is_ready: impl Fn() -> bool, stop: CancellationToken) {
+        let settle = self.options.settings.settle();
+        let interval = (settle / 2).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        let changed = Arc::clone(&self.changed);
+        loop {
+            let wake = async {
+                tokio::time::sleep(MIN_INTERVAL).await;
+                // A timeout is a reason to go on, like a change.
+                tokio::time::timeout(interval, changed.notified()).await.ok();
+            };
+            if stop.run_until_cancelled(wake).await.is_none() {
+                return;
+            }
+            let reconcile = tokio::time::timeout(TIMEOUT, self.reconcile(is_ready()));
+            let Some(result) = stop.run_until_cancelled(reconcile).await else {
+                return;
+            };
+            self.report("reach the API servers", result.context("timed out"));
+        }
+    }
+
+    async fn reconcile(&mut self, is_ready: bool) {
+        let Some(secret) = self.secret.get() else {
+            return;
+        };
+        let now = Timestamp::now();
+        let state = match read(secret.as_deref(), &self.options, now) {
+            Ok(state) => state,
+            Err(error) => return self.report("read the Secret", Err(error)),
+        };
+        let entries = self.entries();
+        let bundles: Option<Vec<String>> = entries
+            .as_ref()
+            .map(|all| all.iter().flatten().map(|entry| entry.bundle.clone()).collect());
+        let authorities = state.as_ref().map(State::authorities).unwrap_or_default();
+        self.trust.observe(&authorities, bundles.as_deref(), now);
+
+        if let Some(state) = &state {
+            self.serve(state, bundles.as_deref(), now);
+            if is_ready {
+                self.register(&state.authorities().concat(), now).await;
+            }
+        }
+
+        let settle = self.options.settings.settle();
+        let trusted = |ca: &Authority| self.trust.settled(ca.certificate_pem(), settle, now);
+        if let Some(step) = decide::step(state.as_ref(), trusted, now) {
+            let written = write(&self.secrets, &self.options, step, secret.as_deref(), state, now).await;
+            self.report("write the Secret", written.map(drop));
+        }
+    }
+
+    fn serve(&mut self, state: &State, bundles: Option<&[String]>, now: Timestamp) {
+        let Some(leaf) = &state.leaf else {
+            return;
+        };
+
+        let ca = state.current.certificate_pem();
+        let is_settled = self.trust.settled(ca, self.options.settings.settle(), now);
+        let serving = Serving {
+            ca: &self.served_ca,
+            is_valid: self.reloader.current().is_valid_at(now),
+            bundles,
+        };
+        if serving.may_change_to(ca, is_settled) {
+            self.reloader.replace(&leaf.issued, now);
+            ca.clone_into(&mut self.served_ca);
+        }
+    }
+
+    /// The entries of each registration; `None` while one cannot be read.
+    fn entries(&self) -> Option<Vec<Vec<Entry>>> {
+        let entries = |registration: &Registration| {
+            let object = registration.latest.get()?;
+            Some(object.map_or_else(Vec::new, |object| {
+                registration::entries(&object.data, &self.options.settings.names)
+            }))
+        };
+        self.registrations.iter().map(entries).collect()
+    }
+
+    async fn register(&mut self, wanted: &str, now: Timestamp) {
+        let mut results = Vec::new();
+        for registration in &self.registrations {
+            if let Some(Some(object)) = registration.latest.get() {
+                let result = set_bundle(registration, &object, &self.options.settings.names, wanted, now).await;
+                results.push((format!("set caBundle of {}", registration.text), result));
+            }
+        }
+
+        for (what, result) in results {
+            self.report(&what, result);
+        }
+    }
+
+    /// Logs a failure when it begins and when it ends.
+    fn report(&mut self, what: &str, result: Result<()>) {
+        match result {
+            Ok(()) if self.failing.remove(what) => tracing::info!(action = what, "self-signed certificates recovered"),
+            Ok(()) => {}
+            Err(error) if self.failing.insert(what.to_owned()) => {
+                tracing::error!(
+                    action = what,
+                    error = format!("{error:#}"),
+                    "self-signed certificates: action failed"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn only(name: &str) -> watcher::Config {
+    // With this selector a Role that names the one object is enough.
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+async fn obtain(secrets: &Api<Secret>, options: &Options) -> Result<State> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        match try_obtain(secrets, options).await {
+            Ok(Some(state)) => return Ok(state),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "cannot get the serving certificate; retrying"
+                );
+                last = Some(error);
+                tokio::time::sleep(ATTEMPT_BACKOFF).await;
+            }
+        }
+    }
+
+    Err(last.unwrap_or_else(|| anyhow::anyhow!("other replicas change the Secret again and again")))
+        .with_context(|| format!("cannot use Secret {}/{}", options.namespace, options.secret))
+}
+
+/// `None` after a change, by this replica or by another one: the Secret must be read again.
+async fn try_obtain(secrets: &Api<Secret>, options: &Options) -> Result<Option<State>> {
+    let secret = secrets.get_opt(&options.secret).await?;
+    let now = Timestamp::now();
+    let state = read(secret.as_ref(), options, now)?;
+    let Some(step) = decide::step(state.as_ref(), |_| false, now) else {
+        return Ok(state);
+    };
+
+    write(secrets, options, step, secret.as_ref(), state, now).await?;
+    Ok(None)
+}
+
+fn read(secret: Option<&Secret>, options: &Options, now: Timestamp) -> Result<Option<State>> {
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
+
+    let found = secret.type_.as_deref().unwrap_or_default();
+    ensure!(
+        found == SECRET_TYPE,
+        "the Secret has the type {found:?} and not {SECRET_TYPE:?}, so it is not this webhook's; choose another name"
+    );
+    let state = secret
+        .data
+        .as_ref()
+        .and_then(|data| State::read(data, &options.settings, now));
+    Ok(state)
+}
+
+/// Creates or updates the Secret. If another replica was faster, nothing changes and the watch brings its version.
+async fn write(
+    secrets: &Api<Secret>,
+    options: &Options,
+    step: Step,
+    stored: Option<&Secret>,
+    state: Option<State>,
+    now: Timestamp,
+) -> Result<()> {
+    let state = decide::perform(step, state, &options.settings, now).context("cannot issue a certificate")?;
+    let parameters = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let result = match stored {
+        None => secrets.create(&parameters, &new_secret(options, &state)).await,
+        // It has the resourceVersion that was read.
+        Some(stored) => {
+            let mut secret = stored.clone();
+            secret.data = Some(state.data());
+            secrets.replace(&options.secret, &parameters, &secret).await
+        }
+    };
+
+    match result {
+        Ok(_) => {
+            let leaf = state.leaf.as_ref().map(|leaf| leaf.validity.not_after.to_string());
+            let ca = state.current.validity().not_after;
+            tracing::info!(?step, certificate_not_after = leaf, ca_not_after = %ca, "wrote self-signed certificates");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            tracing::debug!(?step, "another replica changed the Secret");
+            Ok(())
+        }
+        Err(error) => bail!(error),
+    }
+}
+
+fn new_secret(options: &Options, state: &State) -> Secret {
+    let label = |key: &str, value: &str| (format!("app.kubernetes.io/{key}"), value.to_owned());
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(options.secret.clone()),
+            labels: Some([label("part-of", "outrigger"), label("managed-by", FIELD_MANAGER)].into()),
+            ..ObjectMeta::default()
+        },
+        type_: Some(SECRET_TYPE.to_owned()),
+        data: Some(state.data()),
+        ..Secret::default()
+    }
+}
+
+async fn set_bundle(
+    registration: &Registration,
+    object: &DynamicObject,
+    names: &[String],
+    wanted: &str,
+    now: Timestamp,
+) -> Result<()> {
+    let entries = registration::entries(&object.data, names);
+    let version = object.resource_version().unwrap_or_default();
+    let Some(patch) = registration::patch(&entries, &version, wanted, now)? else {
+        return Ok(());
+    };
+
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Strategic(patch);
+    match registration.api.patch(&registration.name, &parameters, &patch).await {
+        Ok(_) => tracing::info!(registration = registration.text, "set caBundle"),
+        // The object has changed or is gone; the watch brings its version.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+        Err(error) => bail!(error),
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The newest version of one watched object.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::view::Index;
+
+/// The state of a watch.
+#[derive(Debug, Clone)]
+enum Seen<K> {
+    Unknown,
+    Absent,
+    Present(Arc<K>),
+}
+
+pub struct Latest<K> {
+    seen: Mutex<Seen<K>>,
+    changed: Arc<Notify>,
+}
+
+impl<K> Latest<K> {
+    pub fn new(changed: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            seen: Mutex::new(Seen::Unknown),
+            changed: Arc::clone(changed),
+        })
+    }
+
+    /// The object, or `Some(None)` if it does not exist; `None` while the watch does not work.
+    pub fn get(&self) -> Option<Option<Arc<K>>> {
+        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            Seen::Unknown => None,
+            Seen::Absent => Some(None),
+            Seen::Present(object) => Some(Some(Arc::clone(object))),
+        }
+    }
+
+    fn set(&self, seen: Seen<K>) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        self.changed.notify_one();
+    }
+}
+
+impl<K: Send + Sync + 'static> Index<K> for Latest<K> {
+    fn replace(&self, objects: Vec<K>) {
+        // The watch selects one name.
+        let first = objects.into_iter().next();
+        self.set(first.map_or(Seen::Absent, |object| Seen::Present(Arc::new(object))));
+    }
+
+    fn apply(&self, object: K) {
+        self.set(Seen::Present(Arc::new(object)));
+    }
+
+    fn delete(&self, _: &K) {
+        self.set(Seen::Absent);
+    }
+
+    fn absent(&self) {
+        // Every API server has these types; a 404 comes from a proxy in between.
+        self.set(Seen::Unknown);
+    }
+
+    fn broken(&self) {
+        self.set(Seen::Unknown);
+    }
+}

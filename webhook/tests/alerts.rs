@@ -1,0 +1,242 @@
+//! The alerts agree with the programs and their page: each metric and label of a rule is served, and each alert has a
+//! section in `docs/alerts.md` and a case in `e2e/alerts`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use outrigger_serving::{Ended, Refused};
+use outrigger_webhook::decide::{Outcome, ValidationOutcome};
+use outrigger_webhook::metrics::{Metrics, Port, WatchedType};
+use serde_json::Value;
+
+/// Labels that Prometheus adds to every scraped series.
+const OF_THE_TARGET: [&str; 2] = ["job", "namespace"];
+const FUNCTIONS: [&str; 8] = ["absent", "by", "increase", "max", "min", "or", "rate", "sum"];
+/// Metrics of kube-apiserver:
+/// <https://github.com/kubernetes/apiserver/blob/v0.26.13/pkg/admission/metrics/metrics.go>
+const OF_API_SERVERS: [(&str, &[&str]); 2] = [
+    ("apiserver_admission_webhook_fail_open_count", &["name", "type"]),
+    (
+        "apiserver_admission_webhook_rejection_count",
+        &["name", "type", "operation", "error_type", "rejection_code"],
+    ),
+];
+
+type Labels = BTreeMap<String, BTreeSet<String>>;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new("..").join(path)).unwrap()
+}
+
+fn alerts() -> Vec<Value> {
+    let mut found = Vec::new();
+    for program in ["manager", "webhook"] {
+        let text = read(&format!(
+            "manifests/components/monitoring/{program}/prometheus-rule.yaml"
+        ));
+        let object: Value = serde_saphyr::from_str(&text).unwrap();
+        for group in object["spec"]["groups"].as_array().unwrap() {
+            found.extend(group["rules"].as_array().unwrap().iter().cloned());
+        }
+    }
+    found
+}
+
+/// A part of an expression, or of a line of the exposition format: a name or number, or a symbol. Texts are left out.
+#[derive(Debug, PartialEq)]
+enum Token {
+    Word(String),
+    Symbol(char),
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let mut found = Vec::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == '"' {
+            while let Some(inner) = letters.next().filter(|inner| *inner != '"') {
+                if inner == '\\' {
+                    letters.next();
+                }
+            }
+        } else if is_of_word(letter) {
+            let mut word = letter.to_string();
+            while let Some(next) = letters.next_if(|next| is_of_word(*next)) {
+                word.push(next);
+            }
+            found.push(Token::Word(word));
+        } else if !letter.is_whitespace() {
+            found.push(Token::Symbol(letter));
+        }
+    }
+    found
+}
+
+fn is_of_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_' || letter == '.'
+}
+
+/// The words up to a symbol.
+fn words_until(tokens: &mut impl Iterator<Item = Token>, end: char) -> BTreeSet<String> {
+    let inside = tokens.take_while(|token| *token != Token::Symbol(end));
+    let words = inside.filter_map(|token| match token {
+        Token::Word(word) => Some(word),
+        Token::Symbol(_) => None,
+    });
+    words.collect()
+}
+
+/// The metrics of an expression with the labels that it selects, and the labels of its result.
+fn parse(expression: &str) -> (Vec<(String, BTreeSet<String>)>, BTreeSet<String>) {
+    let (mut metrics, mut groups) = (Vec::new(), BTreeSet::new());
+    let mut rest = tokens(expression).into_iter().peekable();
+    while let Some(token) = rest.next() {
+        match token {
+            Token::Symbol('[') => drop(words_until(&mut rest, ']')),
+            Token::Word(word) if word == "by" => groups.extend(words_until(&mut rest, ')')),
+            Token::Word(word) if FUNCTIONS.contains(&word.as_str()) => {}
+            Token::Word(word) if word.starts_with(|first: char| first.is_ascii_digit()) => {}
+            Token::Word(metric) => {
+                let is_selected = rest.next_if(|next| *next == Token::Symbol('{')).is_some();
+                let labels = if is_selected {
+                    words_until(&mut rest, '}')
+                } else {
+                    BTreeSet::new()
+                };
+                metrics.push((metric, labels));
+            }
+            Token::Symbol(_) => {}
+        }
+    }
+    (metrics, groups)
+}
+
+/// The manager's metrics, from the page that is written from its registry.
+fn of_the_manager(labels: &mut Labels) {
+    for line in read("docs/metrics.md").lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').to_owned();
+        let mut its: BTreeSet<String> = cells[3].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        if cells[2] == "histogram" {
+            labels.insert(format!("{name}_sum"), its.clone());
+            labels.insert(format!("{name}_count"), its.clone());
+            its.insert("le".to_owned());
+            labels.insert(format!("{name}_bucket"), its);
+        } else {
+            labels.insert(name, its);
+        }
+    }
+}
+
+/// The webhook's metrics, each with a value.
+fn of_the_webhook(labels: &mut Labels) {
+    let metrics = Metrics::new();
+    metrics.review("Node", Outcome::Changed, Some("Prepare"));
+    metrics.validation("Node", ValidationOutcome::Denied);
+    metrics.error("too_large");
+    metrics.took(Duration::from_millis(1));
+    metrics.certificate(30.0, 0);
+    metrics.migrations(1, 0);
+    metrics.watch(WatchedType::Lease, false);
+    metrics.missed(&HashMap::new());
+    let connections = metrics.of_port(Port::Admission);
+    connections.opened();
+    connections.ended(Ended::Peer);
+    connections.refused(Refused::HandshakeFailed);
+    for line in metrics.text().unwrap().lines().filter(|line| !line.starts_with('#')) {
+        for (name, its) in parse(line).0 {
+            labels.entry(name).or_default().extend(its);
+        }
+    }
+}
+
+#[test]
+fn every_metric_and_label_of_an_alert_is_served() {
+    let mut known = Labels::new();
+    of_the_manager(&mut known);
+    of_the_webhook(&mut known);
+    for (name, its) in OF_API_SERVERS {
+        known.insert(name.to_owned(), its.iter().map(|label| (*label).to_owned()).collect());
+    }
+    assert!(known.len() > 60, "{} metrics", known.len());
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        let expression = alert["expr"].as_str().unwrap();
+        let (metrics, groups) = parse(expression);
+        assert!(!metrics.is_empty(), "{name}: no metric in {expression}");
+        for (metric, matched) in metrics {
+            let its = known
+                .get(&metric)
+                .unwrap_or_else(|| panic!("{name}: no program serves {metric}"));
+            for label in matched.iter().chain(&groups) {
+                let is_there = its.contains(label) || OF_THE_TARGET.contains(&label.as_str());
+                assert!(is_there, "{name}: {metric} has no label {label}");
+            }
+        }
+
+        let texts = alert["annotations"].to_string();
+        let shown = texts
+            .split("$labels.")
+            .skip(1)
+            .map(|text| text.split(|letter| !is_of_word(letter)).next().unwrap());
+        for label in shown {
+            assert!(groups.contains(label), "{name}: shows {label}, has {groups:?}");
+        }
+    }
+}
+
+/// `make alerts` runs the cases.
+#[test]
+fn every_alert_fires_in_a_case() {
+    let cases: Value = serde_saphyr::from_str(&read("e2e/alerts/tests.yaml")).unwrap();
+    let tests = cases["tests"].as_array().unwrap().iter();
+    let checks = tests.flat_map(|test| test["alert_rule_test"].as_array().unwrap());
+    let firing: BTreeSet<&str> = checks
+        .filter(|check| check["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty()))
+        .map(|check| check["alertname"].as_str().unwrap())
+        .collect();
+    let alerts = alerts();
+    let names: BTreeSet<&str> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
+    assert_eq!(firing, names);
+}
+
+/// The sections of the page: title and text.
+fn sections() -> Vec<(String, String)> {
+    let text = read("docs/alerts.md");
+    let parts = text.split("\n## ").skip(1);
+    parts
+        .map(|part| part.split_once('\n').unwrap())
+        .map(|(title, text)| (title.to_owned(), text.to_owned()))
+        .collect()
+}
+
+#[test]
+fn every_alert_has_its_section() {
+    let alerts = alerts();
+    let sections = sections();
+    let names: Vec<&str> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
+    let titles: Vec<&str> = sections.iter().map(|(title, _)| title.as_str()).collect();
+    assert_eq!(names, titles, "alerts and sections of docs/alerts.md");
+
+    for (alert, (title, text)) in alerts.iter().zip(&sections) {
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        assert!(
+            ["critical", "warning", "info"].contains(&severity),
+            "{title}: {severity}"
+        );
+        assert!(
+            text.trim_start().starts_with(&format!("Severity {severity}.")),
+            "{title}: severity {severity}"
+        );
+        for part in ["**Cause**:", "**Check**:", "**Fix**:"] {
+            assert!(text.contains(part), "{title}: no {part}");
+        }
+        let anchor = format!("docs/alerts.md#{}", title.to_lowercase());
+        assert_eq!(alert["annotations"]["runbook"], anchor, "{title}");
+        assert!(!alert["annotations"]["summary"].as_str().unwrap().is_empty(), "{title}");
+    }
+}
