@@ -10,7 +10,7 @@
 )]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_parity::{Subject, case, compare, page, run};
@@ -19,7 +19,7 @@ use outrigger_parity::{Subject, case, compare, page, run};
 const CASES: &str = "OUTRIGGER_PARITY_CASES";
 
 fn own_cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/nodes")
+    PathBuf::from("parity/nodes")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@
 )]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_parity::services::{Ran, case, compare, run};
@@ -21,7 +21,7 @@ use outrigger_parity::{Subject, page};
 const CASES: &str = "OUTRIGGER_PARITY_SERVICES";
 
 fn own_cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/services")
+    PathBuf::from("parity/services")
 }
 
 #[tokio::test(flavor = "multi_thread")]

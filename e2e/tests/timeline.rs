@@ -83,6 +83,17 @@ fn lease(lease: Lease, holder: &str, acquired: f64, seen: f64) -> LeaseChange {
     }
 }
 
+/// A second manager of ours, `host_0003`.
+fn add_standby(run: &mut Inputs) {
+    let standby = process("next", "outrigger-manager", &["--migration=prod"], 12.0, None);
+    run.processes.push(standby);
+    run.holders = [
+        ("host_0003".to_owned(), "next".to_owned()),
+        (NEW_ID.to_owned(), NEW.to_owned()),
+    ]
+    .into();
+}
+
 fn held(which: Lease, holder: &str, from: f64, until: f64) -> Vec<LeaseChange> {
     (0..)
         .map(|n| from + 2.0 * f64::from(n))
@@ -825,14 +836,8 @@ fn a_process_that_is_stopped_by_a_signal_owns_nothing_and_its_gap_counts_from_th
     let mut run = good_run();
     run.lease_changes
         .retain(|change| change.lease != Lease::M || change.at < at(60.0));
-    run.processes
-        .push(process("next", "outrigger-manager", &["--migration=prod"], 12.0, None));
+    add_standby(&mut run);
     run.lease_changes.extend(held(Lease::M, "host_0003", 77.0, 90.0));
-    run.holders = [
-        ("host_0003".to_owned(), "next".to_owned()),
-        (NEW_ID.to_owned(), NEW.to_owned()),
-    ]
-    .into();
     run.aws_calls.retain(|call| call.caller != NEW || call.at < at(60.0));
     run.pauses = vec![Pause {
         process: NEW.into(),
@@ -855,6 +860,24 @@ fn a_write_without_the_lease_is_red_before_it_and_after_its_end() {
         violation(&run, "wrote to AWS without the lease: CreateLoadBalancer");
     }
     assert_eq!(measured(&good_run()).writes_without_lease, 0);
+}
+
+/// Of two faults one after the other, each has its own wait.
+#[test]
+fn the_gap_begins_again_when_our_waiting_leader_is_killed() {
+    for (killed, red) in [(Some(47.0), false), (None, true)] {
+        let mut run = good_run();
+        run.processes[1].ended = killed.map(at);
+        add_standby(&mut run);
+        run.lease_changes
+            .retain(|change| change.at < at(40.0) || change.lease == Lease::C && change.at < at(47.0));
+        run.lease_changes.extend(held(Lease::C, "host_0003", 61.4, 90.0));
+        run.lease_changes.extend(held(Lease::M, "host_0003", 61.5, 90.0));
+        let violations = measured(&run).violations.join(", ");
+        let late = violations.contains("took M from kcm-7d9-x after 21500 ms, the limit is 15500 ms");
+        assert_eq!(late, red, "{violations}");
+        assert!(!violations.contains("after 14500 ms"), "{violations}");
+    }
 }
 
 #[test]
@@ -899,6 +922,22 @@ fn a_statement_that_a_living_writer_does_not_correct_is_contradicted() {
     );
     run.lease_changes.retain(|change| change.lease != Lease::C);
     assert_eq!(measured(&run).contradictions, 0, "nobody could correct it");
+}
+
+#[test]
+fn a_later_write_of_other_conditions_repeats_no_statement_about_the_owner() {
+    let mut run = good_run();
+    let last = run.statements.pop().unwrap();
+    let mut conditions_of_the_webhook = last.clone();
+    conditions_of_the_webhook.conditions.clear();
+    conditions_of_the_webhook.at = at(88.0);
+    run.lease_changes
+        .retain(|change| change.lease == Lease::K || change.at < at(60.0));
+    for lease_of_ours in [Lease::M, Lease::C] {
+        run.lease_changes.push(lease(lease_of_ours, "", 62.0, 62.0));
+    }
+    run.statements.extend([last, conditions_of_the_webhook]);
+    assert_eq!(measured(&run).contradictions, 0);
 }
 
 #[test]
@@ -999,16 +1038,20 @@ fn the_gap_to_a_go_manager_begins_when_it_leads_and_so_competes() {
 
 #[test]
 fn an_offer_that_nobody_takes_is_no_leader_change_and_a_late_standby_is_one() {
-    for (ended, red) in [(67.0, false), (62.5, true)] {
+    for (ended, phases, red) in [
+        (67.0, ["Prepare", "Migrate"], false),
+        (62.5, ["Prepare", "Migrate"], true),
+        (62.5, ["Migrate", "Prepare"], false),
+    ] {
         let mut run = good_run();
+        run.markers = [(8.0, phases[0]), (61.0, phases[1])]
+            .map(|(seconds, phase)| Marker {
+                at: at(seconds),
+                name: format!("phase {phase}"),
+            })
+            .into();
         run.processes[1].ended = Some(at(ended));
-        run.processes
-            .push(process("next", "outrigger-manager", &["--migration=prod"], 12.0, None));
-        run.holders = [
-            ("host_0003".to_owned(), "next".to_owned()),
-            (NEW_ID.to_owned(), NEW.to_owned()),
-        ]
-        .into();
+        add_standby(&mut run);
         run.lease_changes.retain(|change| change.at < at(62.0));
         run.lease_changes.push(lease(Lease::M, "", 62.0, 62.0));
         run.lease_changes.extend(held(Lease::M, "host_0003", 72.0, 90.0));

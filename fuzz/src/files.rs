@@ -7,11 +7,6 @@ use serde_json::Value;
 
 use crate::published;
 
-#[must_use]
-pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 /// Every file below a folder, in order; none if the folder does not exist.
 pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

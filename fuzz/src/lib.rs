@@ -21,5 +21,5 @@ pub mod quick;
 mod table;
 pub mod targets;
 
-pub use self::files::repository;
+pub use self::published::repository;
 pub use self::table::{TARGETS, Target, all_seeds, corpus, find};

@@ -1,12 +1,12 @@
 //! The table of targets.
 
 use std::fs;
-use std::path::Path;
 
 use fastrand::Rng;
 
 use crate::files::files_below;
 use crate::mutate;
+use crate::published::repository;
 use crate::targets::{admission, cloud_config, command_line, leader_migration, pem, short_text, yaml_text};
 
 /// A parser of untrusted input.
@@ -75,7 +75,7 @@ pub fn find(name: &str) -> Option<&'static Target> {
 /// When a file cannot be read.
 #[must_use]
 pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
+    let folder = repository().join("fuzz/corpus").join(target.name);
     files_below(&folder)
         .iter()
         .map(|file| fs::read(file).unwrap())

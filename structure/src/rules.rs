@@ -90,6 +90,18 @@ pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
     found
 }
 
+/// No program contains the path of the clone that compiled it: clones share compiled programs, and one of them may be
+/// gone. Programs find their clone when they run.
+#[must_use]
+pub fn compiled_paths(sources: &Sources) -> Vec<String> {
+    let macros = ["env", "option_env"].map(|name| format!("{name}!(\"CARGO_MANIFEST_DIR\")"));
+    let contains = |text: &str| macros.iter().any(|part| text.contains(part));
+    let found = sources.files.iter().filter(|source| contains(&source.text));
+    found
+        .map(|source| format!("{}: a program contains the path of its clone", name(&source.path)))
+        .collect()
+}
+
 /// Deciding modules import no IO, and no file of the project that does.
 #[must_use]
 pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {

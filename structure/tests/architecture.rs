@@ -9,8 +9,7 @@ use outrigger_structure::sources::Sources;
 use outrigger_structure::{Imports, Package, packages, sources};
 
 fn root() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    root.expect("the root of the project").to_owned()
+    Path::new("..").canonicalize().expect("the root of the project")
 }
 
 fn read() -> (Vec<Package>, Sources, Imports) {
@@ -38,6 +37,7 @@ fn the_sources_obey_the_rules() {
         rules::separate_folders(&sources, &imports, "manager/src/controllers"),
         rules::cycles(&sources, &imports, CYCLES),
         rules::purity(&sources, &imports, IMPURE),
+        rules::compiled_paths(&sources),
     ];
     none(&violations.concat());
 }

@@ -1,14 +1,14 @@
 //! `docs/parity.md`, the page of all differences.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use anyhow::{Context, Result};
+use outrigger_cluster_harness::repository;
 
 /// # Errors
 /// When the page cannot be read.
 pub fn read() -> Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/parity.md");
+    let path = repository::root().join("docs/parity.md");
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 

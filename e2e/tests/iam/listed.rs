@@ -1,6 +1,6 @@
 //! The table of `docs/iam.md`: which cases differ under which role, and why.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Marks around the table.
 const MARKS: (&str, &str) = ("<!-- differences: begin -->", "<!-- differences: end -->");
@@ -30,7 +30,7 @@ pub struct Listed(Vec<Row>);
 impl Listed {
     /// Reads the page.
     pub fn read() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/iam.md");
+        let path = PathBuf::from("../docs/iam.md");
         let page = std::fs::read_to_string(path).expect("docs/iam.md");
         Self::parse(&page)
     }

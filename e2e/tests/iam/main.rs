@@ -46,7 +46,7 @@ fn roles() -> Vec<Role> {
 }
 
 fn cases(of: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("parity").join(of)
+    Path::new("parity").join(of)
 }
 
 /// Compares what differs with the table, for the cases that were run.

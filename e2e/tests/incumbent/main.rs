@@ -34,7 +34,7 @@ impl Programs {
 }
 
 fn page(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    let path = Path::new("../docs").join(name);
     std::fs::read_to_string(path).expect("a page of docs")
 }
 

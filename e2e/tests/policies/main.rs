@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 
 use cases::Case;
 
-const MIGRATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policies/migrations.yaml");
+const MIGRATIONS: &str = "tests/policies/migrations.yaml";
 const SOON: Duration = Duration::from_secs(30);
 const TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 

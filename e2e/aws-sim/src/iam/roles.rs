@@ -1,9 +1,10 @@
 //! The roles under which the recorded cases are run: three of other projects, and the one that our manual describes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use outrigger_cluster_harness::repository;
 
 use super::Policy;
 
@@ -61,7 +62,7 @@ pub fn all() -> Result<Vec<Role>> {
 /// # Errors
 /// When the page has no such table.
 pub fn documented_actions() -> Result<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/aws-permissions.md");
+    let path = repository::root().join("docs/aws-permissions.md");
     let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let table = page.split_once(MARKS.0).and_then(|(_, rest)| rest.split_once(MARKS.1));
     let (table, _) = table.context("docs/aws-permissions.md: the marks of the table of actions are missing")?;
@@ -77,7 +78,7 @@ pub fn documented_actions() -> Result<Vec<String>> {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../iam")
+    repository::root().join("e2e/iam")
 }
 
 #[cfg(test)]

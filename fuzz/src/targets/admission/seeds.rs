@@ -11,7 +11,8 @@ use outrigger_webhook::review::{self, Incoming};
 use serde_json::{Value, json};
 
 use super::situation::{MEMORY, Situation, split};
-use crate::files::{files_below, real_objects, repository};
+use crate::files::{files_below, real_objects};
+use crate::repository;
 
 const NAMESPACE: &str = "cluster-prod";
 
