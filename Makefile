@@ -21,7 +21,7 @@ endif
 
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
-TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl aws-ccm
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm aws-ccm
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -34,7 +34,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,8 +45,8 @@ demo: check-languages tools-demo binaries ## perform a real migration on this ma
 demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
-prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md)
+prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md and continues a campaign
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md --source=$$(e2e/tools/sources) --commit=$$(git rev-parse --short=10 HEAD))
 
 test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
 	@rm -f $(JUNIT) $(LEFT_OUT)
@@ -91,6 +91,9 @@ parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager 
 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture
+
+alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
+	@e2e/tools/alerts
 
 house: check-languages ## print the sizes of files and functions, and the import cycles
 	@cargo run --locked --quiet -p outrigger-structure
