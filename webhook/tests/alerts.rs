@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod all_metrics;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use outrigger_serving::{Ended, Refused};
-use outrigger_webhook::decide::{Outcome, ValidationOutcome};
-use outrigger_webhook::metrics::{Metrics, Port, WatchedType};
 use serde_json::Value;
 
 /// Labels that Prometheus adds to every scraped series.
@@ -144,20 +142,7 @@ fn of_the_manager(labels: &mut Labels) {
 
 /// The webhook's metrics, each with a value.
 fn of_the_webhook(labels: &mut Labels) {
-    let metrics = Metrics::new();
-    metrics.review("Node", Outcome::Changed, Some("Prepare"));
-    metrics.validation("Node", ValidationOutcome::Denied);
-    metrics.error("too_large");
-    metrics.took(Duration::from_millis(1));
-    metrics.certificate(30.0, 0);
-    metrics.migrations(1, 0);
-    metrics.watch(WatchedType::Lease, false);
-    metrics.missed(&HashMap::new());
-    let connections = metrics.of_port(Port::Admission);
-    connections.opened();
-    connections.ended(Ended::Peer);
-    connections.refused(Refused::HandshakeFailed);
-    for line in metrics.text().unwrap().lines().filter(|line| !line.starts_with('#')) {
+    for line in all_metrics::text().lines().filter(|line| !line.starts_with('#')) {
         for (name, its) in parse(line).0 {
             labels.entry(name).or_default().extend(its);
         }

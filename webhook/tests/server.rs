@@ -490,6 +490,7 @@ async fn a_replica_is_ready_when_it_can_decide_and_its_certificate_is_valid() {
     let health = Health {
         reviewer: server.reviewer.clone(),
         certificates: server.certificates.clone(),
+        registration: std::sync::Arc::default(),
         stopping: CancellationToken::new(),
     };
     let now = Timestamp::now();

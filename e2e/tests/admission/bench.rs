@@ -63,6 +63,7 @@ impl Bench {
             format!("--health-bind-address=127.0.0.1:{health}"),
             format!("--cert-dir={}", certificates.display()),
             "--server-name=outrigger-webhook.outrigger-system.svc".to_owned(),
+            format!("--server-name={address}"),
             format!("--kubeconfig={kubeconfig}"),
             "--check-interval=1s".to_owned(),
             format!("--cluster-kubeconfig=hosted={kubeconfig}"),
@@ -210,7 +211,12 @@ impl Bench {
 
     /// The webhook's metrics, as text.
     pub async fn metrics(&self) -> Result<String> {
-        let url = self.health.replace("/readyz", "/metrics");
+        self.health("/metrics").await
+    }
+
+    /// A page of the webhook's health port.
+    pub async fn health(&self, page: &str) -> Result<String> {
+        let url = self.health.replace("/readyz", page);
         let request = http::Request::get(url).body(http_body_util::Full::default())?;
         let answer = LoopbackClient::default().send(request).await?;
         Ok(String::from_utf8(answer.into_body().to_vec())?)
