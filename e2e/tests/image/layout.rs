@@ -63,7 +63,10 @@ fn a_dynamic_program_brings_its_loader_and_its_libraries_and_nothing_else() {
     let has = |part: &str| added.iter().any(|line| line.contains(part));
     assert!(has("/ld-linux-") && has("/libc.so."), "{added:?}");
     assert!(added.iter().all(|line| line.contains(".so.")), "{added:?}");
-    assert!(added.iter().all(|line| line.starts_with("-rwxr-xr-x 0/0 ")), "{added:?}");
+    assert!(
+        added.iter().all(|line| line.starts_with("-rwxr-xr-x 0/0 ")),
+        "{added:?}"
+    );
 }
 
 #[test]
@@ -94,7 +97,10 @@ fn the_name_and_a_stricter_mode_of_new_files_do_not_change_the_digest() {
         folder.path().display()
     );
 
-    let run = std::process::Command::new("sh").args(["-c", &script]).env_remove("SOURCE_DATE_EPOCH").output();
+    let run = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .env_remove("SOURCE_DATE_EPOCH")
+        .output();
 
     let run = run.expect("sh");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -150,8 +156,13 @@ fn links_lead_to_programs_and_users_have_names() {
     let text = |name: &str| fs::read_to_string(root.join(name)).expect("a file");
     assert!(text("etc/passwd").contains("\nnonroot:x:65532:65532:"));
     assert!(text("etc/group").contains("\nnonroot:x:65532:"));
-    assert_eq!(text("licenses/LICENSE"), fs::read_to_string("../LICENSE").expect("LICENSE"));
-    let certificates = text("etc/ssl/certs/ca-certificates.crt").matches("BEGIN CERTIFICATE").count();
+    assert_eq!(
+        text("licenses/LICENSE"),
+        fs::read_to_string("../LICENSE").expect("LICENSE")
+    );
+    let certificates = text("etc/ssl/certs/ca-certificates.crt")
+        .matches("BEGIN CERTIFICATE")
+        .count();
     assert!(certificates > 100, "{certificates} certificates");
 }
 
@@ -173,7 +184,10 @@ fn a_missing_program_and_a_program_of_another_architecture_are_refused() {
     program[18] = 4;
     fs::write(&webhook, program).expect("written");
     let message = refusal();
-    assert!(message.contains("machine 4") && message.contains(ARCHITECTURE), "{message}");
+    assert!(
+        message.contains("machine 4") && message.contains(ARCHITECTURE),
+        "{message}"
+    );
 
     fs::write(&webhook, "#!/bin/sh\n").expect("written");
     let message = refusal();
@@ -181,5 +195,8 @@ fn a_missing_program_and_a_program_of_another_architecture_are_refused() {
 
     fs::remove_file(&webhook).expect("removed");
     let message = refusal();
-    assert!(message.contains("outrigger-webhook is absent: build it first"), "{message}");
+    assert!(
+        message.contains("outrigger-webhook is absent: build it first"),
+        "{message}"
+    );
 }

@@ -25,7 +25,11 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 use serde_json::Value;
 
 const PROGRAMS: [&str; 3] = ["outrigger", "outrigger-manager", "outrigger-webhook"];
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
 
 /// A folder with a program under the names of ours.
 fn stand_ins(program: &Path) -> tempfile::TempDir {
@@ -106,7 +110,8 @@ impl Image {
     fn files(&self) -> Vec<String> {
         let layer = self.blob(&self.manifest()["layers"][0]["digest"]);
         let mut tar = Command::new("tar");
-        tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"]).arg(layer);
+        tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"])
+            .arg(layer);
         let listed = tar.output().expect("tar");
         assert!(listed.status.success(), "{listed:?}");
         let text = String::from_utf8(listed.stdout).expect("text");

@@ -60,9 +60,7 @@ async fn the_digest_and_the_files_survive_a_push_and_a_pull() -> Result<()> {
     let layout = image.path("oci");
     let pulled = run.path().join("pulled");
 
-    let pushed = registry
-        .crane(&["push", &layout.display().to_string(), &name])
-        .await?;
+    let pushed = registry.crane(&["push", &layout.display().to_string(), &name]).await?;
     let digest = registry.crane(&["digest", &name]).await?;
     registry
         .crane(&["pull", "--format=oci", &name, &pulled.display().to_string()])

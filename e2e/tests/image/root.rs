@@ -125,7 +125,10 @@ fn the_incumbents_path_accepts_the_incumbents_arguments() {
         "--v=2",
     ];
 
-    let known = root.run("/bin/aws-cloud-controller-manager", &[&arguments[..], &["--version"]].concat());
+    let known = root.run(
+        "/bin/aws-cloud-controller-manager",
+        &[&arguments[..], &["--version"]].concat(),
+    );
     let unknown = root.run("/bin/aws-cloud-controller-manager", &["--no-such-flag", "--version"]);
 
     assert!(known.status.success(), "{known:?}");
@@ -154,7 +157,10 @@ async fn answer(mut stream: TcpStream) {
         _ => (404, ""),
     };
     let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 21600";
-    let head = format!("HTTP/1.1 {status} x\r\n{ttl}\r\nConnection: close\r\nContent-Length: {}", body.len());
+    let head = format!(
+        "HTTP/1.1 {status} x\r\n{ttl}\r\nConnection: close\r\nContent-Length: {}",
+        body.len()
+    );
     // The client may be gone.
     let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await;
 }
@@ -231,7 +237,10 @@ async fn the_manager_trusts_the_authorities_of_the_image_and_no_others() -> Resu
     ensure!(with_those_of_the_web.contains(unknown), "{with_those_of_the_web}");
     ensure!(!with_those_of_the_web.contains(none), "{with_those_of_the_web}");
     ensure!(!with_the_tests.contains(unknown), "{with_the_tests}");
-    ensure!(with_the_tests.contains("404") || with_the_tests.contains("503"), "{with_the_tests}");
+    ensure!(
+        with_the_tests.contains("404") || with_the_tests.contains("503"),
+        "{with_the_tests}"
+    );
     ensure!(with_none.contains(none) && with_none.contains(unknown), "{with_none}");
     Ok(())
 }
