@@ -74,6 +74,7 @@ impl Root {
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new("unshare");
         command.args(self.unshare(program)).args(arguments).env_clear();
+        command.env("AWS_EC2_METADATA_DISABLED", "true");
         command.output().expect("unshare")
     }
 
@@ -101,38 +102,41 @@ fn each_program_starts_under_each_of_its_names() {
 
         let version = String::from_utf8_lossy(&run.stdout).into_owned();
         assert!(run.status.success(), "{program}: {run:?}");
-        let expected = format!("{name} {}", env!("CARGO_PKG_VERSION"));
-        assert!(version.starts_with(&expected), "{program}: {version}");
+        let starts = version.starts_with(&format!("{name} "));
+        assert!(
+            starts && version.contains(env!("CARGO_PKG_VERSION")),
+            "{program}: {version}"
+        );
     }
 
     let shell = root.run("/bin/sh", &["-c", "true"]);
     assert!(!shell.status.success(), "the image has a shell");
 }
 
-/// The arguments of cloud-provider-aws' own manifests, and of kOps and HyperShift.
+/// The flags that kOps, Kubermatic and HyperShift give to aws-cloud-controller-manager.
 #[test]
 fn the_incumbents_path_accepts_the_incumbents_arguments() {
     let Some(root) = Root::build() else { return };
-    let arguments = [
-        "--allocate-node-cidrs=false",
+    let flags = [
+        "--allocate-node-cidrs=true",
         "--cloud-provider=aws",
-        "--cluster-cidr=10.244.0.0/16",
-        "--cluster-name=prod",
+        "--cluster-cidr=100.96.0.0/11",
+        "--cluster-name=minimal.example.com",
         "--configure-cloud-routes=false",
-        "--controllers=*",
+        "--enable-leader-migration=true",
         "--leader-elect=true",
         "--use-service-account-credentials=true",
         "--v=2",
     ];
+    let refusal = |more: &[&str]| {
+        let run = root.run("/bin/aws-cloud-controller-manager", &[&flags[..], more].concat());
+        assert!(!run.status.success(), "{run:?}");
+        String::from_utf8_lossy(&run.stderr).into_owned()
+    };
 
-    let known = root.run(
-        "/bin/aws-cloud-controller-manager",
-        &[&arguments[..], &["--version"]].concat(),
-    );
-    let unknown = root.run("/bin/aws-cloud-controller-manager", &["--no-such-flag", "--version"]);
-
-    assert!(known.status.success(), "{known:?}");
-    assert!(!unknown.status.success(), "{unknown:?}");
+    // It reads the flags first. Here it does not find AWS.
+    assert!(refusal(&[]).contains("no AWS region"), "{}", refusal(&[]));
+    assert!(refusal(&["--no-such-flag"]).contains("unknown flag: --no-such-flag"));
 }
 
 /// Answers of the instance metadata service. Returns its URL.
