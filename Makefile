@@ -96,7 +96,7 @@ PROFILE ?= release
 ARCH ?= $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
 IMAGE ?= localhost/outrigger
 image: prune ## write the container image without an engine, into target/image; ARCH="amd64 arm64", PROFILE=dev takes the programs of the tests, IMAGE=registry.example.com/outrigger, BUILDER=URI also writes the provenance
-	@programs=$$(image/programs $(PROFILE) $(ARCH)) && \
+	@programs=$$(LIBC=$(LIBC) image/programs $(PROFILE) $(ARCH)) && \
 		image/build $$programs --output=$(RUN)/image --name=$(IMAGE) $(if $(BUILDER),'--builder=$(BUILDER)') --revision=$$(git describe --always --abbrev=40 --dirty --match= 2>/dev/null || echo unknown)
 
 alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
