@@ -34,7 +34,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: image alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -92,6 +92,7 @@ parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture
 
+.PHONY: image
 PROFILE ?= release
 ARCH ?= $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
 IMAGE ?= localhost/outrigger
