@@ -1,6 +1,6 @@
 # Process 1 of a machine, in namespaces of its own. It builds a root filesystem of the host's /usr, the programs of the
 # machine and the folders of its disk, and then keeps containerd and the kubelet running, as systemd does.
-# `machine.rs` sets the variables. Everything ends with this process: it is process 1 of a PID namespace.
+# `machine.rs` sets the variables, and creates /run/off when the machine is to be switched off. Everything ends with this process: it is process 1 of a PID namespace.
 set -eu
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -68,13 +68,13 @@ for chain in PREROUTING OUTPUT; do
   iptables -t nat -A "$chain" -d "$SERVICE" -p tcp --dport 443 -j DNAT --to-destination "$API_SERVER"
 done
 
-while :; do
+while [ ! -e /run/off ]; do
   containerd || echo "containerd ended with $?"
   sleep 1
 done >>/var/log/containerd.log 2>&1 &
 
 # The unit of kubeadm's package starts the kubelet in the same way.
-while :; do
+while [ ! -e /run/off ]; do
   if [ -e /var/lib/kubelet/config.yaml ]; then
     KUBELET_KUBEADM_ARGS='' KUBELET_EXTRA_ARGS=''
     for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
@@ -88,3 +88,6 @@ while :; do
   fi
   sleep 1
 done >>/var/log/kubelet.log 2>&1
+
+# The host ends this process when the containers have ended.
+exec sleep infinity
