@@ -54,6 +54,8 @@ fn libraries(packages: &Path) -> Result<std::path::PathBuf> {
 /// Connects a machine, given by the process ID of its process 1.
 pub(crate) fn connect(number: u8, process: i32) -> Result<()> {
     let end = format!("machine{number}");
+    // The kernel removes the link of the machine's former network at some time after its processes have ended.
+    let _ = run("ip", &format!("link delete {end}"));
     run(
         "ip",
         &format!("link add {end} type veth peer name eth0 netns {process}"),

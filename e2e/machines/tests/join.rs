@@ -9,17 +9,21 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use anyhow::{Result, ensure};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::wait::until;
 use outrigger_machines::kubeadm::{SERVICE, ready_nodes};
-use outrigger_machines::{Fleet, HOST, processes_below_cgroup, real_kubelets};
+use outrigger_machines::{Fleet, HOST, Machine, processes_below_cgroup, real_kubelets};
 
 use support::{Host, SOON, is_gone, running, sleeper};
+
+/// The host's setting before the tests.
+static OVERCOMMIT: LazyLock<String> =
+    LazyLock::new(|| std::fs::read_to_string("/proc/sys/vm/overcommit_memory").expect("a setting"));
 
 async fn api_server(fleet: &Fleet, etcd: &Etcd) -> Result<ApiServer> {
     let mut options = ApiServerOptions::new("cluster", Version::V1_26, "127.96.0.0/16");
@@ -30,6 +34,7 @@ async fn api_server(fleet: &Fleet, etcd: &Etcd) -> Result<ApiServer> {
 #[test]
 fn three_kubelets_join_and_one_survives_a_power_cut() -> Result<()> {
     let before = Host::now()?;
+    LazyLock::force(&OVERCOMMIT);
     let names = Arc::new(Mutex::new(None::<(String, PathBuf)>));
     let seen = Arc::clone(&names);
 
@@ -43,49 +48,50 @@ fn three_kubelets_join_and_one_survives_a_power_cut() -> Result<()> {
         let all = async || ready_nodes(&client).await.map(|nodes| nodes.len() == 3);
         until("three Nodes that are Ready", SOON, all).await?;
 
-        // A static Pod, and the host during the run.
         let machine = &mut fleet.machines_mut()[1];
         machine.write("/etc/kubernetes/manifests/sleeper.yaml", sleeper("sleeper"))?;
         let first = running(&client, "sleeper-machine2", None).await?;
-        ensure!(
-            Host::now()? == before,
-            "the host changed: {:?}, before: {before:?}",
-            Host::now()?
-        );
-
-        let running_before = processes_below_cgroup(machine.cgroup())?;
-        let containers = processes_below_cgroup(&format!("{}/kubepods", machine.cgroup()))?;
-        ensure!(containers.len() >= 2, "a sandbox and a container run: {containers:?}");
-        ensure!(
-            containers.len() + 2 <= running_before.len(),
-            "the kubelet and containerd run: {running_before:?}"
-        );
+        let processes = processes_of(machine).await?;
 
         machine.cut_power().await?;
-        for process in &running_before {
-            let status = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-            ensure!(!status.contains(machine.cgroup()), "process {process} still runs");
+        for process in &processes {
+            let cgroups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+            ensure!(!cgroups.contains(machine.cgroup()), "process {process} still runs");
         }
         ensure!(machine.run("true", &[]).await.is_err(), "the machine is off");
 
         machine.start().await?;
-        running(&client, "sleeper-machine2", Some(&first)).await?;
-
-        // The orderly way: it runs again, too.
         let second = running(&client, "sleeper-machine2", Some(&first)).await?;
+
+        // The orderly way.
         machine.stop().await?;
         machine.start().await?;
         running(&client, "sleeper-machine2", Some(&second)).await?;
         Ok(())
     })?;
 
-    ensure!(
-        Host::now()? == before,
-        "the host changed: {:?}, before: {before:?}",
-        Host::now()?
-    );
+    let after = Host::now()?;
+    ensure!(after == before, "the host changed: {after:?}, before: {before:?}");
     let names = names.lock().unwrap().take();
     names.map_or(Ok(()), |(cgroup, folder)| is_gone(&cgroup, &folder))
+}
+
+/// The processes of a machine whose kubelet runs one Pod. The host's settings are what they were before.
+async fn processes_of(machine: &Machine) -> Result<BTreeSet<i32>> {
+    let all = processes_below_cgroup(machine.cgroup())?;
+    let containers = processes_below_cgroup(&format!("{}/kubepods", machine.cgroup()))?;
+    ensure!(containers.len() >= 2, "a sandbox and a container run: {containers:?}");
+    ensure!(
+        containers.len() + 4 <= all.len(),
+        "process 1, containerd, its shim and the kubelet run: {all:?}"
+    );
+
+    let path = "/proc/sys/vm/overcommit_memory";
+    let inside = machine.run("cat", &[path]).await?;
+    ensure!(inside.trim() == "1", "the kubelet sets {path} to 1, not to {inside}");
+    let outside = std::fs::read_to_string(path)?;
+    ensure!(outside == *OVERCOMMIT, "the host's {path} changed to {outside}");
+    Ok(all)
 }
 
 #[test]
@@ -96,7 +102,6 @@ fn a_failed_run_leaves_only_its_logs() -> Result<()> {
 
     let ended = real_kubelets(1, async move |fleet| {
         *seen.lock().unwrap() = Some((fleet.cgroup().to_owned(), fleet.folder().to_owned()));
-        tokio::time::sleep(Duration::from_millis(100)).await;
         anyhow::bail!("on purpose")
     });
 

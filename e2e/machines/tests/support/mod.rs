@@ -16,36 +16,47 @@ use serde_json::{Value, json};
 
 pub const SOON: Duration = Duration::from_secs(240);
 
-/// Parts of the host that a run has to leave as they were.
+/// Parts of the host that a run has to leave as they were. To be read outside of the network of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Host {
-    sysctls: BTreeMap<&'static str, String>,
-    links: String,
+    sysctls: Sysctls,
+    ip_forward: String,
+    links: Vec<String>,
     mounts: Vec<String>,
+}
+
+pub type Sysctls = BTreeMap<&'static str, String>;
+
+/// The settings of the host's kernel that kubelets write. No namespace has its own.
+pub fn sysctls() -> Result<Sysctls> {
+    let names = [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/keys/root_maxkeys",
+        "kernel/keys/root_maxbytes",
+    ];
+    let values = names
+        .into_iter()
+        .map(|name| Ok((name, read(&format!("/proc/sys/{name}"))?)));
+    values.collect()
 }
 
 impl Host {
     pub fn now() -> Result<Self> {
-        let names = [
-            "vm/overcommit_memory",
-            "vm/panic_on_oom",
-            "kernel/panic",
-            "kernel/panic_on_oops",
-            "kernel/keys/root_maxkeys",
-            "kernel/keys/root_maxbytes",
-            "net/ipv4/ip_forward",
-        ];
-        let sysctls = names
-            .into_iter()
-            .map(|name| Ok((name, read(&format!("/proc/sys/{name}"))?)));
         let links = Command::new("ip").args(["-brief", "link"]).output().context("ip")?;
-        let mounts = read("/proc/self/mounts")?;
-        // Other work on the host may mount file systems of its own.
-        let ours = mounts.lines().filter(|mount| mount.contains("outrigger-machines"));
+        let links = String::from_utf8_lossy(&links.stdout).into_owned();
+        // Other work on the host may create links and mounts of its own.
+        let ours = |text: &str| {
+            let ours = text.lines().filter(|line| line.contains("machine"));
+            ours.map(str::to_owned).collect()
+        };
         Ok(Self {
-            sysctls: sysctls.collect::<Result<_>>()?,
-            links: String::from_utf8_lossy(&links.stdout).into_owned(),
-            mounts: ours.map(str::to_owned).collect(),
+            sysctls: sysctls()?,
+            ip_forward: read("/proc/sys/net/ipv4/ip_forward")?,
+            links: ours(&links),
+            mounts: ours(&read("/proc/self/mounts")?),
         })
     }
 }
