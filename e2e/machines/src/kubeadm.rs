@@ -123,8 +123,9 @@ impl Cluster {
 /// # Errors
 /// When the API server does not list them.
 pub async fn ready_nodes(client: &Client) -> Result<Vec<String>> {
-    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default());
-    let nodes = tokio::time::timeout(Duration::from_secs(10), nodes).await;
+    let api = Api::<Node>::all(client.clone());
+    let everything = ListParams::default();
+    let nodes = tokio::time::timeout(Duration::from_secs(10), api.list(&everything)).await;
     let nodes = nodes.context("no list of Nodes within 10 s")??;
     let ready = nodes.items.into_iter().filter(|node| {
         let status = node.status.as_ref();

@@ -75,10 +75,9 @@ mod tests {
         archive.file("bin/program", 0o755, 5, &b"hello"[..]).expect("written");
         archive.finish().expect("finished");
 
-        let list = Command::new("tar")
-            .args(["--list", "--verbose", "--utc", "--file"])
-            .arg(&path);
-        let list = { list }.output().expect("tar");
+        let mut list = Command::new("tar");
+        list.args(["--list", "--verbose", "--utc", "--file"]).arg(&path);
+        let list = list.output().expect("tar");
         let list = String::from_utf8(list.stdout).expect("text");
         assert_eq!(
             list.split_whitespace().collect::<Vec<_>>().join(" "),

@@ -1,14 +1,5 @@
 //! Real kubelets with a control plane of the harness.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests fail as tests do"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -19,7 +10,7 @@ use outrigger_cluster_harness::wait::until;
 use outrigger_machines::kubeadm::{SERVICE, ready_nodes};
 use outrigger_machines::{Fleet, HOST, Machine, processes_below_cgroup, real_kubelets};
 
-use support::{Host, SOON, is_gone, running, sleeper};
+use crate::support::{Host, SOON, is_gone, running, sleeper};
 
 /// The host's setting before the tests.
 static OVERCOMMIT: LazyLock<String> =

@@ -126,9 +126,10 @@ pub async fn message(client: &Client, name: &str) -> Result<String> {
         let ended = status.phase.as_deref() == Some("Succeeded");
         let state = container(&pod).and_then(|container| container.state);
         let message = state.and_then(|state| state.terminated?.message);
-        message
-            .filter(|_| ended)
-            .ok_or_else(|| serde_json::to_string(&status).unwrap_or_default())
+        match message {
+            Some(message) if ended => Ok(Some(message)),
+            _ => Err(json!(status).to_string()),
+        }
     };
     Ok(until(&format!("the result of Pod {name}"), SOON, message).await?)
 }
@@ -145,8 +146,10 @@ pub async fn running(client: &Client, name: &str, unlike: Option<&str>) -> Resul
         let container =
             container(&pod).filter(|container| container.state.as_ref().is_some_and(|state| state.running.is_some()));
         let id = container.and_then(|container| container.container_id);
-        id.filter(|id| unlike != Some(id.as_str()))
-            .ok_or_else(|| serde_json::to_string(&pod.status).unwrap_or_default())
+        match id {
+            Some(id) if unlike != Some(id.as_str()) => Ok(Some(id)),
+            _ => Err(json!(pod.status).to_string()),
+        }
     };
     Ok(until(&format!("a running container of Pod {name}"), SOON, id).await?)
 }

@@ -1,14 +1,5 @@
 //! Three control planes as kubeadm creates them, on real kubelets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests fail as tests do"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
@@ -22,7 +13,7 @@ use outrigger_machines::kubeadm::SERVICE;
 use outrigger_machines::{Fleet, real_kubelets};
 use serde_json::json;
 
-use support::{SOON, create, message, probe, running};
+use crate::support::{SOON, create, message, probe, running};
 
 const COMPONENTS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
@@ -118,9 +109,7 @@ async fn renewed(fleet: &Fleet, client: &Client, since: Timestamp) -> Result<()>
         let new = async || {
             let lease = leases.get(name).await.map_err(|error| error.to_string())?;
             let renewed = lease.spec.and_then(|spec| spec.renew_time);
-            renewed
-                .filter(|renewed| renewed.0 > since)
-                .ok_or_else(|| "not renewed".to_owned())
+            Ok::<_, String>(renewed.is_some_and(|renewed| renewed.0 > since))
         };
         // Three control planes start at once.
         until(&format!("a heartbeat of {name}"), SOON * 3, new).await?;

@@ -1,14 +1,5 @@
 //! The remains of a killed run are found and removed by the next one.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests fail as tests do"
-)]
-
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +10,7 @@ use nix::unistd::Pid;
 use outrigger_cluster_harness::wait::until;
 use outrigger_machines::{processes_below_cgroup, real_kubelets, remove_leftovers};
 
-use support::{Host, SOON, is_gone};
+use crate::support::{Host, SOON, is_gone};
 
 /// The file into which the run that is to be killed writes its cgroup and its folder.
 const NAMES: &str = "OUTRIGGER_MACHINES_TEST_NAMES";
@@ -44,7 +35,8 @@ async fn the_next_run_removes_the_remains_of_a_killed_one() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("names");
     let mut run = Command::new(std::env::current_exe()?);
-    run.args(["--exact", "a_run_that_is_killed"]).env(NAMES, &file);
+    run.args(["--exact", "leftovers::a_run_that_is_killed"])
+        .env(NAMES, &file);
     let mut run = run.stdout(Stdio::null()).spawn()?;
 
     let started = until(
