@@ -24,6 +24,15 @@ const SERVICES: &str = "10.96.0.0/12";
 /// Three control planes at once on a busy machine with two cores.
 const START: Duration = Duration::from_secs(600);
 
+/// The in-tree AWS provider of the kube-controller-managers.
+#[derive(Debug, Clone)]
+pub struct InTree {
+    /// The content of `/etc/kubernetes/cloud.conf`.
+    pub configuration: String,
+    /// Variables of the environment, for example credentials.
+    pub environment: Vec<(String, String)>,
+}
+
 /// A cluster whose control planes are the machines of a [`Fleet`].
 pub struct Cluster {
     authority: Authority,
@@ -34,7 +43,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When a file cannot be written, or a Node is not Ready within ten minutes.
-    pub async fn create_control_planes(&self) -> Result<Cluster> {
+    pub async fn create_control_planes(&self, cloud: Option<&InTree>) -> Result<Cluster> {
         for (name, tool) in [
             (manifests::ETCD, Tool::Etcd),
             (manifests::API_SERVER, Tool::ApiServer126),
@@ -70,7 +79,7 @@ impl Fleet {
                 machine.write_kubeconfig(&format!("/etc/kubernetes/{file}"), &server, &authority, &user)?;
             }
 
-            manifests::write(machine, self.machines())?;
+            manifests::write(machine, self.machines(), cloud)?;
             machine.join(&server, &authority)?;
         }
 

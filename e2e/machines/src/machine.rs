@@ -119,6 +119,19 @@ impl Machine {
             .with_context(|| file.display().to_string())
     }
 
+    /// Copies a program of the host to this path of the machine.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn install(&self, program: &Path, path: &str) -> Result<()> {
+        let file = self.file(path);
+        fs::create_dir_all(file.parent().context("a program in no folder")?)?;
+        // It keeps its mode.
+        fs::copy(program, &file)
+            .map(drop)
+            .with_context(|| format!("{} as {}", program.display(), file.display()))
+    }
+
     /// Switches the machine on, and waits for containerd.
     ///
     /// # Errors

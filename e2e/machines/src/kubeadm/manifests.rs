@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::SERVICES;
+use super::{InTree, SERVICES};
 use crate::Machine;
 
 pub(super) const ETCD: &str = "registry.k8s.io/etcd:3.6.0";
@@ -12,6 +12,7 @@ pub(super) const API_SERVER: &str = "registry.k8s.io/kube-apiserver:v1.26.13";
 pub(super) const CONTROLLER_MANAGER: &str = "registry.k8s.io/kube-controller-manager:v1.26.13";
 
 const PKI: &str = "/etc/kubernetes/pki";
+const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.conf";
 
 /// One static Pod.
 struct Component {
@@ -22,10 +23,24 @@ struct Component {
     probe: (&'static str, String, u16, &'static str),
     /// Paths of the host, and whether they are folders.
     volumes: Vec<(&'static str, &'static str, bool)>,
+    environment: Vec<(String, String)>,
 }
 
-pub(super) fn write(machine: &Machine, machines: &[Machine]) -> Result<()> {
-    for component in [etcd(machine, machines), api_server(machine), controller_manager()] {
+pub(super) fn write(machine: &Machine, machines: &[Machine], cloud: Option<&InTree>) -> Result<()> {
+    let mut controller_manager = controller_manager();
+    if let Some(cloud) = cloud {
+        machine.write(CLOUD_CONFIG, &cloud.configuration)?;
+        controller_manager.flags.extend([
+            format!("--cloud-config={CLOUD_CONFIG}"),
+            "--cloud-provider=aws".to_owned(),
+            "--configure-cloud-routes=false".to_owned(),
+        ]);
+        controller_manager.flags.sort();
+        controller_manager.volumes.push(("cloud-config", CLOUD_CONFIG, false));
+        controller_manager.environment.clone_from(&cloud.environment);
+    }
+
+    for component in [etcd(machine, machines), api_server(machine), controller_manager] {
         let path = format!("/etc/kubernetes/manifests/{}.yaml", component.name);
         machine.write(&path, component.manifest())?;
     }
@@ -58,6 +73,7 @@ fn etcd(machine: &Machine, machines: &[Machine]) -> Component {
         ],
         probe: ("HTTP", "127.0.0.1".to_owned(), 2381, "/health?serializable=true"),
         volumes: vec![("etcd-data", "/var/lib/etcd", true)],
+        environment: Vec::new(),
     }
 }
 
@@ -93,6 +109,7 @@ fn api_server(machine: &Machine) -> Component {
         ],
         probe: ("HTTPS", address, 6443, "/livez"),
         volumes: vec![("k8s-certs", PKI, true)],
+        environment: Vec::new(),
     }
 }
 
@@ -117,6 +134,7 @@ fn controller_manager() -> Component {
         ],
         probe: ("HTTPS", "127.0.0.1".to_owned(), 10257, "/healthz"),
         volumes: vec![("k8s-certs", PKI, true), ("kubeconfig", CONFIG, false)],
+        environment: Vec::new(),
     }
 }
 
@@ -130,6 +148,12 @@ impl Component {
         );
         for flag in &self.flags {
             let _ = writeln!(text, "    - {flag}");
+        }
+        if !self.environment.is_empty() {
+            text.push_str("    env:\n");
+        }
+        for (variable, value) in &self.environment {
+            let _ = write!(text, "    - name: {variable}\n      value: {value:?}\n");
         }
         let _ = write!(
             text,

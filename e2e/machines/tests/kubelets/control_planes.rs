@@ -20,7 +20,7 @@ const COMPONENTS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manage
 #[test]
 fn three_control_planes_recover_when_all_machines_restart() -> Result<()> {
     real_kubelets(3, async |fleet| {
-        let cluster = fleet.create_control_planes().await?;
+        let cluster = fleet.create_control_planes(None).await?;
         let client = cluster.client(&fleet.machines()[0]).await?;
         let before = containers(fleet, &client, &BTreeMap::new()).await?;
         pods_reach_the_api_server(fleet, &client).await?;
