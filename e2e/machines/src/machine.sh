@@ -30,6 +30,19 @@ done
 ln -s /usr/sbin/iptables-nft usr/local/bin/iptables
 ln -s /usr/sbin/ip6tables-nft usr/local/bin/ip6tables
 
+# There is no systemd. The loop below starts the kubelet again.
+cat >usr/local/bin/systemctl <<'SCRIPT'
+#!/bin/sh
+if [ "$*" != 'restart kubelet' ]; then
+  echo "systemctl $*: this machine knows only 'systemctl restart kubelet'" >&2
+  exit 1
+fi
+pid="$(cat /run/kubelet.pid)"
+kill "$pid"
+until [ "$(cat /run/kubelet.pid)" != "$pid" ]; do sleep 0.1; done
+SCRIPT
+chmod 755 usr/local/bin/systemctl
+
 for name in etc opt var; do mount --bind "$DISK/$name" "$name"; done
 mount -t tmpfs -o mode=755 run run
 mount -t tmpfs -o mode=1777 tmp tmp

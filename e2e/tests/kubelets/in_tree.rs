@@ -13,7 +13,7 @@ use outrigger_machines::kubeadm::{Cluster, InTree};
 use outrigger_machines::{Fleet, HOST, Machine};
 
 pub const COMPONENT: &str = "kube-controller-manager";
-const SOON: Duration = Duration::from_secs(300);
+pub const SOON: Duration = Duration::from_secs(300);
 
 pub struct InTreeCluster {
     pub cluster: Cluster,
