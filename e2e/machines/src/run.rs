@@ -85,7 +85,7 @@ fn leave_out(reason: &str) -> Result<()> {
     let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     // cargo appends a hash to the name of a test program.
     let program = program.rsplit_once('-').map_or(program.as_str(), |(name, _)| name);
-    let line = format!("{program}::{}\t({reason})\n", thread::current().name().unwrap_or("?"));
+    let line = format!("{program}::{}\t{reason}\n", thread::current().name().unwrap_or("?"));
     if let Some(file) = std::env::var_os(LEFT_OUT) {
         let mut file = File::options().create(true).append(true).open(file)?;
         file.write_all(line.as_bytes())?;
