@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use outrigger_aws_sim::{Caller, Moto, Proxy, SeededAccount};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait::until;
+use outrigger_environment::manifests;
 use outrigger_machines::kubeadm::{Cluster, InTree};
 use outrigger_machines::{Fleet, HOST, Machine};
 
@@ -24,7 +25,7 @@ pub struct InTreeCluster {
 
 impl InTreeCluster {
     pub async fn start(fleet: &Fleet) -> Result<Self> {
-        let tools = Tools::load(&[Tool::MotoPython]).await?;
+        let tools = Tools::load(&[Tool::MotoPython, Tool::Kustomize]).await?;
         let moto = Moto::start(&tools, fleet.folder()).await?;
         let account = SeededAccount::seed(&moto, "kubernetes", 3).await?;
         let caller = Caller::new(COMPONENT);
@@ -40,6 +41,7 @@ impl InTreeCluster {
         let cluster = fleet.create_control_planes(Some(&cloud)).await?;
         let first = fleet.machines().first().context("no machine")?;
         let client = cluster.client(first).await?;
+        install_rights(fleet, &tools, &client).await?;
         Ok(Self {
             cluster,
             client,
@@ -88,4 +90,14 @@ impl InTreeCluster {
         };
         Ok(until(&format!("a holder of the lease {lease}"), SOON, holder).await?)
     }
+}
+
+/// The rights in kube-system that the manifests grant: without them no kube-controller-manager acquires the migration
+/// lease.
+async fn install_rights(fleet: &Fleet, tools: &Tools, client: &Client) -> Result<()> {
+    let mut objects = manifests::render(tools, fleet.folder(), "rights", "base", "").await?;
+    objects.retain(|object| ["Role", "RoleBinding"].iter().any(|kind| object["kind"] == *kind));
+    objects.retain(|object| object["metadata"]["namespace"] == "kube-system");
+    ensure!(objects.len() >= 2, "{} objects", objects.len());
+    manifests::apply(client, &objects).await
 }
