@@ -57,6 +57,8 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
                 "{}: another manifest",
                 machine.name()
             );
+        }
+        for machine in fleet.machines() {
             cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
         }
         Ok(())
