@@ -22,6 +22,7 @@ endif
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
+KUBELET_TOOLS := k8s-1.26 etcd kubelets containerd
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -34,7 +35,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench clean parity-record parity-draw iam
+.PHONY: alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench tools-kubelets clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -129,8 +130,13 @@ binaries-bench: prune
 tools-demo:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
 
+# Tests with real kubelets are left out where the machine cannot run them; the last line of `make test` has the reason.
 tools-test:
-	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) $$(if e2e/tools/kubelets-possible >/dev/null; then echo $(KUBELET_TOOLS); fi) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+
+tools-kubelets: ## build a kubelet, and unpack containerd from Debian packages, for tests on real kubelets
+	@e2e/tools/kubelets-possible || exit 1
+	@e2e/tools/build $(KUBELET_TOOLS)
 
 tools-bench:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env

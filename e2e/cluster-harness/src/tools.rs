@@ -40,6 +40,14 @@ pub enum Tool {
     MotoPython,
     /// The webhook's counterpart in `make bench`.
     WebhookGo,
+    /// kubelet 1.26.
+    Kubelet,
+    /// The program of a Pod's sandbox.
+    Pause,
+    /// A program for Pods that reads the version of the API server.
+    Probe,
+    /// containerd, beside the other programs and libraries of its Debian packages.
+    Containerd,
 }
 
 impl Tool {
@@ -58,6 +66,10 @@ impl Tool {
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
             Self::MotoPython => "MOTO_PYTHON",
             Self::WebhookGo => "WEBHOOK_GO",
+            Self::Kubelet => "KUBELET",
+            Self::Pause => "PAUSE",
+            Self::Probe => "PROBE",
+            Self::Containerd => "CONTAINERD",
         }
     }
 
@@ -74,6 +86,8 @@ impl Tool {
             Self::AwsCloudControllerManager => "aws-ccm",
             Self::MotoPython => "moto",
             Self::WebhookGo => "webhook-go",
+            Self::Kubelet | Self::Pause | Self::Probe => "kubelets",
+            Self::Containerd => "containerd",
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct ApiServerOptions {
     pub version: Version,
     /// The range of Service cluster IPs, in 127/8, different for each API server of a run.
     pub service_range: String,
+    /// More addresses at which clients reach it: its certificate contains them.
+    pub addresses: Vec<Ipv4Addr>,
     /// More flags, after ours, so that they win.
     pub extra_arguments: Vec<String>,
 }
@@ -69,6 +71,7 @@ impl ApiServerOptions {
             name: name.into(),
             version,
             service_range: service_range.into(),
+            addresses: Vec::new(),
             extra_arguments: Vec::new(),
         }
     }
@@ -100,7 +103,9 @@ impl ApiServer {
         folder(&home)?;
 
         let authority = Authority::new(&format!("{}-ca", options.name))?;
-        write_secrets(&home, &authority, first_address(&options.service_range)?)?;
+        let mut addresses = vec![first_address(&options.service_range)?];
+        addresses.extend(&options.addresses);
+        write_secrets(&home, &authority, &addresses)?;
 
         let program = tools.path(options.version.api_server())?.to_owned();
         let admin = Admin::new(&authority)?;
@@ -181,6 +186,11 @@ impl ApiServer {
     /// The private key of service account tokens, for `--service-account-private-key-file`.
     pub fn service_account_key(&self) -> PathBuf {
         self.home.join("service-account.key")
+    }
+
+    /// The authority of its users.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
     }
 
     /// The authority's certificate, PEM.
@@ -264,7 +274,11 @@ impl Admin {
     }
 }
 
-async fn client(content: &serde_json::Value, user: &User, user_agent: &str) -> Result<Client, ClusterError> {
+/// A client for the user of a kubeconfig.
+///
+/// # Errors
+/// When the kubeconfig or the user agent cannot be used.
+pub async fn client(content: &serde_json::Value, user: &User, user_agent: &str) -> Result<Client, ClusterError> {
     let failed = |reason: String| ClusterError::Client {
         user: user.name().to_owned(),
         reason,
@@ -283,8 +297,8 @@ async fn client(content: &serde_json::Value, user: &User, user_agent: &str) -> R
     Client::try_from(config).map_err(|error| failed(error.to_string()))
 }
 
-fn write_secrets(home: &Path, authority: &Authority, service_ip: Ipv4Addr) -> Result<(), ClusterError> {
-    let serving = authority.serving(service_ip)?;
+fn write_secrets(home: &Path, authority: &Authority, addresses: &[Ipv4Addr]) -> Result<(), ClusterError> {
+    let serving = authority.serving(addresses)?;
     let (private, public) = service_account_keys()?;
     // Only with an authority for front proxies does the server publish how it authenticates clients, which the
     // controller managers read to check those who ask for their metrics.

@@ -96,11 +96,12 @@ impl Authority {
         &self.certificate
     }
 
-    /// A serving certificate for the loopback address, the names of the `kubernetes` Service, and its cluster IP.
+    /// A serving certificate of an API server: for the loopback address, the names of the `kubernetes` Service, and
+    /// `addresses`, which contain its cluster IP.
     ///
     /// # Errors
     /// When rcgen refuses a name.
-    pub fn serving(&self, service_ip: Ipv4Addr) -> Result<Credentials, ClusterError> {
+    pub fn serving(&self, addresses: &[Ipv4Addr]) -> Result<Credentials, ClusterError> {
         let name = "kube-apiserver";
         let names = [
             "localhost",
@@ -114,8 +115,8 @@ impl Authority {
                 source,
             })?;
 
-        for address in [Ipv4Addr::LOCALHOST, service_ip] {
-            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
+        for address in [Ipv4Addr::LOCALHOST].iter().chain(addresses) {
+            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(*address)));
         }
 
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -155,7 +156,10 @@ impl Authority {
 }
 
 /// The key pair that signs service account tokens: private and public half, both PEM.
-pub(super) fn service_account_keys() -> Result<(String, String), ClusterError> {
+///
+/// # Errors
+/// When rcgen cannot make a key.
+pub fn service_account_keys() -> Result<(String, String), ClusterError> {
     let key = KeyPair::generate().map_err(|source| ClusterError::Certificate {
         subject: "service account tokens".to_owned(),
         source,

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::authority::Credentials;
 
 /// One cluster, one user, one current context. JSON, which every YAML reader takes.
-pub(super) fn kubeconfig(cluster: &str, server: &str, authority: &str, user: &str, credentials: &Credentials) -> Value {
+#[must_use]
+pub fn kubeconfig(cluster: &str, server: &str, authority: &str, user: &str, credentials: &Credentials) -> Value {
     let context = format!("{user}@{cluster}");
     json!({
         "apiVersion": "v1",

@@ -14,8 +14,9 @@ mod files;
 mod free_ports;
 mod kubeconfig;
 
-pub use api_server::{ApiServer, ApiServerOptions, Version};
-pub use authority::{Authority, Credentials, User};
+pub use api_server::{ApiServer, ApiServerOptions, Version, client};
+pub use authority::{Authority, Credentials, User, service_account_keys};
 pub use controller_manager::{ManagementControllerManager, TenantControllerManager};
 pub use error::ClusterError;
 pub use etcd::Etcd;
+pub use kubeconfig::kubeconfig;

@@ -1,0 +1,11 @@
+//! Outrigger on real kubelets. Without root, cgroup v1 or the packages these tests are left out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod in_tree;
+mod node_edit;

@@ -1,0 +1,119 @@
+//! `outrigger node` on machines with real kubelets, as the guide of kubeadm uses it.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use outrigger_cluster_harness::wait::until;
+use outrigger_environment::Binaries;
+use outrigger_machines::{Fleet, Machine, real_kubelets};
+use serde_json::json;
+
+use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
+
+const PROGRAM: &str = "/opt/bin/outrigger";
+const MIGRATION: &str = "/var/tmp/current.yaml";
+const MANIFEST: &str = "/etc/kubernetes/manifests/kube-controller-manager.yaml";
+
+const IN_TREE: &str = "--cloud-provider=aws";
+const EXTERNAL: &str = "--cloud-provider=external";
+const LEADER_MIGRATION: &str = "--enable-leader-migration";
+
+#[test]
+fn static_pods_get_each_phase_and_their_original() -> Result<()> {
+    let outrigger = Binaries::one("outrigger")?;
+    real_kubelets(3, async move |fleet| {
+        let cluster = InTreeCluster::start(fleet).await?;
+        let mut originals = Vec::new();
+        for machine in fleet.machines() {
+            machine.install(&outrigger, PROGRAM)?;
+            cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
+            originals.push(std::fs::read(machine.file(MANIFEST))?);
+        }
+
+        for machine in leader_last(fleet, &cluster).await? {
+            edit(machine, "Prepare", COMPONENT, &[]).await?;
+            cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
+        }
+        cluster.holder(fleet, "cloud-provider-extraction-migration").await?;
+
+        // No manager of ours runs here that could report the condition Prepared.
+        let refused = edit(&fleet.machines()[0], "Migrate", COMPONENT, &[]).await;
+        ensure!(
+            refused.is_err_and(|error| format!("{error:#}").contains("Prepared")),
+            "not refused"
+        );
+        for machine in leader_last(fleet, &cluster).await? {
+            edit(machine, "Migrate", COMPONENT, &["--prepared"]).await?;
+            cluster.runs_with(machine, EXTERNAL, IN_TREE).await?;
+        }
+
+        a_kubelet_gets_the_external_provider(&fleet.machines()[2]).await?;
+        cluster.cluster.ready(&fleet.machines()[2], 3).await?;
+
+        for (machine, original) in fleet.machines().iter().zip(originals) {
+            machine.run(PROGRAM, &["node", "undo"]).await?;
+            ensure!(
+                std::fs::read(machine.file(MANIFEST))? == original,
+                "{}: another manifest",
+                machine.name()
+            );
+        }
+        for machine in fleet.machines() {
+            cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
+        }
+        Ok(())
+    })
+}
+
+/// After `outrigger node edit` and a restart of the kubelet. The containers do not restart.
+async fn a_kubelet_gets_the_external_provider(machine: &Machine) -> Result<()> {
+    let before = containers(machine).await?;
+    edit(machine, "Migrate", "kubelet", &["--prepared"]).await?;
+    let command = ["-c", "tr '\\0' ' ' < /proc/$(cat /run/kubelet.pid)/cmdline"];
+    let old = machine.run("sh", &command).await?;
+    ensure!(old.starts_with("kubelet ") && !old.contains(EXTERNAL), "{old}");
+
+    machine.run("systemctl", &["restart", "kubelet"]).await?;
+    let runs = async || {
+        let new = machine.run("sh", &command).await;
+        new.map(|new| new.starts_with("kubelet ") && new.contains(EXTERNAL))
+    };
+    until("a kubelet with the external provider", SOON, runs).await?;
+
+    let after = containers(machine).await?;
+    ensure!(
+        !before.is_empty() && before.is_subset(&after),
+        "{after:?}, before {before:?}"
+    );
+    Ok(())
+}
+
+/// The IDs of the containers that run, sandboxes included.
+async fn containers(machine: &Machine) -> Result<BTreeSet<String>> {
+    let list = machine.run("ctr", &["--namespace=k8s.io", "tasks", "list", "--quiet"]);
+    Ok(list.await?.lines().map(str::to_owned).collect())
+}
+
+/// The machine with the leading kube-controller-manager is changed last.
+async fn leader_last<'a>(fleet: &'a Fleet, cluster: &InTreeCluster) -> Result<Vec<&'a Machine>> {
+    let leader = cluster.holder(fleet, COMPONENT).await?;
+    let mut machines: Vec<_> = fleet.machines().iter().enumerate().collect();
+    machines.sort_by_key(|(position, _)| *position == leader);
+    Ok(machines.into_iter().map(|(_, machine)| machine).collect())
+}
+
+async fn edit(machine: &Machine, phase: &str, component: &str, more: &[&str]) -> Result<()> {
+    let migration = json!({
+        "apiVersion": "outrigger.dev/v1alpha1",
+        "kind": "CloudProviderMigration",
+        "metadata": {"name": "cluster"},
+        "spec": {"clusterID": "kubernetes", "kubernetesVersion": "1.26", "phase": phase, "targets": [{"profile": "Nodes"}]},
+    });
+    machine.write(MIGRATION, migration.to_string())?;
+    let arguments = [
+        &["node", "edit", "--migration", MIGRATION, "--component", component],
+        more,
+    ]
+    .concat();
+    machine.run(PROGRAM, &arguments).await.map(drop)
+}
