@@ -140,15 +140,17 @@ pub struct Limits {
     /// Timeout of a TLS handshake
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub handshake_timeout: Duration,
-    /// Timeout for the headers of a request; also for an idle HTTP/1.1 connection
+    /// Time until the headers of a connection's first request are complete
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub header_timeout: Duration,
     /// Timeout of a request, if the API server's timeout parameter is not shorter; a tenth of it, at most 200ms, is
     /// reserved for sending the response
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub request_timeout: Duration,
-    /// Time after which a connection without requests is closed
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    /// Time after which a connection without requests is closed. API servers close theirs after 90s and do not repeat a
+    /// request that meets a closed connection, so it is longer
+    // https://pkg.go.dev/net/http#DefaultTransport, which apimachinery takes the time of (pkg/util/net/http.go)
+    #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration::parse)]
     pub idle_timeout: Duration,
     /// Age at which a connection is closed after its requests are answered, so that new replicas get connections; up to
     /// a fifth earlier, so that connections of the same age are not closed together

@@ -426,6 +426,28 @@ async fn over_http_one_an_old_connection_says_close_with_the_answer_that_is_unde
     .await;
 }
 
+/// API servers keep their connections for 90 s and repeat no POST.
+#[tokio::test]
+async fn over_http_one_an_idle_connection_is_kept_for_longer_than_headers_may_take() {
+    let mut options = Options::default();
+    options.connections.header = SHORT;
+    let server = Server::start(options).await;
+    let body = review("u");
+    let request = format!(
+        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = server.connect(H1).await.unwrap();
+    for _ in 0..2 {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 4096];
+        let length = within(stream.read(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        tokio::time::sleep(2 * SHORT).await;
+    }
+}
+
 /// A caller may send a request at the moment in which the connection gets old, and repeats no POST.
 #[tokio::test]
 async fn over_http_one_an_old_idle_connection_answers_once_more_and_says_close() {
