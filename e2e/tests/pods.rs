@@ -281,11 +281,12 @@ async fn a_pod_that_ignores_sigterm_is_killed_and_its_deletion_is_confirmed_afte
     fixture
         .pod_until("it runs", "stubborn", |status| status["phase"] == "Running")
         .await?;
-    let log = fixture.folder.path().join("pods/stubborn.log");
     fixture
         .until("it ignores SIGTERM", async || {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            Ok(said.contains("deaf").then_some(()))
+            let spans = fixture.runner.spans();
+            let span = spans.iter().find(|span| span.pod == "stubborn").ok_or("no span")?;
+            let log = fixture.folder.path().join(format!("pods/{}.log", span.process));
+            Ok(std::fs::read_to_string(log)?.contains("deaf").then_some(()))
         })
         .await?;
     let deleted = jiff::Timestamp::now();

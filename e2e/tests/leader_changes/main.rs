@@ -32,8 +32,10 @@ const STEADY: usize = 10;
 const TRANSIENT: usize = 4;
 /// Within this everything is as asked for, once nothing changes any more.
 const SETTLED: Duration = Duration::from_secs(90);
-/// Within this a new leader calls AWS, and pauses.
-const PAUSES: Duration = Duration::from_secs(60);
+/// Within this a new leader calls AWS.
+const CALLS: Duration = Duration::from_secs(60);
+/// Within this after its first call it pauses, mostly.
+const PAUSES: Duration = Duration::from_secs(4);
 /// Longer than a manager lets pass between two looks at a loss of many targets.
 const CONFIRMATION: Duration = Duration::from_secs(7);
 
@@ -164,6 +166,13 @@ async fn change_leaders(cluster: &SingleCluster, pair: &mut Pair, changes: usize
 
 /// Waits until the leader has called AWS, and then has not for a moment.
 async fn pause_of(cluster: &SingleCluster, leader: &str, mark: u64) {
+    let called = |calls: &[Call]| {
+        let mut since = calls.iter().filter(|call| call.seq >= mark);
+        since.any(|call| call.caller == leader).then_some(())
+    };
+    let called = cluster.proxy.wait_for("call of the leader", CALLS, called).await;
+    called.expect("it works");
+
     let deadline = Instant::now() + PAUSES;
     let (mut seen, mut since) = (0, Instant::now());
     while Instant::now() < deadline && (seen == 0 || since.elapsed() < Duration::from_millis(200)) {
