@@ -82,11 +82,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
         }
         // GOAWAY on HTTP/2; on HTTP/1.1 the end after the answer that is under way.
         connection.as_mut().graceful_shutdown();
-        // A shutdown of the server has its own clock, which ends all connections; this one is for a peer that does not
-        // leave.
+        // A shutdown of the server has its own clock, which ends all connections and reports it; this one is for a peer that
+        // does not leave.
+        let is_late = async {
+            if reason == Ended::Shutdown {
+                std::future::pending::<()>().await;
+            }
+            sleep_until(Instant::now() + limits.drain).await;
+        };
         tokio::select! {
             ended = connection => { log(ended); }
-            () = sleep_until(Instant::now() + limits.drain) => {}
+            () = is_late => {}
         }
 
         reason
