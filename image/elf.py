@@ -31,6 +31,17 @@ def inspect(program: Path) -> tuple[str, str | None]:
     return MACHINES.get(machine, f"machine {machine}"), loader
 
 
+def refuse_old_libc():
+    """Before 2.34 glibc resolved names with libraries that no program names: https://sourceware.org/glibc/wiki/Release/2.34"""
+    shown = subprocess.run(["ldd", "--version"], check=True, capture_output=True, text=True).stdout
+    version = re.search(r"(\d+)\.(\d+)$", shown.splitlines()[0])
+    if not version or (int(version[1]), int(version[2])) < (2, 34):
+        raise SystemExit(
+            f"image/build: {shown.splitlines()[0]}: a program with this C library resolves no names in the image: "
+            "build on a distribution with glibc 2.34 or later, or with LIBC=musl"
+        )
+
+
 def needed(program: Path, architecture: str) -> set[Path]:
     """The paths of the loader and of all libraries, by the loader of this machine."""
     found, loader = inspect(program)
@@ -44,6 +55,7 @@ def needed(program: Path, architecture: str) -> set[Path]:
             f"build it for a target with musl, or on a machine of {architecture}"
         )
 
+    refuse_old_libc()
     listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     if "not found" in listed:
         raise SystemExit(f"image/build: a library of {program} is absent on this machine:\n{listed}")

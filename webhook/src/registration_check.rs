@@ -279,10 +279,13 @@ mod tests {
             Due::default(),
             "it ended before it was logged"
         );
-        assert_eq!(log.update(vec![one.clone()], at(30)).differ, [one.clone()]);
+        assert_eq!(log.update(vec![one.clone()], at(30)).differ, std::slice::from_ref(&one));
         assert_eq!(log.update(vec![one.clone()], at(60)), Due::default());
-        assert_eq!(log.update(vec![one.clone()], at(3630)).differ, [one.clone()]);
-        assert_eq!(log.update(vec![], at(3631)).repaired, [one.clone()]);
+        assert_eq!(
+            log.update(vec![one.clone()], at(3630)).differ,
+            std::slice::from_ref(&one)
+        );
+        assert_eq!(log.update(vec![], at(3631)).repaired, std::slice::from_ref(&one));
         assert_eq!(log.update(vec![one], at(3632)), Due::default());
     }
 

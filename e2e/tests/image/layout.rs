@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::json;
 
-use super::{ARCHITECTURE, Image, dynamic_program, stand_ins, static_program, try_build};
+use super::{ARCHITECTURE, Image, build_command, dynamic_program, stand_ins, static_program};
 
 /// The files of an image with static programs.
 const FILES: &str = "\
@@ -172,7 +173,7 @@ fn a_missing_program_and_a_program_of_another_architecture_are_refused() {
     let output = tempfile::tempdir().expect("a folder");
     let programs = stand_ins(&dynamic_program());
     let refusal = || {
-        let run = try_build(programs.path(), output.path(), &[]);
+        let run = build_command(programs.path(), output.path()).output().expect("python3");
         assert!(!run.status.success());
         assert!(!output.path().join("digest").exists());
         String::from_utf8_lossy(&run.stderr).into_owned()
@@ -199,4 +200,23 @@ fn a_missing_program_and_a_program_of_another_architecture_are_refused() {
         message.contains("outrigger-webhook is absent: build it first"),
         "{message}"
     );
+}
+
+/// Such a program would start, and resolve no name.
+#[test]
+fn a_c_library_that_loads_its_resolver_later_is_refused() {
+    let programs = stand_ins(&dynamic_program());
+    let output = tempfile::tempdir().expect("a folder");
+    let ldd = programs.path().join("ldd");
+    fs::write(&ldd, "#!/bin/sh\necho 'ldd (Debian GLIBC 2.31-13) 2.31'\n").expect("written");
+    fs::set_permissions(&ldd, fs::Permissions::from_mode(0o755)).expect("executable");
+    let path = std::env::var("PATH").expect("PATH");
+
+    let run = build_command(programs.path(), output.path())
+        .env("PATH", format!("{}:{path}", programs.path().display()))
+        .output()
+        .expect("python3");
+
+    let message = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(!run.status.success() && message.contains("LIBC=musl"), "{message}");
 }

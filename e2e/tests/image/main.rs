@@ -18,7 +18,7 @@ mod root;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use outrigger_cluster_harness::repository;
 use outrigger_cluster_harness::tools::{Tool, Tools};
@@ -50,14 +50,13 @@ fn dynamic_program() -> PathBuf {
     PathBuf::from("/bin/true")
 }
 
-fn try_build(programs: &Path, output: &Path, more: &[&str]) -> Output {
-    Command::new(repository::root().join("image/build"))
+fn build_command(programs: &Path, output: &Path) -> Command {
+    let mut command = Command::new(repository::root().join("image/build"));
+    command
         .arg(format!("--programs={ARCHITECTURE}={}", programs.display()))
         .arg(format!("--output={}", output.display()))
-        .args(more)
-        .env_remove("SOURCE_DATE_EPOCH")
-        .output()
-        .expect("python3 runs image/build")
+        .env_remove("SOURCE_DATE_EPOCH");
+    command
 }
 
 /// An image in a folder of its own.
@@ -69,7 +68,8 @@ struct Image {
 impl Image {
     fn build(programs: &Path, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let run = try_build(programs, folder.path(), more);
+        let run = build_command(programs, folder.path()).args(more).output();
+        let run = run.expect("python3 runs image/build");
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let digest = fs::read_to_string(folder.path().join("digest")).expect("the digest");
         let digest = digest.trim().to_owned();

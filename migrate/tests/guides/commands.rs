@@ -13,7 +13,7 @@ const OTHER: &str = "belongs to another project, and needs a cluster of its dist
 const BUILD: &str = "the tests build and install the same programs without it";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 16] = [
+pub const NOT_RUN: [(&str, &str); 15] = [
     ("kubectl", CLUSTER),
     ("argocd", OTHER),
     ("clusterctl", OTHER),
@@ -26,7 +26,6 @@ pub const NOT_RUN: [(&str, &str); 16] = [
     ("systemctl", MACHINE),
     ("openssl", "writes keys"),
     ("base64", CLUSTER),
-    ("rustup", MACHINE),
     (
         "crane",
         "needs your registry; e2e/tests/image pushes with it to a registry of its own",

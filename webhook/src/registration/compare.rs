@@ -155,7 +155,7 @@ impl Needs<'_> {
             let is_hosted = migration.spec.targets.iter().any(Target::hosts_a_control_plane);
             let targets = migration.spec.targets.iter();
             targets
-                .filter(move |target| !(is_hosted && target.profile == Profile::Nodes) && !target.selects_nothing())
+                .filter(move |target| !(target.selects_nothing() || is_hosted && target.profile == Profile::Nodes))
                 .map(move |target| (target, migration))
         })
     }
