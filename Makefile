@@ -21,7 +21,7 @@ endif
 
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
-TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm aws-ccm
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
 KUBELET_TOOLS := kubelets containerd
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
@@ -92,6 +92,14 @@ parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager 
 
 iam: check-languages tools-test binaries ## run all recorded cases under the IAM roles of e2e/iam, or under ROLES=kOps,CAPA; half an hour
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_IAM=all $(if $(ROLES),OUTRIGGER_IAM_ROLES=$(ROLES)) cargo test --locked -p outrigger-e2e --test iam --no-fail-fast -- --nocapture
+
+.PHONY: image
+PROFILE ?= release
+ARCH ?= $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
+IMAGE ?= localhost/outrigger
+image: prune ## write the container image without an engine, into target/image; ARCH="amd64 arm64", PROFILE=dev takes the programs of the tests, IMAGE=registry.example.com/outrigger, BUILDER=URI also writes the provenance
+	@programs=$$(LIBC=$(LIBC) image/programs $(PROFILE) $(ARCH)) && \
+		image/build $$programs --output=$(RUN)/image --name=$(IMAGE) $(if $(BUILDER),'--builder=$(BUILDER)') --revision=$$(git describe --always --abbrev=40 --dirty --match= 2>/dev/null || echo unknown)
 
 alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
 	@e2e/tools/alerts

@@ -119,6 +119,13 @@ pub fn roots(pem: &str) -> Result<RootCertStore, BundleError> {
     Ok(store)
 }
 
+/// The certificates of a bundle that have not expired.
+pub(crate) fn valid(pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let mut all = parse("trusted", pem)?;
+    all.retain(|certificate| inspect::facts(certificate).is_ok_and(|facts| now < facts.not_after));
+    Ok(all)
+}
+
 fn parse(which: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let parsed = parsed.map_err(|_| BundleError::NotPem { which })?;

@@ -4,15 +4,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use rustls::client::verify_server_name;
+use rustls::RootCertStore;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 
+use crate::bundle;
 use crate::inspect;
 use crate::issue::{Issued, Validity};
 
@@ -169,6 +172,26 @@ impl Pair {
             not_before: self.not_before,
             not_after: self.not_after,
         }
+    }
+
+    /// Whether a client with the CA bundle accepts the certificate at `now`, apart from its names. Expired certificates of
+    /// the bundle do not count. A bundle that is no PEM accepts nothing.
+    #[must_use]
+    pub fn is_trusted_by(&self, bundle: &str, provider: &CryptoProvider, now: Timestamp) -> bool {
+        let [leaf, intermediates @ ..] = self.certified.cert.as_slice() else {
+            return false;
+        };
+        let (Ok(trusted), Ok(parsed)) = (bundle::valid(bundle, now), ParsedCertificate::try_from(leaf)) else {
+            return false;
+        };
+
+        let is_in_bundle = trusted.contains(leaf);
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted);
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default()));
+        let algorithms = provider.signature_verification_algorithms.all;
+        is_in_bundle
+            || verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, algorithms).is_ok()
     }
 
     /// The DNS names and IP addresses that the certificate is valid for.

@@ -54,6 +54,30 @@ fn what_is_issued_and_written_loads_with_its_names_and_dates() {
     assert!(!pair.is_valid_at(now() + HOUR));
 }
 
+/// As API servers verify with `caBundle`.
+#[test]
+fn a_bundle_is_accepted_if_it_has_the_authority_that_signed_and_is_valid() {
+    let first = authority("first");
+    let issued = first.issue(&[NAME], Validity::starting(now(), HOUR)).unwrap();
+    let provider = tls::provider();
+    let pair = Pair::from_issued(&source(Path::new("")), &issued, &provider, now()).unwrap();
+    let other = authority("first");
+    let both = format!("{}{}", other.certificate_pem(), first.certificate_pem());
+    for (bundle, at, accepted) in [
+        (first.certificate_pem(), now(), true),
+        (both.as_str(), now(), true),
+        // Another key under the same name.
+        (other.certificate_pem(), now(), false),
+        ("", now(), false),
+        ("no PEM", now(), false),
+        // Pinned, without its authority.
+        (issued.certificate_pem.as_str(), now(), true),
+        (first.certificate_pem(), now() + 49 * HOUR, false),
+    ] {
+        assert_eq!(pair.is_trusted_by(bundle, &provider, at), accepted, "{bundle} at {at}");
+    }
+}
+
 #[test]
 fn the_key_is_readable_to_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;

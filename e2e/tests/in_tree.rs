@@ -59,6 +59,7 @@ impl InTree {
         for instance in &account.instances {
             create_node(&admin, instance).await;
         }
+        keep_alive(&admin, &account.instances);
         let manager = start_manager(&tools, &path, &api, &account, &proxy, &caller).await;
         Self {
             manager,
@@ -128,7 +129,7 @@ async fn start_manager(
 }
 
 /// A Node as a kubelet of the old days registers it: with its provider ID, Ready. Its Ready condition is good for 40 s
-/// unless someone renews it, which is enough here.
+/// unless someone renews it ([`keep_alive`]).
 async fn create_node(client: &kube::Client, instance: &Instance) {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({
@@ -147,14 +148,37 @@ async fn create_node(client: &kube::Client, instance: &Instance) {
     beat(&nodes, &instance.private_dns_name).await;
 }
 
-async fn beat(nodes: &Api<Node>, name: &str) {
+/// Renews the Ready conditions until the test ends: on a busy machine 40 s are soon over.
+fn keep_alive(client: &kube::Client, instances: &[Instance]) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let names: Vec<String> = instances
+        .iter()
+        .map(|instance| instance.private_dns_name.clone())
+        .collect();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            for name in &names {
+                // The API server ends before the test does.
+                let _ = nodes
+                    .patch_status(name, &PatchParams::default(), &Patch::Merge(heartbeat()))
+                    .await;
+            }
+        }
+    });
+}
+
+fn heartbeat() -> serde_json::Value {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let status = json!({"status": {"conditions": [{
+    json!({"status": {"conditions": [{
         "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as a kubelet would say",
         "lastHeartbeatTime": now, "lastTransitionTime": now,
-    }]}});
+    }]}})
+}
+
+async fn beat(nodes: &Api<Node>, name: &str) {
     nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(heartbeat()))
         .await
         .expect("patched");
 }

@@ -21,13 +21,13 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// How long AWS throttles: longer than a Node counts as young, so that nothing but the rules protects it.
 const THROTTLED: Duration = Duration::from_secs(75);
-/// Before and after, everything is done within this.
-const SOON: Duration = Duration::from_secs(30);
-/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and a second for the
-/// call.
-const PAUSE: Duration = Duration::from_secs(11);
-/// From the first good answer of AWS until everything that waited is done.
-const RECOVERY: Duration = Duration::from_secs(10);
+/// Before, everything is done within this.
+const SOON: Duration = Duration::from_secs(90);
+/// The longest pause between two calls of a throttled action (`manager/aws/src/limit/bucket.rs`), and what a busy machine
+/// may need for the call. The next longer pause would be twice as long.
+const PAUSE: Duration = Duration::from_secs(18);
+/// From the first good answer of AWS until everything that waited is done: another action may just have begun its pause.
+const RECOVERY: Duration = Duration::from_secs(30);
 
 /// The kind of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

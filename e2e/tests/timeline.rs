@@ -1065,6 +1065,38 @@ fn an_offer_that_nobody_takes_is_no_leader_change_and_a_late_standby_is_one() {
 }
 
 #[test]
+fn after_a_kill_in_a_step_back_the_old_manager_has_its_time_from_the_expiry_on() {
+    for (acquired, gap, red) in [(80.0, 18, false), (84.0, 22, true)] {
+        let mut run = good_run();
+        run.markers = [(8.0, "phase Migrate"), (61.0, "phase Prepare")]
+            .map(|(seconds, phase)| Marker {
+                at: at(seconds),
+                name: phase.to_owned(),
+            })
+            .into();
+        let flags = ["--cloud-provider=aws", "--enable-leader-migration"];
+        run.processes
+            .push(process("kcm-back", "kube-controller-manager", &flags, 58.0, None));
+        run.processes[1].ended = Some(at(62.0));
+        run.lease_changes.retain(|change| change.at < at(62.0));
+        run.lease_changes.extend(held(Lease::K, "host_0003", 61.5, 90.0));
+        // The last renewal was at 61.8 s; another process of ours empties the lease.
+        run.lease_changes.push(lease(Lease::M, "", 77.0, 77.0));
+        run.lease_changes.extend(held(Lease::M, "host_0003", acquired, 90.0));
+        let report = analyse(&run, &rules());
+        let last = report.hand_overs.last().expect("a handover");
+        assert!(last.emptied && !last.released, "{}", report.table());
+        assert_eq!(last.gap, Some(Duration::from_secs(gap)), "{}", report.table());
+        assert_eq!(
+            measured(&run).violations.join(", ").contains("the limit is 20500 ms"),
+            red,
+            "{}",
+            report.table()
+        );
+    }
+}
+
+#[test]
 fn the_overrun_of_a_continued_go_manager_begins_when_it_is_continued() {
     let mut run = good_run();
     run.processes[0].ended = None;

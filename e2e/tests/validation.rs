@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
 const INSTANCES: &str = "/apis/ec2.services.k8s.aws/v1alpha1/namespaces/infra/instances";
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(60);
 const FOREIGN: &str = "kubernetes.io/cluster/test";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than any of these starts takes; they end at once.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// A usual terminal.
 const SCREEN: (usize, usize) = (24, 80);
 const CLOUD: &str = "[Global]\nZone = us-east-1a\nVPC = vpc-1\nKubernetesClusterID = prod\n";
@@ -225,11 +225,7 @@ fn an_instance_metadata_service_that_is_no_help_costs_two_seconds_and_the_flag_i
         let start = Instant::now();
         let said = files.refused_beside(&address, &[]);
         assert_says(&said, &["no AWS region", &address, word, "set --region"], word);
-        assert!(
-            start.elapsed() < Duration::from_secs(15),
-            "{word}: {:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < LIMIT / 2, "{word}: {:?}", start.elapsed());
     }
 }
 

@@ -181,7 +181,7 @@ fn config_map(before: String, after: String, watches: Arc<AtomicUsize>) -> kube:
 
 /// Asks until the answer is this one.
 async fn becomes(served: &Served, identity: &Identity, wanted: u16) {
-    for _ in 0..200 {
+    for _ in 0..2000 {
         if status(served, Some(identity), "/metrics", "X-Remote-User: scraper\r\n").await == wanted {
             return;
         }

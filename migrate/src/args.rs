@@ -1,9 +1,12 @@
 //! The commands and their flags.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
-use outrigger_shared::migration::{Labels, Phase};
+use outrigger_shared::migration::{Labels, Phase, Profile};
+use outrigger_shared::version::KubernetesVersion;
 
 /// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
@@ -24,7 +27,7 @@ pub enum Command {
     Mutate(MutateArgs),
     /// Edit kubeadm's files on this machine: static Pods and kubelet flags, which the webhook cannot change
     Node(NodeArgs),
-    /// Generate replacements for parts of the webhook
+    /// Print the webhook's registration, or replacements for parts of the webhook
     Webhook(WebhookArgs),
 }
 
@@ -150,12 +153,85 @@ pub struct WebhookArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
+    /// Print the objects with which API servers call the webhook, for the profiles of your migrations only
+    ///
+    /// The output is the registration, the webhook's rights and its NetworkPolicy. The command writes to no cluster:
+    /// pipe the output to `kubectl apply --server-side -f -`.
+    Register(RegisterArgs),
     /// Print admission policies that replace the simple part of the webhook in the API server
     ///
     /// The output is MutatingAdmissionPolicies with their bindings. They add the uninitialized taint to new Nodes, and
     /// ownership tags. They read the CloudProviderMigration in the cluster at each request, so they follow its phase
     /// and targets. Render them again only for another migration, or with another version of this command.
     RenderPolicies(RenderArgs),
+}
+
+/// `outrigger webhook register`.
+#[derive(Debug, clap::Args)]
+pub struct RegisterArgs {
+    /// Profiles of the targets of your migrations, as in spec.targets[].profile
+    #[arg(
+        long,
+        value_name = "PROFILE,...",
+        value_delimiter = ',',
+        required_unless_present = "tenant",
+        ignore_case = true,
+        value_parser = profile()
+    )]
+    pub profiles: Vec<Profile>,
+    /// The control planes are hosted: their Nodes are in other API servers, which --tenant registers. The NetworkPolicy
+    /// lets the webhook reach these API servers at any unprivileged port
+    #[arg(long)]
+    pub hosted: bool,
+    /// Add the ValidatingWebhookConfiguration
+    #[arg(long)]
+    pub validation: bool,
+    /// Whether the Pods of a kube-controller-manager, in namespaces with the label outrigger.dev/control-plane, wait
+    /// while the webhook is unavailable. All other objects never wait
+    #[arg(long, value_enum, default_value_t)]
+    pub failure_policy: FailurePolicyArg,
+    /// The source of the webhook's certificate, and so of caBundle: cert-manager and the webhook itself (self-signed) set
+    /// it, with secret it comes from --ca-bundle
+    #[arg(long, value_enum, default_value_t)]
+    pub certificates: CertificatesArg,
+    /// PEM file with the authorities of the webhook's certificate
+    #[arg(long, value_name = "FILE")]
+    pub ca_bundle: Option<PathBuf>,
+    /// Source addresses of the API servers: no other address may call. May be repeated [default: every address may]
+    #[arg(long = "api-server", value_name = "CIDR", value_parser = cidr, conflicts_with = "tenant")]
+    pub api_servers: Vec<String>,
+    /// The oldest version of the API servers. Since 1.28 they can keep objects away that the webhook never changes
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes_version: Option<KubernetesVersion>,
+    /// The webhook's own namespace
+    #[arg(long, value_name = "NAMESPACE", default_value = "outrigger-system")]
+    pub own_namespace: String,
+    /// Print the objects for a tenant's API server instead. NAME is the CloudProviderMigration of the tenant
+    #[arg(long, value_name = "NAME", requires = "url", conflicts_with_all = ["profiles", "hosted", "validation"])]
+    pub tenant: Option<String>,
+    /// Address of the webhook for the tenant's API server, such as https://outrigger-webhook.outrigger-system.svc
+    #[arg(long, value_name = "URL", requires = "tenant", value_parser = https)]
+    pub url: Option<String>,
+}
+
+/// What happens to the Pod of a kube-controller-manager while the webhook is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FailurePolicyArg {
+    /// It waits
+    #[default]
+    Fail,
+    /// It starts as its owner wrote it
+    Ignore,
+}
+
+/// The source of the webhook's certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CertificatesArg {
+    /// A Secret of your own
+    #[default]
+    Secret,
+    CertManager,
+    SelfSigned,
 }
 
 /// `outrigger webhook render-policies`.
@@ -226,6 +302,39 @@ fn phase(text: &str) -> Result<Phase, String> {
         .ok_or_else(|| format!("not a phase; one of {}", names()))
 }
 
+/// The names of the API, in any case. clap names them all in its error, and the nearest one.
+fn profile() -> impl TypedValueParser<Value = Profile> {
+    PossibleValuesParser::new(Profile::ALL.map(Profile::as_str)).try_map(|name| {
+        let known = Profile::ALL.into_iter();
+        let found = known
+            .into_iter()
+            .find(|profile| profile.as_str().eq_ignore_ascii_case(&name));
+        found.ok_or_else(|| format!("{name:?} is no profile"))
+    })
+}
+
+fn cidr(text: &str) -> Result<String, String> {
+    let wrong = || format!("{text:?} is no CIDR block, such as 10.0.1.10/32");
+    let (address, length) = text.split_once('/').ok_or_else(wrong)?;
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let length: u8 = length.parse().map_err(|_| wrong())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    if length > most {
+        return Err(wrong());
+    }
+    Ok(text.to_owned())
+}
+
+/// API servers call webhooks over HTTPS only.
+fn https(text: &str) -> Result<String, String> {
+    match text.strip_prefix("https://") {
+        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#', ' ']) => Ok(text.to_owned()),
+        _ => Err(format!(
+            "{text:?} is no address such as https://outrigger-webhook.outrigger-system.svc"
+        )),
+    }
+}
+
 fn labels(text: &str) -> Result<Labels, String> {
     let mut labels = Labels::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
@@ -250,6 +359,47 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn profiles_have_the_names_of_the_api() {
+        let parse = |profiles: &str| {
+            let args = Args::try_parse_from(["outrigger", "webhook", "register", "--profiles", profiles])?;
+            let Command::Webhook(WebhookArgs {
+                command: WebhookCommand::Register(args),
+            }) = args.command
+            else {
+                panic!("another command");
+            };
+            Ok::<_, clap::Error>(args.profiles)
+        };
+        assert_eq!(
+            parse("nodes,KubeadmConfig").unwrap(),
+            [Profile::Nodes, Profile::KubeadmConfig]
+        );
+        let unknown = parse("Nodes,RancherRKE3").unwrap_err().to_string();
+        assert!(
+            unknown.contains("'RancherRKE2'") || unknown.contains("'RancherRKE1'"),
+            "{unknown}"
+        );
+        assert!(
+            Profile::ALL.iter().all(|known| unknown.contains(known.as_str())),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn addresses_are_blocks_and_urls_are_https() {
+        for right in ["10.0.0.0/8", "192.0.2.1/32", "2001:db8::/48"] {
+            assert_eq!(cidr(right), Ok(right.to_owned()));
+        }
+        for wrong in ["10.0.0.1", "10.0.0.0/33", "x/8", "2001:db8::/129", "10.0.0.0/"] {
+            assert!(cidr(wrong).is_err(), "{wrong}");
+        }
+        assert!(https("https://webhook.example.com:8443").is_ok());
+        for wrong in ["http://a", "https://", "webhook", "https://a?b"] {
+            assert!(https(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

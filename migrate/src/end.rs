@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{documents, migrations, mutate, node, yaml};
+use crate::{documents, migrations, mutate, node, register, yaml};
 
 /// The result of a command, besides its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub enum Failure {
     /// Files of a machine that cannot be changed.
     #[error(transparent)]
     Node(#[from] node::error::Error),
+    /// A registration that cannot be printed.
+    #[error(transparent)]
+    Register(#[from] register::Error),
     #[error("the output cannot be written as YAML: {0}")]
     Yaml(#[from] yaml::Error),
     #[error("the output cannot be written as JSON: {0}")]

@@ -4,7 +4,8 @@
 //! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ decide ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
 //!         (IO read)    strict        one answer per object                                     (IO write)
 //!                                ├─▶ node ─▶ outrigger_webhook::decide::static_pods ─▶ edited files (IO write)
-//!                                └─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
+//!                                ├─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
+//! args ─▶ register ─▶ outrigger_webhook::registration ─▶ YAML
 //! ```
 //!
 //! | subject | module |
@@ -15,6 +16,7 @@
 //! | the webhook's decision about an object | [`decide`] |
 //! | `outrigger mutate` | [`mutate`] |
 //! | `outrigger node edit` and `outrigger node undo` | [`node`] |
+//! | `outrigger webhook register` | [`register`] |
 //! | `outrigger webhook render-policies` | [`policies`] |
 
 use std::ffi::OsString;
@@ -33,6 +35,7 @@ pub mod migrations;
 pub mod mutate;
 pub mod node;
 pub mod policies;
+pub mod register;
 mod yaml;
 
 pub use self::end::{End, Failure};
@@ -56,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
             NodeCommand::Undo(args) => node::undo(args, &mut out),
         },
         Command::Webhook(args) => match &args.command {
+            WebhookCommand::Register(args) => register::run(args, &mut out, &mut err),
             WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),
         },
     };

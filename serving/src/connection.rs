@@ -77,13 +77,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
         };
 
         tracing::trace!(?reason, "ending a connection");
+        if reason == Ended::Quiet && activity.has_no_request() {
+            return reason;
+        }
         // GOAWAY on HTTP/2; on HTTP/1.1 the end after the answer that is under way.
         connection.as_mut().graceful_shutdown();
-        // A shutdown of the server has its own clock, which ends all connections; this one is for a peer that does not
-        // leave.
+        // A shutdown of the server has its own clock, which ends all connections and reports it; this one is for a peer that
+        // does not leave.
+        let is_late = async {
+            if reason == Ended::Shutdown {
+                std::future::pending::<()>().await;
+            }
+            sleep_until(Instant::now() + limits.drain).await;
+        };
         tokio::select! {
             ended = connection => { log(ended); }
-            () = sleep_until(Instant::now() + limits.drain) => {}
+            () = is_late => {}
         }
 
         reason
@@ -206,6 +215,11 @@ impl Activity {
 
     fn verdict(&self, limits: &ConnectionLimits, now: Instant) -> Verdict {
         self.with(|counts| counts.verdict(limits, self.version, now))
+    }
+
+    /// Whether no request began on it.
+    fn has_no_request(&self) -> bool {
+        self.with(|counts| counts.begun == 0)
     }
 
     /// Whether the answer that is under way is the last one, because the connection is old.

@@ -47,9 +47,9 @@ pub struct ConnectionLimits {
     pub streams: u32,
     /// Time for the TLS handshake.
     pub handshake: Duration,
-    /// Time for the headers of a request, and for a connection's first request to begin.
+    /// Time until the headers of a connection's first request are complete.
     pub header: Duration,
-    /// Time after which a connection without requests is closed.
+    /// Time after the last request until a connection without a further one is closed.
     pub idle: Duration,
     /// Age at which a connection is closed after its requests are answered, or up to a fifth earlier. API servers keep
     /// connections as long as possible, so without this limit a new replica gets no requests.

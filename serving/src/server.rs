@@ -238,7 +238,8 @@ impl Http {
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.header)
+            // It begins when the connection gets idle, so it is the time for the headers of a later request as well.
+            .header_read_timeout(limits.idle)
             .max_buf_size(MAX_HEADER_BYTES);
         builder
             .http2()

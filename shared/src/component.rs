@@ -139,6 +139,9 @@ pub const POD_LABELS: [&str; 7] = [
     "app.kubernetes.io/name",
 ];
 
+/// Each text that names a component contains one of these. So a Pod without them in its containers runs none.
+pub const WORDS: [&str; 4] = ["controller-manager", "apiserver", "kubelet", OUR_MANAGER];
+
 /// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, where they are at hand.
 #[must_use]
 pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>> {

@@ -404,3 +404,22 @@ fn a_pod_that_only_seems_to_hold_one_is_unreadable_and_one_without_is_none() {
         assert_eq!(controller_manager_form(&none), None);
     }
 }
+
+/// Conditions of the webhook's registration let only Pods with one of the words through.
+#[test]
+fn each_name_of_a_component_contains_one_of_the_words() {
+    use outrigger_shared::component::WORDS;
+    for component in Component::ALL {
+        for name in component.names() {
+            assert!(WORDS.iter().any(|word| name.contains(word)), "{name}");
+        }
+    }
+    assert!(
+        judged(
+            json!({"name": "outrigger-manager", "image": "r/outrigger-manager:v1"}),
+            json!({})
+        )
+        .is_some()
+    );
+    assert!(WORDS.contains(&"outrigger-manager"));
+}

@@ -133,17 +133,9 @@ fn the_schemas_enumerations_are_the_types() {
         of_spec("nodeTaint"),
         names(&[NodeTaint::WhenManagerReady, NodeTaint::Always, NodeTaint::Never])
     );
-    let profiles = [
-        Profile::Nodes,
-        Profile::HostedControlPlane,
-        Profile::ClusterAPI,
-        Profile::Kubermatic,
-        Profile::RancherRKE2,
-        Profile::RancherRKE1,
-        Profile::KubeadmConfig,
-        Profile::AwsResources,
-    ];
-    assert_eq!(of_spec("targets/items/properties/profile"), names(&profiles));
+    assert_eq!(of_spec("targets/items/properties/profile"), names(&Profile::ALL));
+    let texts = Profile::ALL.map(|profile| json!(profile.as_str()));
+    assert_eq!(of_spec("targets/items/properties/profile"), json!(texts));
     let parties = names(&[Party::KubeControllerManager, Party::CloudControllerManager]);
     assert_eq!(
         enumeration("/status/properties/controllers/items/properties/owner"),

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ArgGroup;
-use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, ArgGroup, Parser};
 use outrigger_certs::Source;
 use outrigger_serving::{ConnectionLimits, WhenFull};
 
 use crate::duration;
+use crate::registration::FailurePolicy;
 use crate::routes::RequestLimits;
 use crate::self_signed::Settings;
 
@@ -65,6 +65,12 @@ pub struct Args {
     /// Interval at which stored objects are compared with their form in the migration's phase; 0 disables the check
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     pub check_interval: Duration,
+    /// Whether the registration in the cluster is compared with the one that the migrations need
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub check_registration: bool,
+    /// The failurePolicy that the registration must have for Pods of a kube-controller-manager
+    #[arg(long, value_name = "POLICY", default_value = "Fail", value_parser = failure_policy)]
+    pub control_plane_failure_policy: FailurePolicy,
     /// The webhook's own namespace, in which it changes nothing
     #[arg(
         long,
@@ -140,15 +146,17 @@ pub struct Limits {
     /// Timeout of a TLS handshake
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub handshake_timeout: Duration,
-    /// Timeout for the headers of a request; also for an idle HTTP/1.1 connection
+    /// Time until the headers of a connection's first request are complete
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub header_timeout: Duration,
     /// Timeout of a request, if the API server's timeout parameter is not shorter; a tenth of it, at most 200ms, is
     /// reserved for sending the response
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub request_timeout: Duration,
-    /// Time after which a connection without requests is closed
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    /// Time after which a connection without requests is closed. API servers close theirs after 90s and do not repeat a
+    /// request that meets a closed connection, so it is longer
+    // https://pkg.go.dev/net/http#DefaultTransport, which apimachinery takes the time of (pkg/util/net/http.go)
+    #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration::parse)]
     pub idle_timeout: Duration,
     /// Age at which a connection is closed after its requests are answered, so that new replicas get connections; up to
     /// a fifth earlier, so that connections of the same age are not closed together
@@ -234,6 +242,14 @@ fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+fn failure_policy(text: &str) -> Result<FailurePolicy, String> {
+    let known = [FailurePolicy::Fail, FailurePolicy::Ignore];
+    known
+        .into_iter()
+        .find(|policy| policy.as_str().eq_ignore_ascii_case(text))
+        .ok_or_else(|| format!("{text:?} is neither Fail nor Ignore"))
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         // The limit is the number of a semaphore's permits.
@@ -300,6 +316,7 @@ mod tests {
     fn bad_values_are_refused_with_what_would_be_right() {
         for (flag, hint) in [
             ("--cluster-kubeconfig=x", "NAME=FILE"),
+            ("--control-plane-failure-policy=Open", "neither Fail nor Ignore"),
             ("--max-body-bytes=0", "1 or more"),
             ("--max-total-object-bytes=4294967296", "more than 4294967295 bytes"),
             ("--idle-timeout=1 hour", "such as 30s"),

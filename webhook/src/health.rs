@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `/healthz` | 200 while the process runs |
 //! | `/readyz` | 200 when reviews can be decided; otherwise 503 and one line for each reason |
+//! | `/registration` | 200, and one line for each difference of the registration from what the migrations need |
 //! | `/metrics` | OpenMetrics text |
 
 use std::sync::Arc;
@@ -21,12 +22,14 @@ use outrigger_serving::{ConnectionLimits, WhenFull};
 use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
+use crate::registration_check::Report;
 
 /// State that the probes check.
 #[derive(Debug)]
 pub struct Health {
     pub reviewer: Arc<Reviewer>,
     pub certificates: Arc<Reloader>,
+    pub registration: Arc<Report>,
     /// Cancelled on SIGTERM.
     pub stopping: CancellationToken,
 }
@@ -61,6 +64,7 @@ pub fn router(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
+        .route("/registration", get(registration))
         .route("/metrics", get(metrics))
         .with_state(health)
 }
@@ -94,6 +98,15 @@ async fn readyz(State(health): State<Arc<Health>>) -> Response {
         format!("not ready: {}\n", reasons.join("; ")),
     )
         .into_response()
+}
+
+/// A difference does not change the status: a replica that is not ready would get even fewer reviews.
+async fn registration(State(health): State<Arc<Health>>) -> String {
+    match health.registration.lines() {
+        None => "not compared yet\n".to_owned(),
+        Some(lines) if lines.is_empty() => "ok\n".to_owned(),
+        Some(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+    }
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {

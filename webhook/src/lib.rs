@@ -12,6 +12,8 @@
 //! | parsing of reviews, and responses | [`review`] |
 //! | state of the clusters | [`view`] |
 //! | stored objects that are not in the form of their phase | [`stored_objects`] |
+//! | objects with which API servers call the webhook | [`registration`] |
+//! | what the registration in the cluster lacks | [`registration_check`] |
 //! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
 //! | limits, shutdown | [`outrigger_serving`], [`body`] |
@@ -27,6 +29,8 @@ pub mod json;
 pub mod memory_budget;
 pub mod metrics;
 pub mod patch;
+pub mod registration;
+pub mod registration_check;
 pub mod review;
 pub mod routes;
 pub mod run;

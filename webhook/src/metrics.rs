@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::decide::{Outcome, ValidationOutcome, kinds};
+use crate::registration::{Configuration, Field};
 use crate::stored_objects::Deviation;
 
 /// Buckets of the latency histogram in seconds: fine below a millisecond, where most reviews are, and up to the usual
@@ -68,6 +69,13 @@ struct Watch {
     watch: LabelText,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Registered {
+    kind: LabelText,
+    registration: LabelText,
+    field: LabelText,
+}
+
 /// A label value known at compile time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct LabelText(&'static str);
@@ -98,7 +106,7 @@ pub enum WatchedType {
     Lease,
     /// The Secret with self-signed certificates.
     Secret,
-    /// Registrations whose `caBundle` is set.
+    /// Registrations: compared, and with self-signed certificates their `caBundle` is set.
     Registrations,
 }
 
@@ -119,6 +127,7 @@ pub struct Metrics {
     watches_up: Family<Watch, Gauge>,
     watch_failures: Family<Watch, Counter>,
     objects_missed: Family<Missed, Gauge>,
+    registration_differences: Family<Registered, Gauge>,
 }
 
 impl Metrics {
@@ -140,6 +149,7 @@ impl Metrics {
             watches_up: Family::default(),
             watch_failures: Family::default(),
             objects_missed: Family::default(),
+            registration_differences: Family::default(),
         };
 
         metrics.register();
@@ -208,6 +218,11 @@ impl Metrics {
             "objects_missed",
             "Stored objects that are not in the form of their migration's phase, by kind, at the last check",
             self.objects_missed.clone(),
+        );
+        registry.register(
+            "registration_differences",
+            "Differences between the registration in the cluster and the one that the migrations need, by field",
+            self.registration_differences.clone(),
         );
         registry.register("watch_failures", "Failures of a watch", self.watch_failures.clone());
     }
@@ -291,6 +306,19 @@ impl Metrics {
                 let count = counts.get(&(kind.kind, deviation)).copied().unwrap_or_default();
                 self.objects_missed.get_or_create(&labels).set(count);
             }
+        }
+    }
+
+    /// Sets the differences of a registration; fields without one are set to zero.
+    pub fn registration(&self, configuration: Configuration, counts: &HashMap<Field, i64>) {
+        for field in Field::ALL {
+            let labels = Registered {
+                kind: LabelText(configuration.kind()),
+                registration: LabelText(configuration.name()),
+                field: LabelText(field.as_str()),
+            };
+            let count = counts.get(&field).copied().unwrap_or_default();
+            self.registration_differences.get_or_create(&labels).set(count);
         }
     }
 

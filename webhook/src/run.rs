@@ -24,6 +24,8 @@ use crate::admit::Reviewer;
 use crate::args::Args;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, WatchedType};
+use crate::registration;
+use crate::registration_check::{RegistrationCheck, Report};
 use crate::routes;
 use crate::self_signed::{Controller, Options};
 use crate::stored_objects::Check;
@@ -60,9 +62,16 @@ pub async fn run(args: Args) -> Result<()> {
         tasks.spawn(clients.run(args.cert_reload_interval, stop.clone()));
     }
 
+    let registration = Arc::<Report>::default();
+    if args.check_registration {
+        let client = clusters.management.clone();
+        registration_check(&args, client, &reviewer, &certificates, &registration).spawn(&tasks, &stop);
+    }
+
     let health = Arc::new(Health {
         reviewer: Arc::clone(&reviewer),
         certificates,
+        registration,
         stopping: stopping.clone(),
     });
     let health_server = Server {
@@ -175,6 +184,29 @@ async fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Co
     }
 
     Ok(Some(controller))
+}
+
+fn registration_check(
+    args: &Args,
+    client: Client,
+    reviewer: &Reviewer,
+    certificates: &Arc<Reloader>,
+    report: &Arc<Report>,
+) -> RegistrationCheck {
+    RegistrationCheck {
+        client,
+        migrations: Arc::clone(&reviewer.migrations),
+        namespaces: Arc::clone(&reviewer.namespaces),
+        certificates: Arc::clone(certificates),
+        server_names: args.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        options: registration::Options {
+            namespace: args.own_namespace.clone(),
+            control_plane_policy: args.control_plane_failure_policy,
+            ..registration::Options::new(&[])
+        },
+        metrics: Arc::clone(&reviewer.metrics),
+        report: Arc::clone(report),
+    }
 }
 
 /// Starts every watch; returns the indexes that the watches fill.

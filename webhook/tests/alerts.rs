@@ -1,21 +1,29 @@
-//! The alerts agree with the programs and their page: each metric and label of a rule is served, and each alert has a
+//! The alerts and the dashboard agree with the programs: each metric and label of a query is served. Each alert has a
 //! section in `docs/alerts.md` and a case in `e2e/alerts`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod all_metrics;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use outrigger_serving::{Ended, Refused};
-use outrigger_webhook::decide::{Outcome, ValidationOutcome};
-use outrigger_webhook::metrics::{Metrics, Port, WatchedType};
 use serde_json::Value;
 
 /// Labels that Prometheus adds to every scraped series.
-const OF_THE_TARGET: [&str; 2] = ["job", "namespace"];
-const FUNCTIONS: [&str; 8] = ["absent", "by", "increase", "max", "min", "or", "rate", "sum"];
+const OF_THE_TARGET: [&str; 3] = ["job", "namespace", "pod"];
+const FUNCTIONS: [&str; 9] = [
+    "absent",
+    "by",
+    "histogram_quantile",
+    "increase",
+    "max",
+    "min",
+    "or",
+    "rate",
+    "sum",
+];
 /// Metrics of kube-apiserver:
 /// <https://github.com/kubernetes/apiserver/blob/v0.26.13/pkg/admission/metrics/metrics.go>
 const OF_API_SERVERS: [(&str, &[&str]); 2] = [
@@ -134,28 +142,15 @@ fn of_the_manager(labels: &mut Labels) {
 
 /// The webhook's metrics, each with a value.
 fn of_the_webhook(labels: &mut Labels) {
-    let metrics = Metrics::new();
-    metrics.review("Node", Outcome::Changed, Some("Prepare"));
-    metrics.validation("Node", ValidationOutcome::Denied);
-    metrics.error("too_large");
-    metrics.took(Duration::from_millis(1));
-    metrics.certificate(30.0, 0);
-    metrics.migrations(1, 0);
-    metrics.watch(WatchedType::Lease, false);
-    metrics.missed(&HashMap::new());
-    let connections = metrics.of_port(Port::Admission);
-    connections.opened();
-    connections.ended(Ended::Peer);
-    connections.refused(Refused::HandshakeFailed);
-    for line in metrics.text().unwrap().lines().filter(|line| !line.starts_with('#')) {
+    for line in all_metrics::text().lines().filter(|line| !line.starts_with('#')) {
         for (name, its) in parse(line).0 {
             labels.entry(name).or_default().extend(its);
         }
     }
 }
 
-#[test]
-fn every_metric_and_label_of_an_alert_is_served() {
+/// Every metric that is served, with its labels.
+fn served() -> Labels {
     let mut known = Labels::new();
     of_the_manager(&mut known);
     of_the_webhook(&mut known);
@@ -163,20 +158,93 @@ fn every_metric_and_label_of_an_alert_is_served() {
         known.insert(name.to_owned(), its.iter().map(|label| (*label).to_owned()).collect());
     }
     assert!(known.len() > 60, "{} metrics", known.len());
+    known
+}
+
+/// The first metric or label of a query that nothing serves; else the labels of its result.
+fn check(expression: &str, known: &Labels) -> Result<BTreeSet<String>, String> {
+    let (metrics, groups) = parse(expression);
+    if metrics.is_empty() {
+        return Err(format!("no metric in {expression}"));
+    }
+
+    for (metric, matched) in metrics {
+        let its = known
+            .get(&metric)
+            .ok_or_else(|| format!("no program serves {metric}"))?;
+        let is_unknown = |label: &&String| !its.contains(*label) && !OF_THE_TARGET.contains(&label.as_str());
+        if let Some(label) = matched.iter().chain(&groups).find(is_unknown) {
+            return Err(format!("{metric} has no label {label}"));
+        }
+    }
+
+    Ok(groups)
+}
+
+/// The queries of the dashboard with the titles of their panels, and the texts of their legends.
+fn dashboard() -> Vec<(String, String, String)> {
+    let text = read("manifests/components/monitoring/dashboard/outrigger.json");
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let panels = object["panels"].as_array().unwrap().iter();
+    let charts = panels.filter(|panel| panel["type"] != "row");
+    let queries = charts.flat_map(|panel| {
+        let title = panel["title"].as_str().unwrap();
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{title} has no query");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        targets
+            .iter()
+            .map(move |target| (title.to_owned(), text(&target["expr"]), text(&target["legendFormat"])))
+    });
+    queries.collect()
+}
+
+#[test]
+fn every_metric_and_label_of_the_dashboard_is_served() {
+    let known = served();
+    let queries = dashboard();
+    assert!(queries.len() > 20, "{} queries", queries.len());
+    for (title, query, legend) in queries {
+        let groups = check(&query, &known).unwrap_or_else(|problem| panic!("{title}: {problem}"));
+        let shown = legend
+            .split("{{")
+            .skip(1)
+            .map(|text| text.split("}}").next().unwrap().to_owned());
+        for label in shown {
+            assert!(groups.contains(&label), "{title}: shows {label}, has {groups:?}");
+        }
+    }
+}
+
+#[test]
+fn a_query_with_an_unknown_metric_or_label_is_found() {
+    let known = served();
+    for (query, problem) in [
+        (
+            "sum(outrigger_migration_infos)",
+            "no program serves outrigger_migration_infos",
+        ),
+        (
+            "max by (phases) (outrigger_migration_info)",
+            "outrigger_migration_info has no label phases",
+        ),
+        (
+            r#"outrigger_migration_alarm{kind="x"}"#,
+            "outrigger_migration_alarm has no label kind",
+        ),
+        ("1 + 1", "no metric in 1 + 1"),
+    ] {
+        assert_eq!(check(query, &known), Err(problem.to_owned()));
+    }
+}
+
+#[test]
+fn every_metric_and_label_of_an_alert_is_served() {
+    let known = served();
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();
         let expression = alert["expr"].as_str().unwrap();
-        let (metrics, groups) = parse(expression);
-        assert!(!metrics.is_empty(), "{name}: no metric in {expression}");
-        for (metric, matched) in metrics {
-            let its = known
-                .get(&metric)
-                .unwrap_or_else(|| panic!("{name}: no program serves {metric}"));
-            for label in matched.iter().chain(&groups) {
-                let is_there = its.contains(label) || OF_THE_TARGET.contains(&label.as_str());
-                assert!(is_there, "{name}: {metric} has no label {label}");
-            }
-        }
+        let groups = check(expression, &known).unwrap_or_else(|problem| panic!("{name}: {problem}"));
 
         let texts = alert["annotations"].to_string();
         let shown = texts

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use outrigger_webhook::decide::kinds;
+use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::Value;
 
 /// The copies: a file of the chart, and its source below `manifests/`.
@@ -57,6 +58,7 @@ const COPIES: [(&str, &str); 15] = [
     ),
 ];
 const PROFILES: &str = "files/profiles.yaml";
+const CONDITIONS: &str = "files/match-conditions.yaml";
 
 fn chart() -> PathBuf {
     PathBuf::from("../charts/outrigger")
@@ -97,7 +99,7 @@ fn the_chart_has_the_files_of_the_manifests() {
         .map(|entry| format!("files/{}", entry.unwrap().file_name().display()))
         .collect();
     let mut known: BTreeSet<String> = COPIES.iter().map(|(copy, _)| (*copy).to_owned()).collect();
-    known.insert(PROFILES.to_owned());
+    known.extend([PROFILES, CONDITIONS].map(str::to_owned));
     let unknown: Vec<&String> = present.difference(&known).collect();
     assert!(unknown.is_empty(), "files without a source: {unknown:?}");
 }
@@ -125,6 +127,31 @@ fn the_table_of_profiles_is_the_table_of_kinds() {
     let permitted: BTreeSet<&str> = permitted.iter().map(|profile| profile.as_str().unwrap()).collect();
     let used: BTreeSet<&str> = table.values().flatten().map(String::as_str).collect();
     assert_eq!(permitted, used, "values.schema.json and the table of kinds");
+}
+
+#[test]
+fn the_match_conditions_are_those_of_the_table_of_entries() {
+    let mut text = "# The matchConditions of each entry: webhook/src/registration/conditions.rs.\n\
+        # Rendered: UPDATE_CHART=1 cargo test -p outrigger-webhook --test chart\n"
+        .to_owned();
+    for entry in entries() {
+        let conditions = match_conditions(&entry);
+        if !conditions.is_empty() {
+            text += &format!("{}:\n", entry.name);
+        }
+        for condition in conditions {
+            text += &format!(
+                "  - name: {}\n    expression: {}\n",
+                condition["name"], condition["expression"]
+            );
+        }
+    }
+    assert_is(CONDITIONS, &text);
+    let read = yaml(CONDITIONS);
+    for entry in entries() {
+        let conditions = read[&entry.name].as_array().cloned().unwrap_or_default();
+        assert_eq!(conditions, match_conditions(&entry), "{}", entry.name);
+    }
 }
 
 #[test]

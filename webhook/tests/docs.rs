@@ -1,14 +1,13 @@
-//! The table of kinds in `docs/webhook.md` is the one that the webhook works by. `UPDATE_DOCS=1 cargo test -p
+//! The tables of kinds and of metrics in `docs/webhook.md` are those that the webhook works by. `UPDATE_DOCS=1 cargo test -p
 //! outrigger-webhook --test docs` writes it anew.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
 
+mod all_metrics;
+
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use outrigger_webhook::decide::kinds;
-
-const BEGIN: &str = "<!-- kinds: begin -->\n";
-const END: &str = "<!-- kinds: end -->";
 
 fn table() -> String {
     let mut rows: BTreeMap<(String, &str), (String, String)> = BTreeMap::new();
@@ -33,19 +32,55 @@ fn table() -> String {
     text
 }
 
-#[test]
-fn the_documented_table_is_the_real_one() {
+/// `# HELP` and `# TYPE` of each metric; counters end in `_total`.
+fn metrics() -> String {
+    let text = all_metrics::text();
+    let comment = |prefix: &str| -> BTreeMap<String, String> {
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
+        lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect()
+    };
+    let types = comment("# TYPE ");
+    let mut rows = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+    for (name, help) in comment("# HELP ") {
+        let end = if types[&name] == "counter" { "_total" } else { "" };
+        let series = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}{end}{{")));
+        let labels = series
+            .and_then(|line| line.split_once('}'))
+            .map_or("", |(labels, _)| labels);
+        let labels: Vec<String> = labels
+            .split(',')
+            .filter_map(|label| Some(format!("`{}`", label.split_once('=')?.0)))
+            .collect();
+        let (type_, help) = (&types[&name], help.trim_end_matches('.'));
+        rows += &format!("| `{name}{end}` | {type_} | {} | {help} |\n", labels.join(", "));
+    }
+    rows
+}
+
+fn assert_is(name: &str, table: &str) {
     let path = PathBuf::from("../docs/webhook.md");
     let text = fs::read_to_string(&path).unwrap();
-    let from = text.find(BEGIN).unwrap() + BEGIN.len();
-    let to = text.find(END).unwrap();
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+    let from = text.find(&begin).unwrap() + begin.len();
+    let to = text.find(&end).unwrap();
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{}{}{}", &text[..from], table(), &text[to..])).unwrap();
+        fs::write(&path, format!("{}{table}{}", &text[..from], &text[to..])).unwrap();
         return;
     }
     assert_eq!(
         &text[from..to],
-        table(),
+        table,
         "docs/webhook.md is out of date; see this file's head"
     );
+}
+
+/// One test, as both write the page.
+#[test]
+fn the_documented_tables_are_the_real_ones() {
+    assert_is("kinds", &table());
+    assert_is("metrics", &metrics());
 }

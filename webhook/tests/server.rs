@@ -18,6 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const SHORT: Duration = Duration::from_millis(300);
+/// Longer than a test waits.
+const NEVER: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn bodies_that_are_no_review_get_400_and_say_why() {
@@ -176,8 +178,8 @@ async fn a_long_body_over_http_two_is_refused_and_its_connection_serves_on() {
 
 /// Opens a connection, sends `bytes`, and tells how long the server keeps it open.
 async fn time_until_closed(server: &Server, protocol: &[u8], bytes: &[u8]) -> Duration {
-    let mut stream = server.connect(protocol).await.unwrap();
     let begin = Instant::now();
+    let mut stream = server.connect(protocol).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     stream.flush().await.unwrap();
     let mut rest = Vec::new();
@@ -197,11 +199,9 @@ async fn clients_that_send_headers_slowly_or_nothing_at_all_are_cut() {
         (H2, b"".as_slice()),
         (H2, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice()),
     ] {
+        // At the latest before the limit of an idle connection.
         let open = time_until_closed(&server, protocol, bytes).await;
-        assert!(
-            open >= SHORT / 2 && open < 10 * SHORT,
-            "{protocol:?} {bytes:?}: {open:?}"
-        );
+        assert!(open >= SHORT / 2, "{protocol:?} {bytes:?}: {open:?}");
     }
     server.assert_serving().await;
 }
@@ -230,11 +230,11 @@ async fn a_body_that_stalls_is_answered_within_the_callers_time() {
     let server = Server::start(Options::default()).await;
     let mut stream = server.connect(H1).await.unwrap();
     let head = "POST /mutate?timeout=200ms HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
-    let begin = Instant::now();
+    let (begin, usual) = (Instant::now(), Options::default().requests.time);
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = String::new();
     within(stream.read_to_string(&mut answer)).await.unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert!(begin.elapsed() < usual, "{:?}", begin.elapsed());
     assert!(
         answer.starts_with("HTTP/1.1 408") || answer.starts_with("HTTP/1.1 504"),
         "{answer}"
@@ -245,11 +245,10 @@ async fn a_body_that_stalls_is_answered_within_the_callers_time() {
 async fn one_connection_past_the_cap_is_closed_at_once_and_a_freed_place_is_given_again() {
     let mut options = Options::default();
     options.connections.connections = 2;
+    options.connections.handshake = NEVER;
     let server = Server::start(options).await;
     let (first, _second) = (server.h2().await, server.h2().await);
-    let begin = Instant::now();
-    assert!(server.connect(H2).await.is_err());
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    assert!(within(server.connect(H2)).await.is_err());
     drop(first);
     within(async {
         while server.connect(H2).await.is_err() {
@@ -280,32 +279,41 @@ async fn finish(mut stream: tokio_rustls::client::TlsStream<TcpStream>, later: &
     answer
 }
 
-#[tokio::test]
-async fn past_its_limit_the_server_answers_503_at_once_instead_of_queueing() {
+/// One request at a time, for which the server waits long.
+fn one_request() -> Options {
     let mut options = Options::default();
     options.requests.requests = 1;
-    let server = Server::start(options).await;
-    let (stream, later) = half_sent(&server, "first").await;
+    options.requests.time = NEVER;
+    options
+}
+
+/// Waits until the server, which takes one request at a time, has taken one.
+async fn until_taken(server: &Server) {
     within(async {
         while server.post("/mutate", review("probe")).await.0 != 503 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    let begin = Instant::now();
-    let (status, text) = server.post("/mutate", review("second")).await;
+}
+
+#[tokio::test]
+async fn past_its_limit_the_server_answers_503_at_once_instead_of_queueing() {
+    let server = Server::start(one_request()).await;
+    let (stream, later) = half_sent(&server, "first").await;
+    until_taken(&server).await;
+    // The first is not answered before it is whole, so this one does not wait for it.
+    let (status, text) = within(server.post("/mutate", review("second"))).await;
     assert_eq!(status, 503, "{text}");
-    assert!(begin.elapsed() < Duration::from_secs(1));
     assert!(finish(stream, &later).await.contains("first"));
     server.assert_serving().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusing_many_long_bodies_does_not_end_the_connection_that_others_share() {
-    let mut options = Options::default();
-    options.requests.requests = 1;
-    let server = Server::start(options).await;
+    let server = Server::start(one_request()).await;
     let (stream, later) = half_sent(&server, "first").await;
+    until_taken(&server).await;
     let client = server.h2().await;
     let long = bytes::Bytes::from(vec![b' '; 100 * 1024]);
     within(async {
@@ -335,10 +343,12 @@ async fn refusing_many_long_bodies_does_not_end_the_connection_that_others_share
 
 #[tokio::test]
 async fn a_request_in_flight_is_answered_while_the_server_drains_and_new_ones_are_not_taken() {
-    let server = Server::start(Options::default()).await;
+    let mut options = one_request();
+    options.connections.drain = Duration::from_secs(15);
+    let server = Server::start(options).await;
     let idle = server.h2().await;
     let (stream, later) = half_sent(&server, "in-flight").await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    until_taken(&server).await;
     server.stop.cancel();
     within(async {
         while TcpStream::connect(server.address).await.is_ok() {
@@ -357,14 +367,12 @@ async fn a_request_in_flight_is_answered_while_the_server_drains_and_new_ones_ar
 
 #[tokio::test]
 async fn a_request_that_outlives_the_drain_is_cut() {
-    let mut options = Options::default();
+    let mut options = one_request();
     options.connections.drain = SHORT;
     let server = Server::start(options).await;
     let (stream, _later) = half_sent(&server, "late").await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let begin = Instant::now();
+    until_taken(&server).await;
     assert_eq!(server.finish().await, Drained::Cut);
-    assert!(begin.elapsed() < 10 * SHORT);
     drop(stream);
 }
 
@@ -373,15 +381,17 @@ async fn an_old_connection_is_ended_politely_and_a_new_one_serves() {
     let mut options = Options::default();
     options.connections.age = SHORT;
     let server = Server::start(options).await;
-    let mut client = server.h2().await;
-    assert_eq!(
-        client
-            .send_request(request("/mutate", review("u")))
-            .await
-            .unwrap()
-            .status(),
-        200
-    );
+    // On a busy machine a connection may be old before its first request.
+    let client = within(async {
+        loop {
+            let mut client = server.h2().await;
+            if let Ok(answer) = client.send_request(request("/mutate", review("u"))).await {
+                assert_eq!(answer.status(), 200);
+                return client;
+            }
+        }
+    })
+    .await;
     within(async {
         while !client.is_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -416,6 +426,28 @@ async fn over_http_one_an_old_connection_says_close_with_the_answer_that_is_unde
     .await;
 }
 
+/// API servers keep their connections for 90 s and repeat no POST.
+#[tokio::test]
+async fn over_http_one_an_idle_connection_is_kept_for_longer_than_headers_may_take() {
+    let mut options = Options::default();
+    options.connections.header = SHORT;
+    let server = Server::start(options).await;
+    let body = review("u");
+    let request = format!(
+        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = server.connect(H1).await.unwrap();
+    for _ in 0..2 {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 4096];
+        let length = within(stream.read(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        tokio::time::sleep(2 * SHORT).await;
+    }
+}
+
 /// A caller may send a request at the moment in which the connection gets old, and repeats no POST.
 #[tokio::test]
 async fn over_http_one_an_old_idle_connection_answers_once_more_and_says_close() {
@@ -427,15 +459,21 @@ async fn over_http_one_an_old_idle_connection_answers_once_more_and_says_close()
         "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let mut stream = server.connect(H1).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut first = [0; 4096];
-    let length = within(stream.read(&mut first)).await.unwrap();
-    let first = String::from_utf8_lossy(&first[..length]).to_lowercase();
-    assert!(
-        first.starts_with("http/1.1 200") && !first.contains("connection: close"),
-        "{first}"
-    );
+    // On a busy machine a connection may be old before its first answer.
+    let stream = within(async {
+        loop {
+            let mut stream = server.connect(H1).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut first = [0; 4096];
+            let length = stream.read(&mut first).await.unwrap();
+            let first = String::from_utf8_lossy(&first[..length]).to_lowercase();
+            assert!(first.starts_with("http/1.1 200"), "{first}");
+            if !first.contains("connection: close") {
+                return stream;
+            }
+        }
+    })
+    .await;
     tokio::time::sleep(2 * SHORT).await;
     let answer = finish(stream, request.as_bytes()).await.to_lowercase();
     assert!(
@@ -468,6 +506,7 @@ async fn a_replica_is_ready_when_it_can_decide_and_its_certificate_is_valid() {
     let health = Health {
         reviewer: server.reviewer.clone(),
         certificates: server.certificates.clone(),
+        registration: std::sync::Arc::default(),
         stopping: CancellationToken::new(),
     };
     let now = Timestamp::now();

@@ -169,6 +169,9 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_millis(200);
+    /// Much longer than an answer takes.
+    const LONG: Duration = Duration::from_secs(20);
+    const SLOW: Duration = Duration::from_millis(1500);
 
     /// A server that answers each chunk with itself and reports it.
     async fn echo() -> (Relay, mpsc::Receiver<Vec<u8>>) {
@@ -190,21 +193,21 @@ mod tests {
         (relay.expect("it listens"), received)
     }
 
-    async fn answered(client: &mut TcpStream, text: &[u8]) -> bool {
+    async fn answered(client: &mut TcpStream, text: &[u8], within: Duration) -> bool {
         client.write_all(text).await.expect("written");
         let mut buffer = [0; 64];
-        matches!(tokio::time::timeout(SOON, client.read(&mut buffer)).await, Ok(Ok(length)) if &buffer[..length] == text)
+        matches!(tokio::time::timeout(within, client.read(&mut buffer)).await, Ok(Ok(length)) if &buffer[..length] == text)
     }
 
     #[tokio::test]
     async fn a_cut_connection_goes_on_when_the_link_opens() {
         let (relay, mut received) = echo().await;
         let mut client = TcpStream::connect(relay.address()).await.expect("connected");
-        assert!(answered(&mut client, b"one").await);
+        assert!(answered(&mut client, b"one", LONG).await);
         assert_eq!(received.recv().await, Some(b"one".to_vec()));
 
         relay.set(Link::Cut);
-        assert!(!answered(&mut client, b"two").await);
+        assert!(!answered(&mut client, b"two", SOON).await);
         assert!(received.try_recv().is_err(), "a cut link delivers nothing");
 
         relay.set(Link::Open);
@@ -215,11 +218,11 @@ mod tests {
     async fn what_a_client_wrote_before_it_closed_in_a_cut_is_lost() {
         let (relay, mut received) = echo().await;
         let mut client = TcpStream::connect(relay.address()).await.expect("connected");
-        assert!(answered(&mut client, b"one").await);
+        assert!(answered(&mut client, b"one", LONG).await);
         assert_eq!(received.recv().await, Some(b"one".to_vec()));
 
         relay.set(Link::Cut);
-        assert!(!answered(&mut client, b"two").await);
+        assert!(!answered(&mut client, b"two", SOON).await);
         drop(client);
         tokio::time::sleep(SOON).await;
         relay.set(Link::Open);
@@ -232,11 +235,11 @@ mod tests {
         let (relay, mut received) = echo().await;
         let mut client = TcpStream::connect(relay.address()).await.expect("connected");
         for text in [b"one", b"two"] {
-            assert!(answered(&mut client, text).await);
+            assert!(answered(&mut client, text, LONG).await);
             assert_eq!(received.recv().await, Some(text.to_vec()));
         }
 
-        relay.set(Link::Slow(2 * SOON));
+        relay.set(Link::Slow(SLOW));
         let begun = Instant::now();
         for text in [b"3", b"4", b"5"] {
             client.write_all(text).await.expect("written");
@@ -246,6 +249,7 @@ mod tests {
             assert_eq!(received.recv().await, Some(text.to_vec()));
         }
         let took = begun.elapsed();
-        assert!((2 * SOON..4 * SOON).contains(&took), "{took:?}");
+        // One delay after the other would be three.
+        assert!((SLOW..3 * SLOW).contains(&took), "{took:?}");
     }
 }

@@ -32,6 +32,8 @@ pub enum Tool {
     /// kustomize 5.
     Kustomize,
     Helm,
+    /// The registry client of go-containerregistry, which also serves a registry.
+    Crane,
     /// The incumbent, aws-cloud-controller-manager.
     AwsCloudControllerManager,
     /// The Python interpreter of moto's virtual environment.
@@ -60,6 +62,7 @@ impl Tool {
             Self::Etcd => "ETCD",
             Self::Kustomize => "KUSTOMIZE",
             Self::Helm => "HELM",
+            Self::Crane => "CRANE",
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
             Self::MotoPython => "MOTO_PYTHON",
             Self::WebhookGo => "WEBHOOK_GO",
@@ -79,6 +82,7 @@ impl Tool {
             Self::Etcd => "etcd",
             Self::Kustomize => "kustomize",
             Self::Helm => "helm",
+            Self::Crane => "crane",
             Self::AwsCloudControllerManager => "aws-ccm",
             Self::MotoPython => "moto",
             Self::WebhookGo => "webhook-go",

@@ -94,6 +94,8 @@ impl Environment {
             let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
             container["image"] = Value::from(image);
             container["args"] = json!(arguments);
+            // The entry point of that image runs.
+            container.as_object_mut().map(|container| container.remove("command"));
         }
 
         manifests::apply(&self.management_admin, &objects).await

@@ -34,6 +34,11 @@ const EVENTS: &str = "default";
 
 /// API servers for the groups that are not slow. With two, these groups take as long as one slow group.
 const QUICK_WORKERS: usize = 2;
+/// The same for a role: several roles run at the same time.
+const QUICK_WORKERS_OF_A_ROLE: usize = 1;
+/// A comparison without a role ends as soon as all is equal, so that it may wait so many times as long: a busy machine does
+/// not run a manager for seconds.
+const PATIENCE: u32 = 3;
 
 /// Runs all cases and returns the outcomes by the case's name. Each slow group has its own API server. On the others,
 /// one group runs after the other.
@@ -59,7 +64,11 @@ pub async fn run_as(
     let (slow, quick): (Vec<Group>, Vec<Group>) = case::groups(cases).into_iter().partition(Group::is_slow);
     let mut workers: Vec<Vec<Group>> = slow.into_iter().map(|group| vec![group]).collect();
 
-    let share = quick.len().div_ceil(QUICK_WORKERS).max(1);
+    let quick_workers = match role {
+        Some(_) => QUICK_WORKERS_OF_A_ROLE,
+        None => QUICK_WORKERS,
+    };
+    let share = quick.len().div_ceil(quick_workers).max(1);
     workers.extend(quick.chunks(share).map(<[Group]>::to_vec));
 
     let workers = workers.iter().enumerate().map(|(number, groups)| {
@@ -146,6 +155,10 @@ impl<'a> Worker<'a> {
     /// Waits as long as the subject needs, and returns the results.
     async fn settle(&self, group: &Group, manager: &Process) -> Result<BTreeMap<String, Outcome>> {
         let patience = self.subject.patience(group);
+        let most = match self.role {
+            Some(_) => patience.most,
+            None => patience.most * PATIENCE,
+        };
         let start = Instant::now();
         tokio::time::sleep(patience.least).await;
         loop {
@@ -156,7 +169,7 @@ impl<'a> Worker<'a> {
                     .get(&case.name)
                     .is_some_and(|ours| compare::settled(case, ours))
             });
-            if settled || start.elapsed() >= patience.most {
+            if settled || start.elapsed() >= most {
                 return Ok(outcomes);
             }
 

@@ -1,4 +1,6 @@
 //! `outrigger-demo migrate [--keep]` and `outrigger-demo incumbent`: what `make demo` runs.
+//!
+//! `OUTRIGGER_BESIDE_OTHER_WORK=1` judges with the limits for a machine that does other work at the same time.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,8 +10,9 @@ use anyhow::{Context, Result};
 use outrigger_cluster_harness::command;
 use outrigger_environment::Progress;
 use outrigger_environment::demo;
-use outrigger_timeline::Report;
+use outrigger_timeline::{Limits, Report};
 
+const BUSY: &str = "OUTRIGGER_BESIDE_OTHER_WORK";
 const USAGE: &str = "usage: outrigger-demo migrate [--keep] | incumbent";
 
 #[tokio::main]
@@ -29,10 +32,13 @@ async fn main() -> ExitCode {
 async fn migrate(keep: bool) -> Result<bool> {
     let progress = Progress::loud();
     let run = run_folder("demo")?;
-    let outcome = match demo::migrate(&run, &progress).await {
+    let mut outcome = match demo::migrate(&run, &progress).await {
         Ok(outcome) => outcome,
         Err(error) => return Err(error.context(format!("the migration did not come about; logs: {}", run.display()))),
     };
+    if std::env::var_os(BUSY).is_some() {
+        outcome.report = outcome.report.within(Limits::default().beside_other_work());
+    }
     let passed = judge(&progress, &outcome.report);
 
     if keep {

@@ -3,6 +3,7 @@
 
 mod account;
 mod manager;
+mod passes;
 mod services;
 
 use std::path::{Path, PathBuf};

@@ -20,7 +20,9 @@ use crate::objects;
 
 pub const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
 /// How long anything may take that happens by itself.
-pub const SOON: Duration = Duration::from_secs(15);
+pub const SOON: Duration = Duration::from_secs(60);
+/// No stored object is checked.
+pub const NEVER: &str = "0s";
 /// The migration, and the namespace, that only show when the webhook has caught up.
 const CANARY: &str = "canary";
 
@@ -33,7 +35,9 @@ pub struct Bench {
     pub admin: Client,
     audit: AuditLog,
     webhook: Process,
+    /// Without the interval of checks.
     launch: Launch,
+    check_interval: &'static str,
     health: String,
     canary_is_in_prepare: AtomicBool,
 }
@@ -63,11 +67,11 @@ impl Bench {
             format!("--health-bind-address=127.0.0.1:{health}"),
             format!("--cert-dir={}", certificates.display()),
             "--server-name=outrigger-webhook.outrigger-system.svc".to_owned(),
+            format!("--server-name={address}"),
             format!("--kubeconfig={kubeconfig}"),
-            "--check-interval=1s".to_owned(),
             format!("--cluster-kubeconfig=hosted={kubeconfig}"),
         ]);
-        let webhook = Process::start(&launch, run)?;
+        let webhook = Process::start(&checking(&launch, NEVER), run)?;
         let bench = Self {
             run: run.to_owned(),
             tools,
@@ -78,6 +82,7 @@ impl Bench {
             admin,
             webhook,
             launch,
+            check_interval: NEVER,
             health: format!("http://127.0.0.1:{health}/readyz"),
             canary_is_in_prepare: AtomicBool::new(false),
         };
@@ -100,8 +105,15 @@ impl Bench {
     }
 
     pub async fn start_webhook_again(&mut self) -> Result<()> {
-        self.webhook = Process::start(&self.launch, &self.run)?;
+        self.webhook = Process::start(&checking(&self.launch, self.check_interval), &self.run)?;
         self.wait_ready().await
+    }
+
+    /// Starts the webhook again with this interval between two checks of the stored objects. Each lists everything.
+    pub async fn check_every(&mut self, interval: &'static str) -> Result<()> {
+        self.check_interval = interval;
+        self.kill_webhook().await?;
+        self.start_webhook_again().await
     }
 
     /// Makes the canary, with which [`Bench::settle`] works.
@@ -210,7 +222,12 @@ impl Bench {
 
     /// The webhook's metrics, as text.
     pub async fn metrics(&self) -> Result<String> {
-        let url = self.health.replace("/readyz", "/metrics");
+        self.health("/metrics").await
+    }
+
+    /// A page of the webhook's health port.
+    pub async fn health(&self, page: &str) -> Result<String> {
+        let url = self.health.replace("/readyz", page);
         let request = http::Request::get(url).body(http_body_util::Full::default())?;
         let answer = LoopbackClient::default().send(request).await?;
         Ok(String::from_utf8(answer.into_body().to_vec())?)
@@ -242,6 +259,10 @@ impl Bench {
         let event = self.last_write(resource, namespace, name).await?;
         Ok(event.annotations.get(&format!("{entry}.outrigger.dev/{key}")).cloned())
     }
+}
+
+fn checking(launch: &Launch, interval: &str) -> Launch {
+    launch.clone().arguments([format!("--check-interval={interval}")])
 }
 
 /// The project's manifests, but for what would run in Pods; and a second registration, as a tenant has it, for Nodes of

@@ -59,7 +59,7 @@ pub async fn every_real_object_goes_through_every_phase(bench: &Bench) -> Result
     // With this label every Pod is looked at, whatever its own labels are.
     bench.namespace(NAME, &json!({CONTROL_PLANE_LABEL: "true"})).await?;
     let served = install_definitions(bench, &crds).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    wait_served(bench, &served).await?;
     bench.migration(NAME, targets()).await?;
     bench.set_prepared(NAME, "True").await?;
     let (mut taken, mut not_taken) = (Vec::new(), Vec::new());
@@ -93,10 +93,13 @@ pub async fn every_real_object_goes_through_every_phase(bench: &Bench) -> Result
     ensure!(taken.len() >= AT_LEAST, "only {} objects were taken", taken.len());
     let originals = stored(bench, &taken).await?;
     let mut outcomes: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    // Each as it was stored last: nothing else writes them.
+    let mut last = originals.clone();
     for phase in WAY {
         bench.change(NAME, json!({"phase": phase})).await?;
-        for (real, path) in &taken {
-            let outcome = step(bench, real, path, phase)
+        let migration = serde_json::from_value(bench.read(&format!("{MIGRATIONS}/{NAME}")).await?)?;
+        for ((real, path), last) in taken.iter().zip(&mut last) {
+            let outcome = step(bench, &migration, (real, path, last), phase)
                 .await
                 .with_context(|| format!("{} in {phase}", real.file))?;
             *outcomes.entry((phase, outcome.as_str())).or_default() += 1;
@@ -163,6 +166,20 @@ async fn install_definitions(bench: &Bench, folder: &Path) -> Result<BTreeSet<(S
         }
     }
     Ok(installed)
+}
+
+/// Waits until the API server serves all definitions.
+async fn wait_served(bench: &Bench, served: &BTreeSet<(String, String)>) -> Result<()> {
+    for (api_version, plural) in served {
+        let path = format!("/apis/{api_version}/{plural}");
+        bench
+            .until(&path, async || {
+                let answer = review::send(&bench.admin, Method::GET, &path, None).await?;
+                Ok(answer.is_granted())
+            })
+            .await?;
+    }
+    Ok(())
 }
 
 /// Every profile, by the label alone, in one migration: the way that asks most of the rules.
@@ -269,24 +286,27 @@ async fn stored(bench: &Bench, all: &[(Real, String)]) -> Result<Vec<Value>> {
 }
 
 /// Asks for the phase, and compares what is stored with what the decision makes of what was sent.
-async fn step(bench: &Bench, real: &Real, path: &str, phase: &str) -> Result<Outcome> {
-    let migration: CloudProviderMigration = serde_json::from_value(bench.read(&format!("{MIGRATIONS}/{NAME}")).await?)?;
+async fn step(
+    bench: &Bench,
+    migration: &CloudProviderMigration,
+    (real, path, last): (&Real, &str, &mut Value),
+    phase: &str,
+) -> Result<Outcome> {
     if !real.kind.on_update {
         let (collection, _) = path.rsplit_once('/').context("a path without a name")?;
         let answer = bench
             .create(&format!("{collection}?dryRun=All"), &real.object)
             .await?
             .granted()?;
-        let decision = decided(real, &migration, &real.object, None);
+        let decision = decided(real, migration, &real.object, None);
         let wanted = patched(&real.object, &decision)?;
         // The API server fills in defaults; what stands in the containers stays.
         same_command_lines(&answer.body, &wanted)?;
         return Ok(decision.outcome);
     }
-    let before = bench.read(path).await?;
-    let mut sent = before.clone();
+    let mut sent = last.clone();
     sent["metadata"]["annotations"][APPLY] = json!(format!("{NAME}/{phase}"));
-    let decision = decided(real, &migration, &sent, Some(&before));
+    let decision = decided(real, migration, &sent, Some(last));
     let wanted = patched(&sent, &decision)?;
     let patch = json!({"metadata": {"annotations": {APPLY: format!("{NAME}/{phase}")}}});
     let after = bench.merge(path, &patch).await?;
@@ -308,6 +328,7 @@ async fn step(bench: &Bench, real: &Real, path: &str, phase: &str) -> Result<Out
         one["spec"] == two["spec"] && one["data"] == two["data"],
         "a second look changes {one} to {two}"
     );
+    *last = again.body;
     Ok(decision.outcome)
 }
 

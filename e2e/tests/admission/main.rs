@@ -13,6 +13,7 @@
 //! | the webhook is away | `outage.rs` |
 //! | everything restarts while the webhook is away | `healing.rs` |
 //! | what was missed shows | `missed.rs` |
+//! | a registration that somebody has changed shows | `registration.rs` |
 //! | real objects of other systems | `corpus.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
@@ -31,6 +32,7 @@ mod pods;
 mod provisioned;
 #[path = "../../../shared/tests/published/mod.rs"]
 mod published;
+mod registration;
 mod untouched;
 
 use std::time::Instant;
@@ -51,6 +53,10 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
         .await
         .context("no migration")?;
     bench.begin().await?;
+    step("a changed registration shows");
+    registration::a_changed_registration_is_reported_until_it_is_repaired(&bench)
+        .await
+        .context("registration")?;
     step("what is nobody's business stays as it is");
     untouched::protected_namespaces_stay_as_they_are(&bench)
         .await

@@ -4,13 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, MIGRATIONS};
+use crate::bench::{Bench, MIGRATIONS, NEVER};
 use crate::objects::{self, APPLY, Workload, has_undo};
 
 const NAME: &str = "missed";
 const CONDITION: &str = "ObjectsApplied";
 
 pub async fn what_was_missed_shows_until_it_is_written_again(bench: &mut Bench) -> Result<()> {
+    bench.check_every("1s").await?;
     bench.namespace(NAME, &json!({})).await?;
     bench.migration(NAME, json!({"phase": "Prepare"})).await?;
     wait_for(bench, "True").await.context("nothing is there yet")?;
@@ -53,7 +54,7 @@ pub async fn what_was_missed_shows_until_it_is_written_again(bench: &mut Bench) 
         .await?;
     ensure!(has_undo(&applied.body), "{}", applied.body);
     wait_for(bench, "True").await.context("after it was written again")?;
-    Ok(())
+    bench.check_every(NEVER).await
 }
 
 async fn wait_for(bench: &Bench, status: &str) -> Result<Value> {

@@ -33,8 +33,9 @@ pub async fn an_outage_stops_only_what_must_not_start(bench: &mut Bench) -> Resu
         .await?;
     bench.webhook().resume()?;
     ensure!(!has_undo(&stored.granted()?.body), "nobody answered");
+    // Without a limit of its own a registration gets 10 s.
     let took = start.elapsed();
-    ensure!(took < Duration::from_secs(5), "a Deployment was held up for {took:?}");
+    ensure!(took < Duration::from_secs(9), "a Deployment was held up for {took:?}");
     Ok(())
 }
 

@@ -48,10 +48,10 @@ fn normalize(object: &mut Value) {
         return;
     }
 
-    // The chart has one image for both programs.
+    // In a kustomization each container has an image name of its own.
     let container = &mut object["spec"]["template"]["spec"]["containers"][0];
     let container = container.as_object_mut().expect("a container");
-    for field in ["image", "imagePullPolicy", "command"] {
+    for field in ["image", "imagePullPolicy"] {
         container.remove(field);
     }
 }

@@ -82,15 +82,21 @@ impl Helm {
 
     /// The objects of `helm template`.
     async fn template(&self, namespace: &str, values: &Value) -> Result<Vec<Value>> {
+        self.template_for("1.26", namespace, values).await
+    }
+
+    /// The same for API servers of a version.
+    async fn template_for(&self, version: &str, namespace: &str, values: &Value) -> Result<Vec<Value>> {
         let chart = chart();
         let values = self.values("template", values)?;
+        let version = format!("--kube-version={version}");
         let text = self
             .succeed(&[
                 "template",
                 "outrigger",
                 &chart,
                 "--include-crds",
-                "--kube-version=1.26",
+                &version,
                 "--namespace",
                 namespace,
                 "--values",

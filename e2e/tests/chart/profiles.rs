@@ -1,9 +1,11 @@
 //! With one profile, API servers send the objects of its kinds to the webhook and no others, and the webhook may list the
 //! kinds that its background check compares.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use outrigger_shared::migration::Profile;
 use outrigger_webhook::decide::{Kind, kinds};
+use outrigger_webhook::registration::{self, Options};
 use outrigger_webhook::stored_objects::is_checked;
 use serde_json::{Value, json};
 
@@ -84,6 +86,52 @@ async fn each_profile_has_its_registration_and_its_rights_and_no_others() {
             .filter(|pair| **pair != migrations)
             .collect();
         assert!(others.is_empty(), "{profile}: validated, but not sent: {others:?}");
+    }
+}
+
+/// The objects of the webhook that do not run, in any order, as `outrigger webhook register` prints them.
+fn without_labels(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let of_the_webhook = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        kind.ends_with("WebhookConfiguration")
+            || name.starts_with(registration::NAME) && !matches!(kind, "Deployment" | "Service" | "PodDisruptionBudget")
+    };
+    let objects = objects.into_iter().filter(of_the_webhook);
+    let named = objects.map(|mut object| {
+        let metadata = object["metadata"].as_object_mut().expect("metadata");
+        metadata.remove("labels");
+        (format!("{} {}", object["kind"], object["metadata"]["name"]), object)
+    });
+    named.collect()
+}
+
+#[tokio::test]
+async fn the_chart_installs_what_the_command_prints_for_each_version_of_api_servers() {
+    let helm = Helm::new().await;
+    for version in ["1.26.13", "1.27.16", "1.28.0", "1.36.3-eks-1234"] {
+        let sets = Profile::ALL.iter().map(|profile| vec![*profile]);
+        for profiles in sets.chain([Profile::ALL.to_vec()]) {
+            let names: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
+            let chosen = json!({"profiles": names, "validation": true, "apiServerAddresses": ["192.0.2.1/32"]});
+            let chart = helm
+                .template_for(version, NAMESPACE, &values(&chosen))
+                .await
+                .expect("rendered");
+            let options = Options {
+                validation: true,
+                ca_bundle: Some("QUJD".to_owned()),
+                api_servers: vec!["192.0.2.1/32".to_owned()],
+                kubernetes_version: Some(version.parse().expect("a version")),
+                ..Options::new(&profiles)
+            };
+            let (chart, printed) = (without_labels(chart), without_labels(registration::objects(&options)));
+            let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&chart), names(&printed), "{version} {profiles:?}");
+            for (name, object) in &chart {
+                assert_eq!(*object, printed[name], "{version} {profiles:?} {name}");
+            }
+        }
     }
 }
 

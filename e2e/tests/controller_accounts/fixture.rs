@@ -22,7 +22,7 @@ use super::record::{MANAGER, Record};
 /// The label of the tagging controller.
 pub const TAGGED: &str = "k8s.io/cloud-provider-aws";
 const CLUSTER: &str = "prod";
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(120);
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The Role that lets the manager ask for tokens.

@@ -16,8 +16,13 @@ use crate::change::Edit;
 
 /// Much longer than anything takes here.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// A manager that has asked nothing of AWS for so long has nothing more to do, after an undisturbed change.
+/// A manager that has asked nothing of AWS for so long has nothing more to do, after an undisturbed change of which it
+/// has emitted the last Event.
 const QUIET: Duration = Duration::from_millis(1300);
+/// The same without this Event. A busy machine does not run a manager for seconds.
+const QUIET_WITHOUT_EVENT: Duration = Duration::from_secs(8);
+/// The last Events of changes.
+const LAST: [&str; 3] = ["EnsuredLoadBalancer", "UpdatedLoadBalancer", "DeletedLoadBalancer"];
 /// The same, where the end is known.
 const STILL: Duration = Duration::from_millis(200);
 /// Between two looks at AWS.
@@ -148,9 +153,22 @@ impl Fixture {
         self.cluster.read_account(service.as_slice()).await.expect("an account")
     }
 
-    /// Waits until an undisturbed change that began at `mark` is over.
-    pub async fn quiet(&self, mark: u64) {
-        self.silence(mark, QUIET, Call::is_write).await;
+    /// How many Events there are that end a change.
+    pub async fn last_events(&self) -> i32 {
+        let events = self.cluster.service_events().await.expect("Events");
+        let last = events.iter().filter(|event| LAST.contains(&event.reason.as_str()));
+        last.map(|event| event.count).sum()
+    }
+
+    /// Waits until an undisturbed change is over, before which there were so many [`Fixture::last_events`].
+    pub async fn quiet(&self, mark: u64, events: i32) {
+        let deadline = Instant::now() + QUIET_WITHOUT_EVENT;
+        while self.last_events().await == events && Instant::now() < deadline {
+            sleep(STILL).await;
+        }
+        let more = self.last_events().await > events;
+        let long = if more { QUIET } else { QUIET_WITHOUT_EVENT };
+        self.silence(mark, long, Call::is_write).await;
     }
 
     /// Waits until everything is as `end` says and the manager, which has been at it since `mark`, has nothing more to

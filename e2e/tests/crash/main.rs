@@ -56,9 +56,9 @@ async fn killed_everywhere(kind: Kind, service_range: &'static str) {
         there: kind.plain(),
         back: change::Edit::Delete,
     };
-    let mark = fixture.mark();
+    let (mark, events) = (fixture.mark(), fixture.last_events().await);
     fixture.edit(&plain.there).await;
-    fixture.quiet(mark).await;
+    fixture.quiet(mark, events).await;
     for (number, update) in kind.updates(&fixture.given_group.clone()).into_iter().enumerate() {
         let (update_start, before) = (Instant::now(), total);
         let depth = if all {

@@ -139,9 +139,9 @@ pub async fn cut_off_and_deleted(fixture: &mut Fixture, change: &Change) -> Tall
 }
 
 async fn undisturbed<'a>(fixture: &mut Fixture, what: &str, edit: &'a Edit) -> Leg<'a> {
-    let mark = fixture.mark();
+    let (mark, events) = (fixture.mark(), fixture.last_events().await);
     fixture.edit(edit).await;
-    fixture.quiet(mark).await;
+    fixture.quiet(mark, events).await;
     let calls = fixture.calls_since(mark);
     let writes: Vec<&Call> = calls.iter().filter(|call| call.is_write()).collect();
     for call in &writes {

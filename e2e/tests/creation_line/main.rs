@@ -28,13 +28,13 @@ const AT_ONCE: usize = 10;
 /// AWS's time between two.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Much longer than anything takes but the waiting.
-const LIMIT: Duration = Duration::from_secs(60);
-/// A Node that joins is a target of every load balancer within this.
+const LIMIT: Duration = Duration::from_secs(120);
+/// A Node that joins is a target of every load balancer within this, or before the last of those that wait is created.
 const SECONDS: Duration = Duration::from_secs(15);
 /// A load balancer comes at most so much earlier than was told, in seconds: an Event's time has no fractions of one.
 const EARLY: f64 = 2.0;
-/// And so much later: its look waits for others, of load balancers that get the Node.
-const LATE: f64 = 8.0;
+/// And so much later: its look waits for others, of load balancers that get the Node, and a busy machine runs it late.
+const LATE: f64 = 12.0;
 /// So many, at least, are still to be looked at after a start when a change that somebody made meanwhile is done.
 const WAITING: usize = 8;
 
@@ -95,7 +95,9 @@ async fn new_load_balancers_come_in_their_turn_and_hold_up_nobody() {
     let calls = cluster.proxy.calls();
     none_is_asked_for_too_early(&calls, all);
     promises_come_true(&cluster, &calls, &new).await;
-    everywhere_soon(&calls, &standing, &last.id, joined);
+    let of_new: Vec<&New> = new.iter().collect();
+    let (_, created) = creations(&calls, &of_new).pop().expect("creations");
+    everywhere_soon(&calls, &standing, &last.id, (joined, created));
     let all: Vec<&New> = before.iter().chain(&new).collect();
     complete(&calls, &all, &cluster.account.instances);
     manager.stop(LIMIT).await.expect("it ends");
@@ -206,23 +208,38 @@ async fn promises_come_true(cluster: &SingleCluster, calls: &[Call], new: &[New]
             );
             assert!((-EARLY..LATE).contains(&late), "{promise:?}: {late:+.1} s off");
         }
-        // On a slow machine AWS allows some more while the first are made.
-        let least = of_kind.len().saturating_sub(AT_ONCE + 3).max(1);
-        assert!(promises.len() >= least, "{} of {least} were told", promises.len());
+        no_long_wait_is_untold(&of_kind, &creations, &promised);
         let made = creations.iter().map(|(service, _)| service);
         let order: Vec<&String> = made.filter(|service| promised.contains(service)).collect();
         assert_eq!(order, promised, "in the order of their turn");
     }
 }
 
-/// The Node became a target of each load balancer that stood when it joined.
-fn everywhere_soon(calls: &[Call], standing: &[&New], instance: &str, joined: Timestamp) {
+/// A Service without an Event did not wait longer than until the next creation. How many there are depends on the machine:
+/// AWS allows one more in each interval in which the first ones are created.
+fn no_long_wait_is_untold(of_kind: &[&New], creations: &[(String, f64)], promised: &[&String]) {
+    for (service, at) in creations.iter().filter(|(service, _)| !promised.contains(&service)) {
+        let new = of_kind.iter().find(|new| new.service == *service).expect("one of them");
+        let waited = at - new.created;
+        let most = INTERVAL.as_secs_f64() + LATE;
+        assert!(waited < most, "{service} waited {waited:.1} s, and no Event says so");
+    }
+}
+
+/// The Node became a target of each load balancer that stood when it joined, while others waited for their creation. The
+/// last creation was requested at `created`, in seconds since 1970.
+fn everywhere_soon(calls: &[Call], standing: &[&New], instance: &str, (joined, created): (Timestamp, f64)) {
     let mut slowest = Duration::ZERO;
     for new in standing {
         let at = registrations(calls, new, instance).next();
         let at = at.unwrap_or_else(|| panic!("{} never got the Node", new.service));
         let after = at.at.duration_since(joined).unsigned_abs();
-        assert!(after < SECONDS, "{} got the Node after {after:.1?}", new.service);
+        let is_before_others = at.at.as_duration().as_secs_f64() < created;
+        assert!(
+            after < SECONDS || is_before_others,
+            "{} got the Node after {after:.1?}",
+            new.service
+        );
         slowest = slowest.max(after);
     }
     println!("the Node was a target of {} after {slowest:.1?}", standing.len());

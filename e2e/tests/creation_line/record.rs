@@ -40,6 +40,8 @@ pub struct New {
     pub service: String,
     /// Its load balancer's kind.
     pub kind: Kind,
+    /// When it was created, in whole seconds since 1970.
+    pub created: f64,
     load_balancer: String,
 }
 
@@ -47,9 +49,11 @@ impl New {
     /// The one that the API server has answered with.
     pub fn of(kind: Kind, service: &Service) -> Self {
         let uid = service.metadata.uid.clone().expect("a UID").replace('-', "");
+        let created = service.metadata.creation_timestamp.as_ref().expect("a time");
         Self {
             service: service.metadata.name.clone().expect("a name"),
             kind,
+            created: created.0.as_duration().as_secs_f64(),
             load_balancer: format!("a{}", &uid[..31]),
         }
     }

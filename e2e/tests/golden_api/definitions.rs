@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
+use outrigger_cluster_harness::cluster::Version;
 use outrigger_environment::{manifests, review};
 use outrigger_webhook::decide::{Kind, kinds};
+use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
@@ -135,6 +137,21 @@ fn without_rules(value: &mut Value) {
     }
 }
 
+/// The conditions of `outrigger webhook register` for API servers that have them: no case may be kept away.
+fn add_conditions(registration: &mut Value) -> Result<()> {
+    let mut added = 0;
+    for entry in entries() {
+        let webhooks = registration["webhooks"].as_array_mut().context("no webhooks")?;
+        let conditions = match_conditions(&entry);
+        if let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook["name"] == entry.name) {
+            added += conditions.len();
+            webhook["matchConditions"] = json!(conditions);
+        }
+    }
+    ensure!(added > 0, "no entry has a condition");
+    Ok(())
+}
+
 /// The patch for operators whose targets name kube-system: it is taken from the exclusions of every entry.
 pub async fn open_kube_system(bench: &Bench) -> Result<()> {
     let mut registration = bench.read(REGISTRATION).await?;
@@ -150,6 +167,9 @@ pub async fn open_kube_system(bench: &Bench) -> Result<()> {
         }
     }
     ensure!(opened > 0, "no entry leaves kube-system out");
+    if bench.version == Version::V1_36 {
+        add_conditions(&mut registration)?;
+    }
     bench
         .merge(REGISTRATION, &json!({"webhooks": registration["webhooks"]}))
         .await?;

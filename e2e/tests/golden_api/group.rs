@@ -116,6 +116,14 @@ pub struct Prepared<'a> {
     pub report: Report,
 }
 
+impl Prepared<'_> {
+    /// How many writes of its cases are kubectl's.
+    pub fn writes_by_kubectl(&self) -> usize {
+        let ways = self.ways.iter().filter(|way| way.options().is_some());
+        self.ready.len() * ways.count()
+    }
+}
+
 /// Writes the cases in their ways.
 pub async fn run(fixture: &Fixture, prepared: Prepared<'_>) -> Result<Report> {
     let Prepared {

@@ -14,13 +14,14 @@ use kube::api::{ListParams, Patch, PatchParams};
 use outrigger_aws_sim::{Fault, FaultHandle};
 use outrigger_cluster_harness::kubelets::{Kubelet, NodeSpec};
 use outrigger_cluster_harness::process::free_port;
+use outrigger_cluster_harness::wait;
 use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, kubelet_instance, node_of};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{explained, page};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Flags for both. The tagging controller runs only where it is named.
 const FLAGS: [&str; 10] = [
@@ -205,10 +206,18 @@ async fn silent_node(cluster: &SingleCluster) -> Kubelet {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let unknown = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
     let patch = Patch::Strategic(json!({"status": {"conditions": [unknown]}}));
-    let patched = nodes
-        .patch_status(kubelet.name(), &PatchParams::default(), &patch)
-        .await;
-    patched.expect("patched");
+    // A heartbeat that was on its way may still arrive.
+    let is_silent = async || {
+        let patched = nodes
+            .patch_status(kubelet.name(), &PatchParams::default(), &patch)
+            .await?;
+        sleep(Duration::from_secs(1)).await;
+        let now = nodes.get(kubelet.name()).await?;
+        Ok::<_, kube::Error>(now.metadata.resource_version == patched.metadata.resource_version)
+    };
+    wait::until("silence of the Node", LIMIT, is_silent)
+        .await
+        .expect("in time");
     kubelet
 }
 

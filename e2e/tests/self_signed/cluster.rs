@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::balancer::Balancer;
 
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "outrigger-system";
 const SECRET: &str = "outrigger-webhook-self-signed";
 

@@ -20,10 +20,11 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, Replica, SOON};
 
 /// The old CA leaves the bundles after its 70 s.
-const ROTATION: Duration = Duration::from_secs(150);
+const ROTATION: Duration = Duration::from_secs(240);
 const LATE: Duration = Duration::from_secs(3);
 const CALLERS: usize = 4;
-const PAUSE: Duration = Duration::from_millis(40);
+/// Between two calls of a caller: often enough for each connection, of which each lives for a second.
+const PAUSE: Duration = Duration::from_millis(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_kubernetes_1_26_replicas_share_a_ca_and_replace_it_under_load() {

@@ -15,7 +15,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::DeleteParams;
-use outrigger_aws_sim::{Call, Service as AwsService};
+use outrigger_aws_sim::{Call, Fault, Service as AwsService, When};
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::process::free_port;
 use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, differences, node_of};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Much longer than anything takes here but waiting for a search.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 const PERIOD: Duration = Duration::from_secs(60);
 const ONLY_SERVICES: [&str; 2] = ["--leader-elect=false", "--controllers=service-lb-controller"];
 /// Nobody writes to AWS for so long: what was to be made is made.
@@ -67,13 +67,15 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
 
     let port = free_port().expect("a port");
     let reporter = sweeper(&cluster, "reporter", "report", port);
-    sleep(Duration::from_secs(3)).await;
     let deleter = sweeper(&cluster, "deleter", "delete", 0);
     let begin = cluster.proxy.mark();
     searched(&cluster, &reporter, 1).await;
     told(&reporter, port, &expected).await;
     searched(&cluster, &deleter, 1).await;
     logs_why_it_keeps(&deleter, &used).await;
+    // The second search of the deleter waits until everything is compared.
+    let second = Fault::on("DescribeLoadBalancers").hold(When::BeforeForwarding);
+    let second = cluster.proxy.add_fault(second.by(deleter.name()));
     sleep(QUIET).await;
     unwritten(&cluster, begin);
     searched(&cluster, &reporter, 2).await;
@@ -83,6 +85,7 @@ async fn leftovers_are_told_and_go_only_where_that_is_asked_for_and_after_two_se
         differences(&full, &cluster.read_account(&[]).await.expect("an account")),
         [""; 0]
     );
+    drop(second);
     searched(&cluster, &deleter, 2).await;
     deleted(&cluster, &deleter, &kept).await;
     let writes = writes_since(&cluster, begin);
@@ -250,9 +253,14 @@ async fn told(manager: &Manager, port: u16, expected: &Leftovers) {
     for (kind, ..) in expected {
         *counts.entry(kind.clone()).or_insert(0_u32) += 1;
     }
-    let metric = metric(port).await;
-    println!("{}: {metric:?}", manager.name());
-    assert_eq!(metric, counts);
+    let counted = async || match metric(port).await {
+        metric if metric == counts => Ok(()),
+        metric => Err(format!("{metric:?}")),
+    };
+    manager
+        .until("values of the metric", LIMIT, counted)
+        .await
+        .expect("in time");
 }
 
 fn told_in_log(manager: &Manager) -> Vec<(String, String, String)> {

@@ -27,6 +27,8 @@ pub struct HandOver {
     /// True when our process released M and ran on, or ended in a step back: it offered M to a Go manager, for which
     /// nothing limits the gap to another process of ours.
     pub offered: bool,
+    /// True when the lease of a process that ended expired and another one of ours emptied it.
+    pub emptied: bool,
     /// True when M had not been renewed for its whole duration: then it may be taken from a process that still runs.
     pub expired: bool,
     /// `acquireTime` of M by the new holder.
@@ -51,6 +53,7 @@ impl HandOver {
             (Side::New, Side::New) if self.released => Some(limits.new_to_new_released),
             (Side::New, Side::New) => Some(limits.new_to_new_killed),
             (Side::New, Side::Old) if self.released => Some(limits.new_to_old_released),
+            (Side::New, Side::Old) if self.emptied => Some(limits.new_to_new_killed + limits.new_to_old_released),
             _ => None,
         }
     }
@@ -88,8 +91,8 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
-            offered: previous
-                .is_some_and(|from| is_offer(from) || from.released.is_some_and(|at| steps_back(at, inputs))),
+            offered: previous.is_some_and(|from| is_offer(from) || free(from).is_some_and(|at| steps_back(at, inputs))),
+            emptied: previous.is_some_and(|from| from.emptied.is_some()),
             expired: previous.is_some_and(|from| from.expires <= to.from),
             acquired: to.from,
             gap,
@@ -100,6 +103,11 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
     }
 
     found
+}
+
+/// When M became free before its next acquisition, other than by its expiry.
+fn free(holder: &Tenure) -> Option<Timestamp> {
+    holder.released.or(holder.emptied)
 }
 
 /// A process that ends by SIGTERM releases M last.

@@ -48,6 +48,8 @@ impl Gaps {
             (Side::New, Side::New) if hand_over.offered => None,
             (Side::New, Side::New) if hand_over.released => Some(Self::Released),
             (Side::New, Side::New) => Some(Self::Expired),
+            // Its limit includes the lease's expiry.
+            (Side::New, Side::Old) if hand_over.emptied => None,
             (Side::New, Side::Old) => Some(Self::NewToOld),
             _ => None,
         }

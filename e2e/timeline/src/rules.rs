@@ -161,6 +161,8 @@ pub struct Limits {
 impl Limits {
     /// From the expiry of a lease to its acquisition.
     const REACTION: Duration = Duration::from_millis(500);
+    /// How long a process may not run beside other work.
+    const DELAY: Duration = Duration::from_secs(5);
 
     /// The limits of managers with leases of this duration.
     pub fn of_lease(duration: Duration) -> Self {
@@ -170,6 +172,19 @@ impl Limits {
             new_to_new_killed: duration + Self::REACTION,
             new_to_old_released: Duration::from_secs(5),
             silence: Duration::from_secs(15),
+        }
+    }
+
+    /// The same limits for a test beside other work, where a process may not run for some seconds. A mistake costs more: a
+    /// second wait for a lease takes a lease duration, and the next offer of the migration lease comes later.
+    #[must_use]
+    pub fn beside_other_work(self) -> Self {
+        Self {
+            old_to_new: self.old_to_new + Self::DELAY,
+            new_to_new_released: self.new_to_new_released + Self::DELAY,
+            new_to_new_killed: self.new_to_new_killed + Self::DELAY,
+            new_to_old_released: self.new_to_old_released + Self::DELAY,
+            silence: self.silence + Self::DELAY,
         }
     }
 }

@@ -28,8 +28,10 @@ pub struct Tenure {
     pub from: Timestamp,
     /// The last moment at which it was surely held or could be used: release, next holder, or the process's end.
     pub until: Timestamp,
-    /// When the lease was released, if it was.
+    /// When its holder released the lease, if it did.
     pub released: Option<Timestamp>,
+    /// When another process emptied the lease, after it expired.
+    pub emptied: Option<Timestamp>,
     /// When the lease would expire after its last renewal.
     pub expires: Timestamp,
     /// The process's exact end, if it is known and has ended.
@@ -53,6 +55,15 @@ struct Span {
     duration: Duration,
     until: Option<Timestamp>,
     released: Option<Timestamp>,
+    emptied: Option<Timestamp>,
+}
+
+impl Span {
+    /// When it expires after the last renewal.
+    fn expires(&self) -> Timestamp {
+        let duration = SignedDuration::try_from(self.duration).unwrap_or(SignedDuration::MAX);
+        self.last_renewed.saturating_add(duration).unwrap_or(Timestamp::MAX)
+    }
 }
 
 /// All tenures of all leases, in the order of their starts.
@@ -91,8 +102,13 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
             }
             (Some(span), Some(_)) => span.until = Some(acquired),
             (Some(span), None) => {
-                span.released = released(change).map(|at| at.max(span.from));
-                span.until = span.released.or(Some(change.at));
+                let free = released(change).map(|at| at.max(span.from));
+                // A holder gives up before its lease expires.
+                (span.released, span.emptied) = match free {
+                    Some(at) if at >= span.expires() => (None, free),
+                    _ => (free, None),
+                };
+                span.until = free.or(Some(change.at));
             }
             (None, _) => {}
         }
@@ -107,6 +123,7 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
                 duration: change.duration.unwrap_or(DEFAULT_DURATION),
                 until: None,
                 released: None,
+                emptied: None,
             });
         }
     }
@@ -114,7 +131,7 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
     spans
 }
 
-/// When a lease without a holder was released. Only a holder of its own writes the duration of one second
+/// When an elector emptied a lease. Only electors write the duration of one second
 /// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>): a lease that
 /// somebody else deleted or emptied is lost, and its holder may still act.
 fn released(change: &LeaseChange) -> Option<Timestamp> {
@@ -151,10 +168,8 @@ fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure 
         from: span.from,
         until: until.max(span.from),
         released: span.released,
-        expires: span
-            .last_renewed
-            .saturating_add(SignedDuration::try_from(span.duration).unwrap_or(SignedDuration::MAX))
-            .unwrap_or(Timestamp::MAX),
+        emptied: span.emptied,
+        expires: span.expires(),
         process_ended,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::attribute::Actor;
 use super::overlap::{milliseconds, since};
 use super::report::Report;
-use super::rules::{Controller, Side};
+use super::rules::{Controller, Limits, Side};
 
 /// Whether the proof holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,13 @@ impl Report {
         self.judge_aws_effects(&mut reasons);
         self.judge_evidence(&mut reasons);
         Verdict { reasons }
+    }
+
+    /// The same report, judged by other limits.
+    #[must_use]
+    pub fn within(mut self, limits: Limits) -> Self {
+        self.rules.limits = limits;
+        self
     }
 
     /// The reasons that hold for every run, whether M went from one side to the other or not.

@@ -60,8 +60,9 @@ pub struct ControllerManager {
     pub disabled: Vec<Controller>,
     /// Whether its process runs, or may start without a further change.
     pub running: bool,
-    /// A workload's rollout is not complete, so Pods of an older template may still run.
-    pub rolling_out: bool,
+    /// Its form is unreadable until the cluster changes: a rollout is not complete, so Pods of an older template may still
+    /// run, or its version does not start with these flags. No attestation stands in for that change.
+    pub must_change: bool,
 }
 
 impl ControllerManager {
@@ -82,11 +83,10 @@ impl ControllerManager {
         matches!(self.form, Form::External { .. } | Form::NoProvider { .. })
     }
 
-    /// Its command line cannot be read, for example because a shell starts it. The operator can attest its form, unlike
-    /// that of a rollout, which ends.
+    /// Its command line cannot be read, for example because a shell starts it, so the operator can attest its form.
     #[must_use]
     pub fn needs_attestation(&self) -> bool {
-        matches!(self.form, Form::Unreadable { .. }) && !self.rolling_out
+        matches!(self.form, Form::Unreadable { .. }) && !self.must_change
     }
 
     /// It competes for the migration lease and runs nothing under it.
@@ -422,7 +422,7 @@ pub(crate) mod tests {
             node_ipam: Placement::NotHere,
             disabled: Vec::new(),
             running: true,
-            rolling_out: false,
+            must_change: false,
         }
     }
 
@@ -603,7 +603,7 @@ pub(crate) mod tests {
         facts.attested_phase = Some(Phase::Prepare);
         assert_eq!(missing(&facts), Vec::<String>::new());
 
-        facts.controller_managers.seen[1].rolling_out = true;
+        facts.controller_managers.seen[1].must_change = true;
         let problems = missing(&facts);
         assert!(!problems[0].contains("attestedPhase"), "{problems:?}");
     }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::{AnnotationChange, Elector, Held, SlowPath, Timing};
+use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
 use crate::evidence::{ControllerManagers, OwnSettings, Reading};
 use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
@@ -116,7 +116,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let candidate = watched
         .candidate(view, setup.timing.lease_duration, elector.problem())
         .map(|it| tokio::spawn(it.run()));
-    let (_open, mut always) = watch::channel(true);
+    let (_open, mut always) = watch::channel(Gate::Open);
 
     tracing::info!(
         lease = setup.main_lease,
@@ -333,7 +333,7 @@ struct MainLease {
 /// Lease M as its elector and its holder in this process see it.
 struct MigrationLeaseState {
     /// Open while the elector may compete.
-    gate: watch::Sender<bool>,
+    gate: watch::Sender<Gate>,
     view: watch::Receiver<View>,
     /// Since when this process holds it.
     holding: watch::Receiver<Option<Acquired>>,
@@ -362,7 +362,7 @@ async fn lead_migrated(
 
     let lease_problem = elector.problem();
     let (holding, holding_rx) = watch::channel(None);
-    let (gate, gate_rx) = watch::channel(evidence.is_none());
+    let (gate, gate_rx) = watch::channel(if evidence.is_none() { Gate::Open } else { Gate::Closed });
     let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
     let Some(evidence) = evidence else {
         // Nothing guards the lease: the gate is always open, and lease C has no latch.
@@ -461,7 +461,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     setup: &Setup,
     lease: &str,
     mut elector: Elector<L>,
-    mut gate: watch::Receiver<bool>,
+    mut gate: watch::Receiver<Gate>,
     holding: watch::Sender<Option<Acquired>>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
@@ -469,7 +469,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
         let Some(held) = elector.acquire(&mut gate, &stop).await else {
             return Ok(());
         };
-        if !*gate.borrow() {
+        if *gate.borrow() != Gate::Open {
             // The gate closed during the request. No controller has been started, so none has to be joined.
             let (grantor, _) = Permit::pair();
             if let Err(error) = elector.release(held, &grantor).await {
@@ -491,7 +491,7 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
             biased;
             () = stop.cancelled() => None,
             ended = tenure.broken() => Some(ended),
-            closed = gate.wait_for(|open| !open) => match closed {
+            closed = gate.wait_for(|gate| *gate != Gate::Open) => match closed {
                 Ok(_) => None,
                 Err(_) => Some(no_guard(lease)),
             },

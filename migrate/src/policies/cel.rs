@@ -41,8 +41,10 @@ pub(super) fn in_force(phases: &[&str]) -> String {
 /// server. A target that names kube-system alone is about the cluster's own workloads
 /// ([`outrigger_shared::migration::Target::hosts_a_control_plane`]).
 pub(super) fn migrates_its_own_nodes() -> String {
-    let elsewhere = PROFILES.into_iter().filter(|profile| profile.in_management_cluster());
-    let elsewhere: Vec<String> = elsewhere.map(name).collect();
+    let elsewhere = Profile::ALL
+        .into_iter()
+        .filter(|profile| profile.in_management_cluster());
+    let elsewhere = elsewhere.map(Profile::as_str);
     let (label, own) = (text(NAMESPACE_NAME_LABEL), text(KUBE_SYSTEM));
 
     format!(
@@ -50,7 +52,7 @@ pub(super) fn migrates_its_own_nodes() -> String {
          && target.?namespaceSelector.?matchLabels[?{label}].orValue(\"\") != {own}\n  \
          && !target.?namespaceSelector.?matchExpressions.orValue([]).exists(e,\n    \
          e.key == {label} && e.operator == \"In\" && e.?values.orValue([]) == [{own}]))",
-        profiles = list(elsewhere.iter().map(String::as_str))
+        profiles = list(elsewhere)
     )
 }
 
@@ -80,7 +82,7 @@ pub(super) fn selected(profiles: &[Profile], namespaced: bool, own_namespace: &s
 
 fn target(profile: Profile, namespaced: bool, own_namespace: &str) -> String {
     let needs_selector = profile.needs_selector();
-    let mut all = vec![format!("target.profile == {}", text(&name(profile)))];
+    let mut all = vec![format!("target.profile == {}", text(profile.as_str()))];
     if needs_selector {
         all.push("(has(target.objectSelector) || has(target.namespaceSelector))".to_owned());
     }
@@ -128,20 +130,4 @@ fn names_namespace(selector: &str) -> String {
         || {selector}.?matchExpressions.orValue([]).exists(e,
           e.key == {label} && e.operator == "In" && request.namespace in e.?values.orValue([])))"#
     )
-}
-
-const PROFILES: [Profile; 8] = [
-    Profile::Nodes,
-    Profile::HostedControlPlane,
-    Profile::ClusterAPI,
-    Profile::Kubermatic,
-    Profile::RancherRKE2,
-    Profile::RancherRKE1,
-    Profile::KubeadmConfig,
-    Profile::AwsResources,
-];
-
-/// The profile's name in the API, which is the variant's.
-fn name(profile: Profile) -> String {
-    format!("{profile:?}")
 }

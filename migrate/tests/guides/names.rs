@@ -14,18 +14,18 @@ use serde_json::Value;
 use crate::page::{self, Page};
 
 /// Flags of Kubernetes and of the tools in the pages.
-pub const FOREIGN_FLAGS: &str = "bins build-arg certificate-authority client-certificate client-key \
+pub const FOREIGN_FLAGS: &str = "certificate-authority client-certificate client-key \
     cloud-provider cluster cluster-name context dry-run embed-certs \
     enable-leader-migration external-cloud-volume-plugin feature-gates filters for \
     format from-file hostname-override ignore-not-found \
     image-credential-provider-bin-dir image-credential-provider-config \
-    instance-group-roles kubeconfig kubeconfig-context leader-elect locked namespace \
-    no-install-recommends node-name output overwrite query release self-heal server \
+    instance-group-roles kubeconfig kubeconfig-context leader-elect namespace \
+    node-name output overwrite query self-heal server \
     server-side sync-policy tail timeout token type user yes";
 
 /// Kinds, fields and proper names that are written like conditions.
 pub const OTHER_NAMES: &str = "Active Cluster ClusterClass CloudProviderMigration ConfigMap \
-    Containerfile DaemonSet Deployment False Kustomization Lease MachineDeployment Master Node Pod PATH Region Role \
+    DaemonSet Deployment False Kustomization Lease MachineDeployment Master Node Pod Region Role \
     RespectIgnoreDifferences Secret Service StatefulSet TOKEN True VPC Zone CSIMigration CSIMigrationAWS \
     CSIKubeletMigrationCompleted ControllerManagerLeaderMigration MutatingWebhookConfiguration";
 
@@ -34,7 +34,7 @@ pub const FOREIGN_FIELDS: &str =
     "cloudConfig cloudControllerManager features iam kubeControllerManager rkeConfig version";
 
 /// Names that the pages themselves give.
-pub const OWN_NAMES: &str = "outrigger outrigger-migration outrigger-manager-prod outrigger-migrate outrigger.dev";
+pub const OWN_NAMES: &str = "outrigger outrigger-migration outrigger-manager-prod outrigger.dev outrigger.tar";
 
 pub fn faults(page: &Page) -> Vec<String> {
     if page.is_overview() {

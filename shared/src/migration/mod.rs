@@ -113,6 +113,33 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 8] = [
+        Self::Nodes,
+        Self::HostedControlPlane,
+        Self::ClusterAPI,
+        Self::Kubermatic,
+        Self::RancherRKE2,
+        Self::RancherRKE1,
+        Self::KubeadmConfig,
+        Self::AwsResources,
+    ];
+
+    /// The name in `spec.targets[].profile`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nodes => "Nodes",
+            Self::HostedControlPlane => "HostedControlPlane",
+            Self::ClusterAPI => "ClusterAPI",
+            Self::Kubermatic => "Kubermatic",
+            Self::RancherRKE2 => "RancherRKE2",
+            Self::RancherRKE1 => "RancherRKE1",
+            Self::KubeadmConfig => "KubeadmConfig",
+            Self::AwsResources => "AwsResources",
+        }
+    }
+
     /// Whether an empty selector matches nothing. True where one API server holds the objects of many clusters, since
     /// an omitted selector would then select all of them.
     #[must_use]

@@ -18,12 +18,11 @@ use tokio_util::task::TaskTracker;
 
 use super::Settings;
 use super::decide::{self, Serving, Step};
-use super::latest::Latest;
 use super::registration::{self, Entry};
 use super::state::{self, SECRET_TYPE, State};
 use super::trust::Trust;
 use crate::metrics::{Metrics, WatchedType};
-use crate::view::WatchTask;
+use crate::view::{Latest, WatchTask};
 
 const FIELD_MANAGER: &str = "outrigger-webhook";
 /// Another controller may restore its own `caBundle` after each write.

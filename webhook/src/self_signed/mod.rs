@@ -21,7 +21,6 @@
 
 mod controller;
 pub mod decide;
-mod latest;
 pub mod registration;
 pub mod state;
 pub mod trust;

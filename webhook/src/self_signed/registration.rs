@@ -7,6 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::bundle::{self, BundleError};
 use serde_json::{Value, json};
 
+use crate::registration::client;
+
 /// An entry that calls this webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -22,11 +24,11 @@ pub fn entries(registration: &Value, names: &[String]) -> Vec<Entry> {
     let ours = webhooks
         .into_iter()
         .flatten()
-        .filter(|entry| host(&entry["clientConfig"]).is_some_and(|host| names.contains(&host)));
+        .filter(|entry| client::host(&entry["clientConfig"]).is_some_and(|host| names.contains(&host)));
     ours.filter_map(|entry| {
         Some(Entry {
             name: entry["name"].as_str()?.to_owned(),
-            bundle: decode(&entry["clientConfig"]["caBundle"]).unwrap_or_default(),
+            bundle: client::bundle(&entry["clientConfig"]).unwrap_or_default(),
         })
     })
     .collect()
@@ -55,20 +57,4 @@ pub fn patch(
     // The version makes the API server refuse a patch of an object that has changed since.
     let metadata = json!({"resourceVersion": resource_version});
     Ok((!webhooks.is_empty()).then(|| json!({"metadata": metadata, "webhooks": webhooks})))
-}
-
-/// The name for which the API server verifies the certificate.
-fn host(client_config: &Value) -> Option<String> {
-    let service = &client_config["service"];
-    if let (Some(name), Some(namespace)) = (service["name"].as_str(), service["namespace"].as_str()) {
-        return Some(format!("{name}.{namespace}.svc"));
-    }
-
-    let url: http::Uri = client_config["url"].as_str()?.parse().ok()?;
-    let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
-    Some(host.to_ascii_lowercase())
-}
-
-fn decode(bundle: &Value) -> Option<String> {
-    String::from_utf8(STANDARD.decode(bundle.as_str()?).ok()?).ok()
 }

@@ -25,8 +25,12 @@ use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User
 use outrigger_cluster_harness::process::Process;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
-/// Parallel workers.
+/// Parallel workers, at most.
 const WORKERS: usize = 3;
+/// So few cases take less time than the start of another worker.
+const CASES: usize = 30;
+/// The same for cases without an action, each of which has a manager of its own.
+const CASES_WITHOUT_AN_ACTION: usize = 10;
 /// The time of a manager's start, in cases.
 const START: usize = 3;
 /// Between two observations.
@@ -39,12 +43,18 @@ const IDLE: Duration = Duration::from_secs(2);
 const BACKOFF: Duration = Duration::from_secs(6);
 /// No step of the incumbent takes longer.
 const MOST: Duration = Duration::from_secs(30);
-/// The longest wait for our manager to become equal. It reads more slowly on a busy machine.
-const OURS_MOST: Duration = Duration::from_secs(15);
-/// The wait for equality after an Event that ends a step.
-const SETTLED: Duration = Duration::from_millis(1500);
-/// The wait for equality if many targets may be removed: our manager observes a mass loss twice, 5 s apart.
-const CONFIRMED: Duration = Duration::from_secs(8);
+/// The waits for our manager to become equal, which ends a step at once. A busy machine does not run it for seconds.
+const PATIENT: Patience = Patience {
+    most: Duration::from_secs(60),
+    settled: Duration::from_secs(10),
+    confirmed: Duration::from_secs(20),
+};
+/// Where a permission is missing, so that the steps do not end equal.
+const IMPATIENT: Patience = Patience {
+    most: Duration::from_secs(15),
+    settled: Duration::from_secs(3),
+    confirmed: Duration::from_secs(8),
+};
 /// Our manager reconciles Nodes at most once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
 /// The wait for an Event that v1.37.0 has. Our manager does not repeat an Event about the same failure.
@@ -98,20 +108,47 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
     run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
-/// As [`run_as`], with a role without an action that the first Service of a manager may need. No Service is created
-/// before the cases.
+/// Runs each case with a role without an action that the first Service of a manager may need. No Service is created
+/// before a case.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_without_an_action(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_workers(subject, &Permissions::Lacking(role.clone()), cases, folder).await
+pub async fn run_without_an_action(subject: Subject, cases: &[(Role, Case)], folder: &Path) -> Result<Vec<Ran>> {
+    let tools = load_tools(subject).await?;
+    let etcd = Etcd::start(&tools, folder).await?;
+    let chunk = cases
+        .len()
+        .div_ceil(count_workers(cases.len(), CASES_WITHOUT_AN_ACTION));
+    let workers = cases.chunks(chunk.max(1)).enumerate().map(|(number, cases)| {
+        let (tools, etcd) = (&tools, &etcd);
+        async move {
+            let mut worker = Worker::start(subject, &Permissions::All, tools, etcd, folder, number).await?;
+            let mut all = Vec::new();
+            for (index, (role, case)) in cases.iter().enumerate() {
+                worker.permissions = Permissions::Lacking(role.clone());
+                let mut ran = Ran::default();
+                worker.group(index, std::slice::from_ref(case), &mut ran).await?;
+                all.push(ran);
+            }
+            anyhow::Ok(all)
+        }
+    });
+
+    Ok(try_join_all(workers).await?.into_iter().flatten().collect())
+}
+
+async fn load_tools(subject: Subject) -> Result<Tools> {
+    let mut wanted = subject.tools();
+    wanted.push(Tool::MotoPython);
+    Ok(Tools::load(&wanted).await?)
+}
+
+fn count_workers(cases: usize, of_one: usize) -> usize {
+    cases.div_ceil(of_one).clamp(1, WORKERS)
 }
 
 async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
-    let mut wanted = subject.tools();
-    wanted.push(Tool::MotoPython);
-
-    let tools = Tools::load(&wanted).await?;
+    let tools = load_tools(subject).await?;
     let etcd = Etcd::start(&tools, folder).await?;
     let workers = workers(cases);
     let workers = workers.iter().enumerate().map(|(number, groups)| {
@@ -139,19 +176,20 @@ async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case]
 /// Cases by worker and by run of a manager, about as many in each worker.
 fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     let groups = case::groups(cases);
-    let share = (cases.len() + START * (groups.len() + WORKERS)).div_ceil(WORKERS);
+    let count = count_workers(cases.len(), CASES);
+    let share = (cases.len() + START * (groups.len() + count)).div_ceil(count);
     let mut workers: Vec<Vec<Vec<Case>>> = vec![Vec::new()];
     let mut load = 0;
 
     for group in groups {
         let mut rest = &group[..];
         while !rest.is_empty() {
-            if load + START >= share && workers.len() < WORKERS {
+            if load + START >= share && workers.len() < count {
                 workers.push(Vec::new());
                 load = 0;
             }
 
-            let room = if workers.len() < WORKERS {
+            let room = if workers.len() < count {
                 share.saturating_sub(load + START)
             } else {
                 rest.len()
@@ -169,6 +207,15 @@ fn workers(cases: &[Case]) -> Vec<Vec<Vec<Case>>> {
     workers
 }
 
+/// How long a worker waits for equality.
+struct Patience {
+    most: Duration,
+    /// After an Event that ends a step.
+    settled: Duration,
+    /// If many targets may be removed: our manager observes a mass loss twice, 5 s apart.
+    confirmed: Duration,
+}
+
 /// The permissions of a manager.
 #[derive(Clone)]
 enum Permissions {
@@ -184,6 +231,13 @@ impl Permissions {
         match self {
             Self::All => None,
             Self::Role(role) | Self::Lacking(role) => Some(role),
+        }
+    }
+
+    fn patience(&self) -> &'static Patience {
+        match self {
+            Self::All | Self::Role(_) => &PATIENT,
+            Self::Lacking(_) => &IMPATIENT,
         }
     }
 }
@@ -389,9 +443,9 @@ impl<'a> Worker<'a> {
         } else {
             QUIET
         };
+        let patience = self.permissions.patience();
         let start = Instant::now();
-        let mut changed = start;
-        let mut last = None;
+        let (mut changed, mut last, mut compared) = (start, None, None);
 
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -414,6 +468,11 @@ impl<'a> Worker<'a> {
                 changed = Instant::now();
                 continue;
             }
+            // Without a call or a write nothing is equal that was not.
+            let is_late = seen.elapsed > patience.most || seen.quiet > patience.settled;
+            if compared == now && !is_late {
+                continue;
+            }
             if busy || seen.quiet < QUIET {
                 continue;
             }
@@ -426,6 +485,7 @@ impl<'a> Worker<'a> {
                 continue;
             }
 
+            compared = now;
             let outcome = self.outcome(&label, progress, &calls, &events, state).await?;
             progress.outcomes.push(outcome);
 
@@ -437,11 +497,11 @@ impl<'a> Worker<'a> {
             };
             let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| removes_targets(line)));
             let ended = if loses || action == Some(Action::Nodes) {
-                seen.quiet > CONFIRMED
+                seen.quiet > patience.confirmed
             } else {
-                seen.ended && seen.quiet > SETTLED
+                seen.ended && seen.quiet > patience.settled
             };
-            if self.subject == Subject::Incumbent || ended || seen.elapsed > OURS_MOST || equal() {
+            if self.subject == Subject::Incumbent || ended || seen.elapsed > patience.most || equal() {
                 progress.events = events;
                 return Ok(());
             }
@@ -544,7 +604,8 @@ mod tests {
             case
         };
         let config = |number: usize| if number.is_multiple_of(10) { "{VPC: a}" } else { "{}" };
-        let cases: Vec<Case> = (0..60).map(|number| case(number, config(number))).collect();
+        let cases: Vec<Case> = (0..90).map(|number| case(number, config(number))).collect();
+        assert_eq!(workers(&cases[..20]).len(), 1);
         let workers = workers(&cases);
         assert_eq!(workers.len(), WORKERS);
         let mut names: Vec<&str> = workers
@@ -555,10 +616,10 @@ mod tests {
             .collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 60);
+        assert_eq!(names.len(), 90);
         let alike = |group: &Vec<Case>| group.iter().all(|case| case.config == group[0].config);
         assert!(workers.iter().flatten().all(alike));
         let sizes: Vec<usize> = workers.iter().map(|worker| worker.iter().map(Vec::len).sum()).collect();
-        assert!(sizes.iter().all(|size| (14..=26).contains(size)), "{sizes:?}");
+        assert!(sizes.iter().all(|size| (22..=38).contains(size)), "{sizes:?}");
     }
 }

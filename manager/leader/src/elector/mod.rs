@@ -81,6 +81,18 @@ pub struct AnnotationChange {
     pub stored: oneshot::Sender<()>,
 }
 
+/// The writes that [`Elector::acquire`] may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// None.
+    Closed,
+    /// To empty the record of a holder whose lease expired. A process that has only begun to observe such a record waits for
+    /// a whole lease duration, and one that finds no holder acquires the lease at once.
+    EmptyExpired,
+    /// To acquire the lease.
+    Open,
+}
+
 /// Competes for one lease under one identity.
 pub struct Elector<L> {
     leases: L,
@@ -111,7 +123,8 @@ enum Wake {
 #[derive(Debug)]
 enum Next {
     Write(Box<Write>),
-    WaitUntil(Instant),
+    /// For this time, or for a change.
+    Wait(Option<Instant>),
     Get,
 }
 
@@ -177,10 +190,10 @@ impl<L: Leases> Elector<L> {
         self.timing
     }
 
-    /// Waits until this process holds the lease. Competes only while `gate` is true. The gate may close during the last
+    /// Waits until this process holds the lease. Competes only while `gate` is open. The gate may close during the last
     /// request, so check it again before using the lease. `None` after `stop`: the last request has then ended, and if it
     /// took the lease, the lease was released.
-    pub async fn acquire(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
+    pub async fn acquire(&mut self, gate: &mut watch::Receiver<Gate>, stop: &CancellationToken) -> Option<Held> {
         self.attempts.settle();
         let held = self.compete(gate, stop).await;
         if stop.is_cancelled() {
@@ -193,10 +206,11 @@ impl<L: Leases> Elector<L> {
         held
     }
 
-    async fn compete(&mut self, gate: &mut watch::Receiver<bool>, stop: &CancellationToken) -> Option<Held> {
+    async fn compete(&mut self, gate: &mut watch::Receiver<Gate>, stop: &CancellationToken) -> Option<Held> {
         let mut fetched: Option<View> = None;
         loop {
-            if stop.run_until_cancelled(gate.wait_for(|open| *open)).await?.is_err() {
+            let may_write = gate.wait_for(|gate| *gate != Gate::Closed);
+            if stop.run_until_cancelled(may_write).await?.is_err() {
                 // The steward has ended, so the process is ending: never compete again.
                 stop.cancelled().await;
                 return None;
@@ -243,9 +257,14 @@ impl<L: Leases> Elector<L> {
     async fn attempt(
         &mut self,
         fetched: &mut Option<View>,
-        gate: &mut watch::Receiver<bool>,
+        gate: &mut watch::Receiver<Gate>,
         stop: &CancellationToken,
     ) -> Result<Option<Held>, LeaseError> {
+        let may = *gate.borrow();
+        if may == Gate::Closed {
+            return Ok(None);
+        }
+
         let seen = self.newest(fetched.as_ref());
         if let Some(held) = self.confirmed(&seen) {
             return Ok(Some(held));
@@ -254,9 +273,13 @@ impl<L: Leases> Elector<L> {
             return self.fetch(fetched).await.map(|()| None);
         }
 
-        let write = match self.next(&seen, Instant::now()) {
-            Next::WaitUntil(expiry) => {
-                return match stop.run_until_cancelled(self.wait(expiry, gate)).await {
+        let next = match may {
+            Gate::Open => self.next(&seen, Instant::now()),
+            Gate::EmptyExpired | Gate::Closed => next_emptying(&seen, Instant::now()),
+        };
+        let write = match next {
+            Next::Wait(until) => {
+                return match stop.run_until_cancelled(self.wait(until, gate, may)).await {
                     None | Some(Wake::Observe) => Ok(None),
                     Some(Wake::Get) => self.fetch(fetched).await.map(|()| None),
                 };
@@ -265,7 +288,12 @@ impl<L: Leases> Elector<L> {
             Next::Write(write) => *write,
         };
 
-        match self.take(write).await {
+        let answer = if may == Gate::Open {
+            self.take(write).await.map(Some)
+        } else {
+            self.empty(write, fetched).await.map(|()| None)
+        };
+        match answer {
             // Another process was faster. Read the Lease, since the watch may lag behind. If it has not changed, the
             // conflict has another reason, which an immediate retry would not solve.
             Err(LeaseError::Conflict) => {
@@ -276,7 +304,7 @@ impl<L: Leases> Elector<L> {
                     _ => Ok(None),
                 }
             }
-            taken => taken.map(Some),
+            answer => answer,
         }
     }
 
@@ -323,7 +351,7 @@ impl<L: Leases> Elector<L> {
         let is_own = |record: &Record| self.attempts.has_settled(record, &self.identity);
         let own = named.filter(|record| !record.is_free()).or(last).is_some_and(is_own);
         match seen.frees_at() {
-            Some(at) if at > now && !own => return Next::WaitUntil(at),
+            Some(at) if at > now && !own => return Next::Wait(Some(at)),
             _ => {}
         }
 
@@ -334,14 +362,18 @@ impl<L: Leases> Elector<L> {
         }))
     }
 
-    /// Waits for the expiry or for a change of the view. While the watch fails, also for the next read.
-    async fn wait(&mut self, expiry: Instant, gate: &mut watch::Receiver<bool>) -> Wake {
+    /// Waits for the expiry, or for a change of the view or of the gate, which was `was`. While the watch fails, also for
+    /// the next read.
+    async fn wait(&mut self, expiry: Option<Instant>, gate: &mut watch::Receiver<Gate>, was: Gate) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
-        let ask = self.view.borrow().is_failing() && again < expiry;
+        let ask = self.view.borrow().is_failing() && expiry.is_none_or(|expiry| again < expiry);
+        let until = if ask { Some(again) } else { expiry };
         tokio::select! {
-            () = sleep_until(if ask { again } else { expiry }) => if ask { Wake::Get } else { Wake::Observe },
+            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
+                if ask { Wake::Get } else { Wake::Observe }
+            }
             () = changed(&mut self.view) => Wake::Observe,
-            _ = gate.wait_for(|open| !open) => Wake::Observe,
+            _ = gate.wait_for(|gate| *gate != was) => Wake::Observe,
         }
     }
 
@@ -374,6 +406,16 @@ impl<L: Leases> Elector<L> {
         self.unanswered = matches!(answer, Err(LeaseError::TimedOut(_) | LeaseError::Request(_)));
 
         answer.map(|lease| Held { lease, renewed })
+    }
+
+    /// Empties an expired record instead of acquiring the lease.
+    async fn empty(&mut self, write: Write, fetched: &mut Option<View>) -> Result<(), LeaseError> {
+        self.write_emptied(write.lease).await?;
+        tracing::info!(
+            lease = self.name,
+            "emptied the expired lease, so that another process can acquire it at once"
+        );
+        self.fetch(fetched).await
     }
 
     /// The write with the record that takes or renews the lease now, and the time of its start.
@@ -477,6 +519,16 @@ impl<L: Leases> Elector<L> {
     async fn write_emptied(&self, lease: DynamicObject) -> Result<(), LeaseError> {
         let write = self.leases.replace(emptied(lease));
         limited(self.timing.slow_request_timeout(), write).await.map(drop)
+    }
+}
+
+/// With [`Gate::EmptyExpired`]: waits until the lease of a named holder expires.
+fn next_emptying(seen: &View, now: Instant) -> Next {
+    match (&seen.lease, seen.named_holder(), seen.frees_at()) {
+        _ if !seen.synced => Next::Get,
+        (Some(lease), Some(_), Some(expiry)) if expiry <= now => Next::Write(Box::new(Write::replace(lease.clone()))),
+        (_, Some(_), expiry) => Next::Wait(expiry),
+        (_, None, _) => Next::Wait(None),
     }
 }
 

@@ -549,7 +549,7 @@ fn the_operators_word_stands_in_for_a_shell_script_that_starts_an_old_manager() 
     inputs.facts.attested_phase = Some(Phase::Migrate);
     assert_eq!(stored(&decide(&inputs)).basis, Basis::Attested);
 
-    inputs.facts.controller_managers.seen[0].rolling_out = true;
+    inputs.facts.controller_managers.seen[0].must_change = true;
     assert_eq!(reason(&decide(&inputs)), reason::EVIDENCE_MISSING, "a rollout ends");
 }
 

@@ -38,9 +38,12 @@ pub(super) fn controller_manager_of(
     };
 
     let line = controller_manager_command_line(pod_spec)?;
-    let of_line = match &line {
-        Ok(line) => form_of(pod_spec, line),
-        Err(reason) => Form::Unreadable { reason: reason.clone() },
+    let fatal = line.as_ref().ok().and_then(|line| fatal(pod_spec, line));
+    let does_not_start = fatal.is_some();
+    let of_line = match (&line, fatal) {
+        (Ok(line), None) => Form::of_command_line(line),
+        (Ok(_), Some(reason)) => Form::Unreadable { reason },
+        (Err(reason), _) => Form::Unreadable { reason: reason.clone() },
     };
     let configuration = line.as_ref().map_or(Configuration::BuiltIn, |line| {
         configuration(line, annotations.as_deref(), lease)
@@ -78,22 +81,22 @@ pub(super) fn controller_manager_of(
         routes: line.is_ok_and(|line| runs_routes(&line)),
         node_ipam,
         running: is_pod || has_unlisted_pods(kind, object, listed),
-        rolling_out,
+        must_change: rolling_out || does_not_start,
     })
 }
 
-/// The form by the command line. With the provider `aws`, a version that no longer has it ends at its start.
-fn form_of(pod_spec: &Value, line: &CommandLine) -> Form {
-    let form = Form::of_command_line(line);
+/// Why a version that no longer has the in-tree provider `aws` does not start with it.
+fn fatal(pod_spec: &Value, line: &CommandLine) -> Option<String> {
+    if !matches!(Form::of_command_line(line), Form::InTree { .. }) {
+        return None;
+    }
+
     let component = Component::KubeControllerManager;
     let findings = component::find(pod_spec, None);
     let found = findings.iter().filter(|finding| finding.component == component);
     let version = found.max_by_key(|finding| finding.certainty).and_then(Finding::version);
 
-    match phase_flags::fatal(component, line, version) {
-        Ok(Some(reason)) if matches!(form, Form::InTree { .. }) => Form::Unreadable { reason },
-        _ => form,
-    }
+    phase_flags::fatal(component, line, version).ok().flatten()
 }
 
 /// The host names that the process of a Pod may have: its Node's, or the Pod's own, which the kubelet cuts at 63
@@ -427,14 +430,17 @@ mod tests {
 
     #[test]
     fn a_version_without_the_in_tree_provider_does_not_start_with_it() {
-        let form = |image: &str, flag: &str| {
+        let seen = |image: &str, flag: &str| {
             let mut spec = container(&[flag]);
             spec["containers"][0]["image"] = json!(image);
-            read(Kind::Pod, &object(json!({"spec": spec}))).unwrap().form
+            read(Kind::Pod, &object(json!({"spec": spec}))).unwrap()
         };
+        let form = |image: &str, flag: &str| seen(image, flag).form;
         let guarded = "--enable-leader-migration";
         for flag in ["--v=2", guarded] {
-            let Form::Unreadable { reason } = form("registry.k8s.io/kube-controller-manager:v1.27.3", flag) else {
+            let newer = seen("registry.k8s.io/kube-controller-manager:v1.27.3", flag);
+            assert!(!newer.needs_attestation(), "{flag}");
+            let Form::Unreadable { reason } = newer.form else {
                 panic!("{flag}");
             };
             assert!(

@@ -191,7 +191,7 @@ fn a_shell_script_is_undecided_without_the_operators_word() {
     assert_eq!(truth, Some(true));
     assert!(message.contains("spec.attestedPhase states"), "{message}");
 
-    inputs.facts.controller_managers.seen[0].rolling_out = true;
+    inputs.facts.controller_managers.seen[0].must_change = true;
     let (_, truth, _, message) = control_plane(&report(inputs), None, None);
     assert_eq!(truth, None);
     assert!(!message.contains("attestedPhase"), "{message}");

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::elector::AnnotationChange;
+use crate::elector::{AnnotationChange, Gate};
 use crate::evidence::{ControllerManagers, Facts, LeaseFacts, OwnSettings, Reading};
 use crate::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
 use crate::latch::{self, Latch, Stored};
@@ -162,7 +162,7 @@ pub async fn run(
     config: Config,
     mut sources: Sources,
     annotation_changes: mpsc::Sender<AnnotationChange>,
-    gate: watch::Sender<bool>,
+    gate: watch::Sender<Gate>,
     reports: Reports,
     stop: CancellationToken,
 ) {
@@ -178,11 +178,16 @@ pub async fn run(
         let decision = gate::decide(&inputs);
         log_changes(&decision, &mut last_logged);
 
-        let open = decision.action == LeaseAction::Compete;
+        let new_gate = match decision.action {
+            LeaseAction::Compete => Gate::Open,
+            LeaseAction::Yield(_) => Gate::EmptyExpired,
+            LeaseAction::StandBy(_) | LeaseAction::Release(_) | LeaseAction::Alarm(_) => Gate::Closed,
+        };
+        let open = new_gate == Gate::Open;
         // Close at once. Open only after the latch that the decision depends on is stored.
-        let set_gate = |open: bool| gate.send_if_modified(|was| std::mem::replace(was, open) != open);
+        let set_gate = |new: Gate| gate.send_if_modified(|was| std::mem::replace(was, new) != new);
         if !open {
-            set_gate(false);
+            set_gate(Gate::Closed);
         }
 
         let mut report = Report {
@@ -201,7 +206,7 @@ pub async fn run(
             report.latch = latch.clone();
         }
 
-        set_gate(open);
+        set_gate(new_gate);
         reports.send(report);
 
         if inputs.holding && !open {

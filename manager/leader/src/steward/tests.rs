@@ -25,7 +25,7 @@ struct Ends {
     holding: watch::Sender<Option<Acquired>>,
     service_writes: watch::Sender<Observed>,
     annotation_changes: mpsc::Receiver<AnnotationChange>,
-    gate: watch::Receiver<bool>,
+    gate: watch::Receiver<Gate>,
     steward: tokio::task::JoinHandle<()>,
     reports: watch::Receiver<Option<Report>>,
     all_reports: mpsc::UnboundedReceiver<Report>,
@@ -57,7 +57,7 @@ impl Ends {
             newest: None,
         });
         let (notes_tx, annotation_changes) = mpsc::channel(4);
-        let (gate_tx, gate) = watch::channel(false);
+        let (gate_tx, gate) = watch::channel(Gate::Closed);
         let sources = Sources {
             spec: spec_rx,
             controller_managers: managers_rx,
@@ -149,7 +149,7 @@ impl Ends {
     }
 
     fn is_open(&self) -> bool {
-        *self.gate.borrow()
+        *self.gate.borrow() == Gate::Open
     }
 }
 
@@ -196,7 +196,11 @@ async fn a_dead_predecessors_record_does_not_end_the_step_back() {
     ends.renew(|ends| &ends.migration, "our predecessor, killed");
     assert!(ends.latched().await.is_none());
     sleep(YIELD).await;
-    assert!(!ends.is_open(), "its lease runs");
+    assert_eq!(
+        *ends.gate.borrow(),
+        Gate::EmptyExpired,
+        "its lease runs; the old manager has to find it free when it expires"
+    );
     sleep(LEASE).await;
     assert!(ends.is_open(), "nobody acquired it: it is acquired again");
     ends.renew(|ends| &ends.migration, KCM);

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
+use crate::elector::Gate;
 use crate::elector::tests::{Server, TIMING};
 use crate::record::Record;
 
@@ -18,7 +19,7 @@ async fn tenure<F>(
 where
     F: Future<Output = Result<(), ControllerError>> + Send + 'static,
 {
-    let (_open, mut gate) = watch::channel(true);
+    let (_open, mut gate) = watch::channel(Gate::Open);
     let mut elector = server.elector("us");
     let held = elector.acquire(&mut gate, &CancellationToken::new()).await.unwrap();
     let start: Start = Box::new(move |permit, stop| work(permit, stop).boxed());

@@ -459,7 +459,7 @@ impl State {
             node_ipam: Placement::NotHere,
             disabled: Vec::new(),
             running: true,
-            rolling_out: false,
+            must_change: false,
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
 

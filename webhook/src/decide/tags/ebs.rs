@@ -58,6 +58,9 @@ const RULES: Rules = Rules {
     warnings,
 };
 
+/// The name of the driver's image.
+pub(crate) const DRIVER: &str = "aws-ebs-csi-driver";
+
 const CLUSTER_ID: Flag = Flag::text("k8s-tag-cluster-id");
 const EXTRA_TAGS: Flag = Flag::text("extra-tags");
 const TAGS: Flag = Flag::text("tags");
@@ -103,7 +106,7 @@ fn program(container: &Value) -> Option<Program> {
     let is_node = words.flatten().any(|word| word.as_str() == Some("node"));
 
     match image {
-        "aws-ebs-csi-driver" if !is_node => Some(Program::EbsController),
+        DRIVER if !is_node => Some(Program::EbsController),
         "cloud-controller-manager" | "aws-cloud-controller-manager" | "outrigger-manager" => {
             Some(Program::CloudControllerManager)
         }

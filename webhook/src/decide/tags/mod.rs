@@ -34,6 +34,8 @@ mod reserved;
 mod row;
 mod rows;
 
+pub(crate) use self::ebs::DRIVER as EBS_DRIVER;
+pub(crate) use self::others::SERVICE_TAGS;
 pub(super) use self::{ebs::KINDS as DRIVERS, findings::new_findings};
 pub use self::{
     format::TagFormat,

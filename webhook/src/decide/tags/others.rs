@@ -46,6 +46,11 @@ const CLASS: TagRow = TagRow {
 };
 const EBS_DRIVER: &[&str] = &["ebs.csi.aws.com"];
 
+/// The annotation with the tags of a Service's load balancer.
+pub(crate) const SERVICE_TAGS: &str = "service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags";
+const SERVICE_TAGS_POINTER: &str =
+    "/metadata/annotations/service.beta.kubernetes.io~1aws-load-balancer-additional-resource-tags";
+
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         group: "karpenter.k8s.aws",
@@ -109,10 +114,7 @@ pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         kind: "Service",
         plural: "services",
-        paths: &[target(
-            "/metadata/annotations/service.beta.kubernetes.io~1aws-load-balancer-additional-resource-tags",
-            TagFormat::EqualsText,
-        )],
+        paths: &[target(SERVICE_TAGS_POINTER, TagFormat::EqualsText)],
         policy: Policy::Validate("a cloud-controller-manager writes the cluster's tag itself"),
         ..BASE
     },

@@ -242,8 +242,8 @@ impl Holder {
     }
 }
 
-fn open() -> (watch::Sender<bool>, watch::Receiver<bool>) {
-    watch::channel(true)
+fn open() -> (watch::Sender<Gate>, watch::Receiver<Gate>) {
+    watch::channel(Gate::Open)
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,13 +303,59 @@ async fn a_released_lease_is_taken_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_closed_gate_keeps_even_a_free_lease_alone() {
     let server = Server::new();
-    let (gate, mut rx) = watch::channel(false);
+    let (gate, mut rx) = watch::channel(Gate::Closed);
     let mut elector = server.elector("us");
     let waiting = tokio::time::timeout(Duration::from_secs(60), elector.acquire(&mut rx, &never())).await;
     assert!(waiting.is_err());
     assert_eq!(server.state.lock().unwrap().writes, 0);
-    gate.send_replace(true);
+    gate.send_replace(Gate::Open);
     elector.acquire(&mut rx, &never()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_record_is_emptied_once_so_that_a_process_that_just_began_to_observe_it_need_not_wait() {
+    let server = Server::new();
+    server.held_by("our predecessor, killed", 0);
+    let (_emptying, mut rx) = watch::channel(Gate::EmptyExpired);
+    let mut elector = server.elector("us");
+    let waiting = tokio::spawn(async move { elector.acquire(&mut rx, &never()).await.is_some() });
+    tokio::time::sleep(Duration::from_millis(14_900)).await;
+    assert_eq!(server.holder(), "our predecessor, killed", "its lease runs");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(server.holder(), "");
+    assert!(Record::of(&server.lease()).is_released());
+
+    let mut kcm = server.elector("kcm");
+    let (_open, mut gate) = open();
+    let begun = Instant::now();
+    kcm.acquire(&mut gate, &never()).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!waiting.is_finished());
+    assert_eq!(server.state.lock().unwrap().writes, 3, "two holders and one release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lease_is_not_emptied_again_and_its_own_record_only_when_it_expires() {
+    let server = Server::new();
+    let (gate, mut rx) = open();
+    let mut elector = server.elector("us");
+    let held = elector.acquire(&mut rx, &never()).await.unwrap();
+    // Its controllers' last write was not answered, so the lease is left to expire.
+    drop(held);
+    let expires = Instant::now() + Duration::from_secs(15);
+    gate.send_replace(Gate::EmptyExpired);
+    let waiting = tokio::spawn(async move { elector.acquire(&mut rx, &never()).await.is_some() });
+    tokio::time::sleep_until(expires - Duration::from_millis(100)).await;
+    assert_eq!(server.holder(), "us");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.holder(), "");
+    assert_eq!(server.state.lock().unwrap().writes, 2);
+
+    gate.send_replace(Gate::Open);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(waiting.await.unwrap());
+    assert_eq!(server.holder(), "us");
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,7 +455,7 @@ async fn two_candidates_never_hold_at_once() {
     for identity in ["a", "b"] {
         let mut elector = server.elector(identity);
         tasks.push(tokio::spawn(async move {
-            let (_open, mut gate) = watch::channel(true);
+            let (_open, mut gate) = watch::channel(Gate::Open);
             tokio::time::timeout(Duration::from_secs(20), elector.acquire(&mut gate, &never()))
                 .await
                 .is_ok()

@@ -8,7 +8,7 @@ async fn a_failed_attempt_is_reported_until_one_succeeds() {
     server.set(|state| state.away = true);
     let mut elector = server.elector("us");
     let mut problem = elector.problem();
-    let (_open, mut gate) = watch::channel(true);
+    let (_open, mut gate) = watch::channel(Gate::Open);
 
     let acquiring = tokio::spawn(async move { elector.acquire(&mut gate, &never()).await.is_some() });
     let text = problem.wait_for(Option::is_some).await.unwrap().clone();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::view::Index;
+use super::watch::Index;
 
 /// The state of a watch.
 #[derive(Debug, Clone)]

@@ -1,0 +1,62 @@
+//! The objects with which API servers call the webhook: configurations, rights, NetworkPolicy, by the profiles of the
+//! migrations' targets. Pure.
+//!
+//! ```text
+//! decide::kinds ──▶ rules ──┐
+//! entries (table) ──────────┴─▶ render ─▶ configurations ─┐
+//! access, network_policy ─────────────────────────────────┴─▶ `outrigger webhook register`
+//!                                  │
+//!                                  └─▶ compare ─▶ what the registration in a cluster lacks
+//! ```
+//!
+//! `manifests/`, the chart and the command are compared with these tables by `tests/registration.rs`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use outrigger_certs::bundle;
+pub use outrigger_certs::bundle::BundleError;
+use serde_json::Value;
+
+mod access;
+pub(crate) mod client;
+mod compare;
+mod conditions;
+mod entries;
+mod network_policy;
+mod options;
+mod render;
+mod rules;
+mod tenant;
+
+pub use self::access::{access, self_signed};
+pub use self::compare::{Difference, Field, Needs, differences, fix};
+pub use self::conditions::match_conditions;
+pub use self::entries::{Configuration, Entry, Namespaces, PodLabel, Resources, entries};
+pub use self::network_policy::network_policy;
+pub use self::options::{Certificates, FailurePolicy, NAME, Options};
+pub use self::render::{TIMEOUT_SECONDS, configurations, webhook};
+pub use self::tenant::{Tenant, tenant};
+
+/// Every object, in the order in which they are applied.
+#[must_use]
+pub fn objects(options: &Options) -> Vec<Value> {
+    let mut all = access(options);
+    if options.certificates == Certificates::SelfSigned {
+        all.extend(self_signed(options));
+    }
+    all.push(network_policy(options));
+    all.extend(configurations(options));
+    all
+}
+
+/// The `caBundle` of certificates in PEM.
+///
+/// # Errors
+/// [`BundleError`] if the text is no PEM, or has something else than certificates of authorities.
+pub fn encode_bundle(pem: &str) -> Result<String, BundleError> {
+    let count = bundle::roots(pem)?.len();
+    if count == 0 {
+        return Err(BundleError::NotPem { which: "given" });
+    }
+    Ok(STANDARD.encode(pem))
+}

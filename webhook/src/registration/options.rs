@@ -1,0 +1,83 @@
+//! The choices of an installation.
+
+use outrigger_shared::migration::Profile;
+use outrigger_shared::version::KubernetesVersion;
+use serde_json::{Value, json};
+
+/// The name of the Service, the service account and the roles.
+pub const NAME: &str = "outrigger-webhook";
+
+/// What happens to the Pod of a kube-controller-manager while the webhook is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// It waits, so that two owners are impossible.
+    #[default]
+    Fail,
+    /// It starts as its owner wrote it.
+    Ignore,
+}
+
+impl FailurePolicy {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+/// The source of the webhook's certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Certificates {
+    /// A Secret of the operator's.
+    #[default]
+    Secret,
+    /// cert-manager sets `caBundle`.
+    CertManager,
+    /// The webhook sets `caBundle`.
+    SelfSigned,
+}
+
+/// The choices of an installation.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub profiles: Vec<Profile>,
+    /// The webhook's own namespace.
+    pub namespace: String,
+    /// In a management cluster the webhook reads leases of tenants, whose API servers may listen on any port.
+    pub hosted: bool,
+    /// Whether objects are validated, too.
+    pub validation: bool,
+    pub control_plane_policy: FailurePolicy,
+    pub certificates: Certificates,
+    /// PEM in base64.
+    pub ca_bundle: Option<String>,
+    /// CIDR blocks of the API servers; empty: every address may call.
+    pub api_servers: Vec<String>,
+    /// The oldest API server that reads the configurations; none: any.
+    pub kubernetes_version: Option<KubernetesVersion>,
+}
+
+impl Options {
+    /// The defaults, for these profiles.
+    #[must_use]
+    pub fn new(profiles: &[Profile]) -> Self {
+        Self {
+            profiles: profiles.to_vec(),
+            namespace: "outrigger-system".to_owned(),
+            hosted: false,
+            validation: false,
+            control_plane_policy: FailurePolicy::default(),
+            certificates: Certificates::default(),
+            ca_bundle: None,
+            api_servers: Vec::new(),
+            kubernetes_version: None,
+        }
+    }
+}
+
+/// As `manifests/base` labels its objects.
+pub(super) fn labels() -> Value {
+    json!({"app.kubernetes.io/part-of": "outrigger", "app.kubernetes.io/component": "webhook"})
+}

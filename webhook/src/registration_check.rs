@@ -1,0 +1,296 @@
+//! Compares the registration in the cluster with what the migrations in use need, and reports each difference: in a metric,
+//! in the log, and at `/registration` of the health port. It changes nothing, and `/readyz` does not depend on it: a
+//! replica that is not ready gets even fewer reviews.
+//!
+//! ```text
+//! configurations ──watch──▶ Latest ─┐
+//! migrations, namespaces, CA ───────┴─▶ registration::differences (pure) ──▶ Report ──▶ metric, log, /registration
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use outrigger_certs::{Reloader, tls};
+use outrigger_shared::migration::Labels;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::decide::Migration;
+use crate::metrics::{Metrics, WatchedType};
+use crate::registration::{Configuration, Difference, Field, Needs, Options, differences, fix};
+use crate::view::{Latest, Migrations, Namespaces, WatchTask};
+
+/// Certificates and migrations change without a change of the registration.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// cert-manager and the webhook itself set `caBundle` some seconds after the registration is applied.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A difference that stays is logged again after this time.
+const REPEAT: Duration = Duration::from_secs(3600);
+
+/// The differences, for the health port.
+#[derive(Debug, Default)]
+pub struct Report {
+    lines: Mutex<Option<Vec<String>>>,
+}
+
+impl Report {
+    /// One line for each difference; `None` before the first comparison.
+    #[must_use]
+    pub fn lines(&self) -> Option<Vec<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the lines.
+    pub fn set(&self, lines: Vec<String>) {
+        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines);
+    }
+}
+
+/// The task of one replica.
+pub struct RegistrationCheck {
+    pub client: Client,
+    pub migrations: Arc<Migrations>,
+    pub namespaces: Arc<Namespaces>,
+    pub certificates: Arc<Reloader>,
+    /// The names for which the certificate must be valid.
+    pub server_names: Vec<String>,
+    pub options: Options,
+    pub metrics: Arc<Metrics>,
+    pub report: Arc<Report>,
+}
+
+impl std::fmt::Debug for RegistrationCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegistrationCheck")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+type Registrations = Vec<(Configuration, Arc<Latest<DynamicObject>>)>;
+
+impl RegistrationCheck {
+    /// Starts the watches and the task.
+    pub fn spawn(self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let changed = Arc::<Notify>::default();
+        let mut registrations = Registrations::new();
+        for configuration in Configuration::ALL {
+            let kind = match configuration {
+                Configuration::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+                _ => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            };
+            let latest = Latest::new(&changed);
+            let watch = WatchTask {
+                api: Api::<DynamicObject>::all_with(self.client.clone(), &kind),
+                // With this selector a role that names the one object is enough.
+                config: watcher::Config::default().fields(&format!("metadata.name={}", configuration.name())),
+                index: Arc::clone(&latest),
+                watched: WatchedType::Registrations,
+                cluster: format!("{} {} in management", kind.kind, configuration.name()),
+                metrics: Arc::clone(&self.metrics),
+            };
+            tasks.spawn(watch.run(stop.clone()));
+            registrations.push((configuration, latest));
+        }
+
+        let stop = stop.clone();
+        tasks.spawn(async move { stop.run_until_cancelled(self.run(&registrations, &changed)).await });
+    }
+
+    async fn run(self, registrations: &Registrations, changed: &Notify) {
+        let mut log = Log::default();
+        loop {
+            // A timeout is a reason to go on, like a change.
+            tokio::time::timeout(INTERVAL, changed.notified()).await.ok();
+            // Changes come in groups: one for each entry that gets its caBundle.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+
+            if let Some((found, fix)) = self.compare(registrations) {
+                self.report.set(found.iter().map(|one| line(one, &fix)).collect());
+                self.count(&found);
+                log.update(found, Instant::now()).write(&fix);
+            }
+        }
+    }
+
+    /// The differences, and the command that repairs most of them; `None` until everything was read.
+    fn compare(&self, registrations: &Registrations) -> Option<(Vec<Difference>, String)> {
+        let known = self.migrations.known().filter(|_| self.namespaces.listed())?;
+        let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
+        let namespaces = self.namespaces.all();
+        let namespaces: BTreeMap<String, Labels> = namespaces
+            .into_iter()
+            .map(|(name, labels)| (name, Labels::clone(&labels)))
+            .collect();
+        let (pair, now) = (self.certificates.current(), Timestamp::now());
+        let needs = Needs {
+            options: self.options.clone(),
+            migrations: &migrations,
+            namespaces: &namespaces,
+            server_names: &self.server_names,
+            trusts: &|bundle| pair.is_trusted_by(bundle, &tls::provider(), now),
+        };
+
+        let mut all = Vec::new();
+        for (configuration, latest) in registrations {
+            let found = latest.get()?;
+            let found = found.as_ref().map(|object| &object.data);
+            all.extend(differences(*configuration, found, &needs));
+        }
+        Some((all, fix(&needs.profiles(), &self.options)))
+    }
+
+    fn count(&self, found: &[Difference]) {
+        for configuration in Configuration::ALL {
+            let mut counts: HashMap<Field, i64> = HashMap::new();
+            for one in found.iter().filter(|one| one.configuration == configuration) {
+                *counts.entry(one.field).or_default() += 1;
+            }
+            self.metrics.registration(configuration, &counts);
+        }
+    }
+}
+
+fn line(difference: &Difference, fix: &str) -> String {
+    let Difference {
+        configuration,
+        entry,
+        field,
+        found,
+        wanted,
+    } = difference;
+    let (kind, name) = (configuration.kind(), configuration.name());
+    let entry = if entry.is_empty() {
+        String::new()
+    } else {
+        format!(", entry {entry}")
+    };
+    let fix = difference.own_fix().unwrap_or(fix);
+    format!(
+        "{kind} {name}{entry}: {} is {found}; needed: {wanted}; {fix}",
+        field.as_str()
+    )
+}
+
+/// The differences that were seen, and since when.
+#[derive(Debug, Default)]
+struct Log {
+    seen: BTreeMap<Difference, Times>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    first: Instant,
+    logged: Option<Instant>,
+}
+
+/// What is due in the log.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Due {
+    differ: Vec<Difference>,
+    repaired: Vec<Difference>,
+}
+
+impl Log {
+    fn update(&mut self, found: Vec<Difference>, now: Instant) -> Due {
+        let mut due = Due::default();
+        self.seen.retain(|one, times| {
+            let stays = found.contains(one);
+            if !stays && times.logged.is_some() {
+                due.repaired.push(one.clone());
+            }
+            stays
+        });
+
+        for one in found {
+            let times = self.seen.entry(one.clone()).or_insert(Times {
+                first: now,
+                logged: None,
+            });
+            let is_due = match times.logged {
+                None => now - times.first >= PATIENCE,
+                Some(logged) => now - logged >= REPEAT,
+            };
+            if is_due {
+                times.logged = Some(now);
+                due.differ.push(one);
+            }
+        }
+        due
+    }
+}
+
+impl Due {
+    fn write(self, fix: &str) {
+        for one in self.differ {
+            tracing::warn!(
+                registration = format!("{}/{}", one.configuration.kind(), one.configuration.name()),
+                entry = one.entry,
+                field = one.field.as_str(),
+                found = one.found,
+                needed = one.wanted,
+                fix = one.own_fix().unwrap_or(fix),
+                "the registration differs from what the migrations need"
+            );
+        }
+        for one in self.repaired {
+            tracing::info!(
+                registration = format!("{}/{}", one.configuration.kind(), one.configuration.name()),
+                entry = one.entry,
+                field = one.field.as_str(),
+                "the registration is repaired"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(entry: &str) -> Difference {
+        Difference {
+            configuration: Configuration::Main,
+            entry: entry.to_owned(),
+            field: Field::TimeoutSeconds,
+            found: "10".to_owned(),
+            wanted: "3".to_owned(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_difference_is_logged_when_it_stays_then_each_hour_and_when_it_ends() {
+        let mut log = Log::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (one, other) = (difference("a"), difference("b"));
+
+        assert_eq!(log.update(vec![one.clone(), other.clone()], at(0)), Due::default());
+        assert_eq!(
+            log.update(vec![one.clone()], at(29)),
+            Due::default(),
+            "it ended before it was logged"
+        );
+        assert_eq!(log.update(vec![one.clone()], at(30)).differ, [one.clone()]);
+        assert_eq!(log.update(vec![one.clone()], at(60)), Due::default());
+        assert_eq!(log.update(vec![one.clone()], at(3630)).differ, [one.clone()]);
+        assert_eq!(log.update(vec![], at(3631)).repaired, [one.clone()]);
+        assert_eq!(log.update(vec![one], at(3632)), Due::default());
+    }
+
+    #[test]
+    fn a_line_names_the_field_the_value_and_the_fix() {
+        assert_eq!(
+            line(&difference("nodes.outrigger.dev"), "run this"),
+            "MutatingWebhookConfiguration outrigger, entry nodes.outrigger.dev: timeoutSeconds is 10; needed: 3; run this"
+        );
+    }
+}
