@@ -22,7 +22,7 @@ endif
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
-KUBELET_TOOLS := k8s-1.26 etcd kubelets containerd
+KUBELET_TOOLS := kubelets containerd
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -136,7 +136,7 @@ tools-test:
 
 tools-kubelets: ## build a kubelet, and unpack containerd from Debian packages, for tests on real kubelets
 	@e2e/tools/kubelets-possible || exit 1
-	@e2e/tools/build $(KUBELET_TOOLS)
+	@e2e/tools/build k8s-1.26 etcd $(KUBELET_TOOLS)
 
 tools-bench:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env
