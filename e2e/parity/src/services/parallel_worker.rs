@@ -49,11 +49,11 @@ const PATIENT: Patience = Patience {
     settled: Duration::from_secs(10),
     confirmed: Duration::from_secs(20),
 };
-/// Where a permission is missing, so that the steps do not end equal.
+/// Where a permission may be missing, so that some steps do not end equal.
 const IMPATIENT: Patience = Patience {
-    most: Duration::from_secs(15),
-    settled: Duration::from_secs(3),
-    confirmed: Duration::from_secs(8),
+    most: Duration::from_secs(20),
+    settled: Duration::from_secs(4),
+    confirmed: Duration::from_secs(12),
 };
 /// Our manager reconciles Nodes at most once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
@@ -236,8 +236,8 @@ impl Permissions {
 
     fn patience(&self) -> &'static Patience {
         match self {
-            Self::All | Self::Role(_) => &PATIENT,
-            Self::Lacking(_) => &IMPATIENT,
+            Self::All => &PATIENT,
+            Self::Role(_) | Self::Lacking(_) => &IMPATIENT,
         }
     }
 }
