@@ -214,13 +214,13 @@ pub struct RegisterArgs {
     pub url: Option<String>,
 }
 
-/// What happens to the Pod of a kube-controller-manager while the webhook is unavailable.
+/// The way of a kube-controller-manager's Pod while the webhook is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FailurePolicyArg {
-    /// It waits
+    /// The Pod waits for the webhook
     #[default]
     Fail,
-    /// It starts as its owner wrote it
+    /// The Pod starts as its owner wrote it
     Ignore,
 }
 

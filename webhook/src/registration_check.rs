@@ -192,7 +192,7 @@ struct Times {
     logged: Option<Instant>,
 }
 
-/// What is due in the log.
+/// The differences that are due in the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Due {
     differ: Vec<Difference>,

@@ -1,4 +1,4 @@
-//! What the registration in a cluster lacks, for the migrations in use. A registration that sends more is no fault.
+//! Differences that hide objects of the migrations in use from the webhook. A registration that sends more is no fault.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,6 @@ const MAX_NAMED: usize = 3;
 pub enum Field {
     /// The object itself.
     Object,
-    /// An entry.
     Entry,
     CaBundle,
     ClientConfig,
@@ -83,7 +82,7 @@ pub struct Difference {
     pub field: Field,
     /// The value in the cluster, or what it lacks.
     pub found: String,
-    /// What is needed.
+    /// The value, or the part, that is needed.
     pub wanted: String,
 }
 

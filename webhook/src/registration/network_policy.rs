@@ -1,4 +1,4 @@
-//! Who reaches the webhook, and whom it reaches.
+//! The connections to the webhook and from it.
 
 use serde_json::{Value, json};
 

@@ -52,7 +52,7 @@ impl Resources {
         }))
     }
 
-    /// What API servers must send for these profiles.
+    /// The requests that API servers must send for these profiles.
     pub(super) fn needs<'a>(&self, profiles: &'a [Profile]) -> impl Iterator<Item = Need> + 'a {
         self.pairs(profiles).map(|(group, plural)| {
             let facts = facts(group, plural);

@@ -81,15 +81,15 @@ pub struct AnnotationChange {
     pub stored: oneshot::Sender<()>,
 }
 
-/// The writes that [`Elector::acquire`] may do.
+/// How far [`Elector::acquire`] may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// None.
+    /// It writes nothing.
     Closed,
-    /// To empty the record of a holder whose lease expired. A process that has only begun to observe such a record waits for
+    /// It empties the record of a holder whose lease expired. A process that has only begun to observe such a record waits for
     /// a whole lease duration, and one that finds no holder acquires the lease at once.
     EmptyExpired,
-    /// To acquire the lease.
+    /// It acquires the lease.
     Open,
 }
 
