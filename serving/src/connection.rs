@@ -77,6 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
         };
 
         tracing::trace!(?reason, "ending a connection");
+        // A peer that sent no complete headers waits for no answer, so nothing is left to drain.
         if reason == Ended::Quiet && activity.has_no_request() {
             return reason;
         }
