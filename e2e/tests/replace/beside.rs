@@ -12,13 +12,15 @@ const PAGE: &str = "docs/operations/replace.md";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_steps_of_the_page_replace_the_incumbent_and_return() {
-    if let Err(error) = there_and_back().await {
+    let started = Stage::start("replace-beside-", "127.72.0.0/16").await;
+    let stage = started.expect("a cluster");
+    // The cluster still stands, so that its logs are kept.
+    if let Err(error) = there_and_back(&stage).await {
         panic!("{error:#}");
     }
 }
 
-async fn there_and_back() -> Result<()> {
-    let stage = Stage::start("replace-beside-", "127.72.0.0/16").await?;
+async fn there_and_back(stage: &Stage) -> Result<()> {
     let objects = incumbent::manifests(&stage.flags(incumbent::ACCOUNT)?);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(stage.shell.folder().join("published.json"), list.to_string())?;
@@ -33,7 +35,7 @@ async fn there_and_back() -> Result<()> {
     let before = stage.before(first.clone()).await?;
     stage.shell.follow(&Section::read(PAGE, "Before you begin")?).await?;
     let beside = Section::read(PAGE, "Install beside it")?;
-    write_overlay(&stage, &beside)?;
+    write_overlay(stage, &beside)?;
     stage.shell.follow(&beside).await?;
     let holder = stage.leader(INCUMBENT).await?;
     ensure!(

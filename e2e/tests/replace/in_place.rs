@@ -13,13 +13,15 @@ const README: &str = "charts/aws-cloud-controller-manager/README.md";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chart_of_the_same_name_replaces_the_incumbent_and_returns() {
-    if let Err(error) = there_and_back().await {
+    let started = Stage::start("replace-in-place-", "127.71.0.0/16").await;
+    let mut stage = started.expect("a cluster");
+    // The cluster still stands, so that its logs are kept.
+    if let Err(error) = there_and_back(&mut stage).await {
         panic!("{error:#}");
     }
 }
 
-async fn there_and_back() -> Result<()> {
-    let mut stage = Stage::start("replace-in-place-", "127.71.0.0/16").await?;
+async fn there_and_back(stage: &mut Stage) -> Result<()> {
     let values = incumbent::values(&stage.flags(incumbent::ACCOUNT)?, stage.shell.folder());
     incumbent::write_chart(&stage.shell.folder().join("published"), &values)?;
     std::fs::write(stage.shell.folder().join("your-values.yaml"), values.to_string())?;

@@ -44,7 +44,7 @@ impl Stage {
             let span = self.process_of(&change).context("no holder that runs here")?;
             ensure!(span.component == component, "{} holds it", span.process);
             let acquired = change.acquired.context("no acquireTime")?;
-            Ok(Leader { span, acquired })
+            anyhow::Ok(Some(Leader { span, acquired }))
         };
         let what = format!("{component} holds the lease");
         Ok(wait::until(&what, TAKEN, look).await?)
@@ -58,13 +58,12 @@ impl Stage {
 
     /// Waits until a manager has read the load balancers of both types, and then calls AWS no more.
     pub async fn wait_idle(&self, leader: &Leader) -> Result<()> {
-        let own = |call: &Call| call.caller == leader.span.process;
         let start = Instant::now();
         let (mut count, mut since) = (0, Instant::now());
         loop {
             let calls = self.proxy.calls();
             let reads = |service: &Service| {
-                let mut own = calls.iter().filter(|call| own(call));
+                let mut own = calls.iter().filter(|call| call.caller == leader.span.process);
                 own.any(|call| call.service == *service && call.action == "DescribeLoadBalancers")
             };
             if calls.len() != count {
