@@ -1,5 +1,7 @@
 //! Beside the incumbent's manifests, by `docs/operations/replace.md`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -28,6 +30,7 @@ async fn there_and_back(stage: &Stage) -> Result<()> {
     stage.wait_served().await?;
     let first = stage.leader(INCUMBENT).await?;
     stage.wait_idle(&first).await?;
+    let (first, of_each_start) = stage.restarted(&first).await?;
 
     let account = stage.incumbents_account().await?;
     let granted = rules(&account).await?;
@@ -45,12 +48,12 @@ async fn there_and_back(stage: &Stage) -> Result<()> {
     );
 
     stage.shell.follow(&Section::read(PAGE, "Switch")?).await?;
-    let ours = stage.switched(&before, OURS).await?;
+    let ours = stage.switched(&before, OURS, &BTreeSet::new()).await?;
     rights.nothing_lost_before(stage.end_of(&first)?)?;
 
     let before = stage.before(ours.clone()).await?;
     stage.shell.follow(&Section::read(PAGE, "Return")?).await?;
-    stage.switched(&before, INCUMBENT).await?;
+    stage.switched(&before, INCUMBENT, &of_each_start).await?;
     stage.end_of(&ours)?;
     rights.nothing_lost_before(jiff::Timestamp::now())?;
     ensure!(rules(&account).await? == granted, "the rights of the incumbent changed");

@@ -1,5 +1,7 @@
 //! `helm upgrade` of the incumbent's release to the chart of the same name, and `helm rollback`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use outrigger_environment::manifests;
 use serde_json::json;
@@ -32,16 +34,17 @@ async fn there_and_back(stage: &mut Stage) -> Result<()> {
     stage.wait_served().await?;
     let first = stage.leader(INCUMBENT).await?;
     stage.wait_idle(&first).await?;
+    let (first, of_each_start) = stage.restarted(&first).await?;
 
     let rights = Observer::start(stage.incumbents_account().await?).await?;
     let before = stage.before(first.clone()).await?;
     stage.shell.follow(&Section::read(README, "Replace")?).await?;
-    let ours = stage.switched(&before, OURS).await?;
+    let ours = stage.switched(&before, OURS, &BTreeSet::new()).await?;
     rights.nothing_lost_before(stage.end_of(&first)?)?;
 
     let before = stage.before(ours.clone()).await?;
     stage.shell.follow(&Section::read(README, "Return")?).await?;
-    let back = stage.switched(&before, INCUMBENT).await?;
+    let back = stage.switched(&before, INCUMBENT, &of_each_start).await?;
     stage.end_of(&ours)?;
     rights.nothing_lost_before(jiff::Timestamp::now())?;
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

@@ -114,7 +114,8 @@ pub fn manifests(flags: &[String]) -> Vec<Value> {
 
 /// Values that an operator of its chart has.
 pub fn values(flags: &[String], folder: &Path) -> Value {
-    let own = ["--v=2", "--cloud-provider=aws"].map(str::to_owned);
+    // With routes, which are its default, the program ends without a --cluster-cidr.
+    let own = ["--v=2", "--cloud-provider=aws", "--configure-cloud-routes=false"].map(str::to_owned);
     let args: Vec<String> = own.into_iter().chain(flags.iter().cloned()).collect();
     json!({
         "image": {"tag": TAG},

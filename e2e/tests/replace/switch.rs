@@ -39,10 +39,19 @@ pub struct Before {
 impl Stage {
     /// Waits until a process of a program holds the main lease.
     pub async fn leader(&self, component: &str) -> Result<Leader> {
+        self.leader_besides(component, "").await
+    }
+
+    /// As [`Stage::leader`], another process than this one.
+    async fn leader_besides(&self, component: &str, old: &str) -> Result<Leader> {
         let look = async || {
             let change = self.leases.latest(Lease::C).context("no lease")?;
             let span = self.process_of(&change).context("no holder that runs here")?;
-            ensure!(span.component == component, "{} holds it", span.process);
+            ensure!(
+                span.component == component && span.process != old,
+                "{} holds it",
+                span.process
+            );
             let acquired = change.acquired.context("no acquireTime")?;
             anyhow::Ok(Some(Leader { span, acquired }))
         };
@@ -81,6 +90,17 @@ impl Stage {
         }
     }
 
+    /// The writes of the incumbent's successor after a restart, without any other manager. It repeats some of them at
+    /// each start: the row "unchanged Service" of `docs/parity.md`.
+    pub async fn restarted(&self, old: &Leader) -> Result<(Leader, BTreeSet<String>)> {
+        let mark = self.proxy.mark();
+        let delete = format!("kubectl -n kube-system delete pod {}", old.span.pod);
+        self.shell.run(&delete).await?;
+        let leader = self.leader_besides(&old.span.component, &old.span.process).await?;
+        self.wait_idle(&leader).await?;
+        Ok((leader, writes(&self.proxy.calls_since(mark))))
+    }
+
     /// The state before a switch from this leader.
     pub async fn before(&self, leader: Leader) -> Result<Before> {
         Ok(Before {
@@ -91,19 +111,19 @@ impl Stage {
         })
     }
 
-    /// Waits until the other manager leads and is idle. Fails if AWS got a write since `before`, if a resource
-    /// changed, or if the managers worked at the same time.
-    pub async fn switched(&self, before: &Before, to: &str) -> Result<Leader> {
+    /// Waits until the other manager leads and is idle. Fails if AWS got a write since `before` besides those of each
+    /// start of that manager, if a resource changed, or if the managers worked at the same time.
+    pub async fn switched(&self, before: &Before, to: &str, of_each_start: &BTreeSet<String>) -> Result<Leader> {
         let leader = self.leader(to).await?;
         self.wait_idle(&leader).await?;
 
         let calls = self.proxy.calls_since(before.mark);
-        let writes: Vec<String> = calls
-            .iter()
-            .filter(|call| call.is_write())
-            .map(Call::to_string)
-            .collect();
-        ensure!(writes.is_empty(), "AWS writes by the switch to {to}: {writes:#?}");
+        let writes = writes(&calls);
+        let by_the_switch: Vec<&String> = writes.difference(of_each_start).collect();
+        ensure!(
+            by_the_switch.is_empty(),
+            "AWS writes by the switch to {to}: {by_the_switch:#?}"
+        );
         let resources = account::read(&self.proxy, &mut Names::default()).await?;
         ensure!(
             resources == before.resources,
@@ -175,10 +195,24 @@ impl Stage {
     }
 }
 
+/// Action and parameters.
+fn writes(calls: &[Call]) -> BTreeSet<String> {
+    let writes = calls.iter().filter(|call| call.is_write());
+    let text = |call: &Call| {
+        let parameters: Vec<String> = call
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        format!("{} {}", call.action, parameters.join(" "))
+    };
+    writes.map(text).collect()
+}
+
 fn summary(old: &Leader, new: &Leader, calls: &[Call]) -> String {
     let reads = calls.iter().filter(|call| call.caller == new.span.process).count();
     format!(
-        "{} -> {}: 0 AWS writes, {reads} reads",
+        "{} -> {}: 0 AWS writes by the switch, {reads} calls",
         old.span.process, new.span.process
     )
 }
