@@ -9,7 +9,7 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
-use super::stage::OUR_IMAGE;
+use super::cluster::OUR_IMAGE;
 use super::{INCUMBENT, incumbent};
 
 const CHART: &str = "../charts/aws-cloud-controller-manager";

@@ -7,18 +7,18 @@
 //! | in place, by the chart of the same name and its README | `in_place.rs` |
 //! | the objects of the chart, and the values that it refuses | `chart.rs` |
 //! | the incumbent's objects in both forms | `incumbent.rs` |
-//! | the cluster, and the observation of a switch | `stage.rs`, `switch.rs`, `rights.rs` |
+//! | the cluster, and the observation of a switch | `cluster.rs`, `switch.rs`, `rights.rs` |
 //! | commands of a page | `commands.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod beside;
 mod chart;
+mod cluster;
 mod commands;
 mod in_place;
 mod incumbent;
 mod rights;
-mod stage;
 mod switch;
 
 /// Names and program of both managers in the environment's table of images.

@@ -13,7 +13,7 @@ use outrigger_cluster_harness::wait;
 use outrigger_parity::services::{Names, account};
 use serde_json::Value;
 
-use super::stage::Stage;
+use super::cluster::Cluster;
 
 /// A lease expires 15 s after its last renewal, and the winner reconciles everything.
 const TAKEN: Duration = Duration::from_secs(90);
@@ -36,13 +36,13 @@ pub struct Before {
     mark: u64,
 }
 
-impl Stage {
+impl Cluster {
     /// Waits until a process of a program holds the main lease.
     pub async fn leader(&self, component: &str) -> Result<Leader> {
         self.leader_besides(component, "").await
     }
 
-    /// As [`Stage::leader`], another process than this one.
+    /// As [`Cluster::leader`], another process than this one.
     async fn leader_besides(&self, component: &str, old: &str) -> Result<Leader> {
         let look = async || {
             let change = self.leases.latest(Lease::C).context("no lease")?;

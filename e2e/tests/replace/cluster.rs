@@ -32,7 +32,7 @@ pub const OUR_IMAGE: &str = "registry.example.com/outrigger";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Fields drop in their order: callers before those that they call.
-pub struct Stage {
+pub struct Cluster {
     pub shell: Shell,
     pub admin: Client,
     pub runner: PodRunner,
@@ -47,7 +47,7 @@ pub struct Stage {
     run: RunFolder,
 }
 
-impl Stage {
+impl Cluster {
     /// Starts everything but managers, with two workers that wait for their initialization and two Services.
     pub async fn start(name: &'static str, service_range: &str) -> Result<Self> {
         let wanted = [
@@ -72,10 +72,12 @@ impl Stage {
         let api = ApiServer::start(&tools, &path, &etcd, &options).await?;
         let kubeconfig = api.kubeconfig(&User::admin())?;
         let admin = api.client(&User::admin(), "replace-test").await?;
-        let mut stage = Self {
+        let instance = account.instances.first().context("no instance")?;
+        create_node(&admin, &instance.provider_id()).await?;
+        let mut cluster = Self {
             shell: Shell::new(path.join("shell"), kubeconfig.clone()).await?,
             leases: Recorder::start(&admin, LeaseName::defaults()),
-            runner: runner(&tools, &api, &account, &admin, &proxy, path.join("pods")).await?,
+            runner: runner(&tools, &api, &proxy, path.join("pods")).await?,
             _controllers: controllers(&tools, &api, path.join("controllers"))?,
             workers: Vec::new(),
             admin,
@@ -86,10 +88,10 @@ impl Stage {
             _etcd: etcd,
             run,
         };
-        stage.join(1).await?;
-        stage.join(2).await?;
-        stage.create_services().await?;
-        Ok(stage)
+        cluster.join(1).await?;
+        cluster.join(2).await?;
+        cluster.create_services().await?;
+        Ok(cluster)
     }
 
     /// A worker whose kubelet waits for a cloud controller manager.
@@ -171,24 +173,19 @@ fn controllers(tools: &Tools, api: &ApiServer, folder: PathBuf) -> Result<Proces
     Ok(Process::start(&launch, &folder)?)
 }
 
-async fn runner(
-    tools: &Tools,
-    api: &ApiServer,
-    account: &SeededAccount,
-    admin: &Client,
-    proxy: &Arc<Proxy>,
-    folder: PathBuf,
-) -> Result<PodRunner> {
-    let instance = account.instances.first().context("no instance")?;
+/// The Node that the managers run on.
+async fn create_node(admin: &Client, provider_id: &str) -> Result<()> {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": CONTROL_PLANE, "labels": {
             "node-role.kubernetes.io/control-plane": "", "node.kubernetes.io/exclude-from-external-load-balancers": "",
         }},
-        "spec": {"providerID": instance.provider_id()},
+        "spec": {"providerID": provider_id},
     });
-    manifests::apply(admin, &[node]).await?;
+    manifests::apply(admin, &[node]).await
+}
 
+async fn runner(tools: &Tools, api: &ApiServer, proxy: &Arc<Proxy>, folder: PathBuf) -> Result<PodRunner> {
     std::fs::create_dir_all(&folder)?;
     let ours = Binaries::one(OURS)?;
     let theirs = tools.path(Tool::AwsCloudControllerManager)?;
