@@ -1,4 +1,4 @@
-//! The documents speak of what is there: links and paths lead somewhere; annotations, Events, keys, flags, metrics and
+//! The documents speak of what is there: paths exist; annotations, Events, keys, flags, metrics and
 //! calls of AWS are those of the code, and all of them.
 
 #![allow(
@@ -82,22 +82,6 @@ fn between(path: &str, name: &str) -> String {
 /// The first cells of a table's rows, between backticks.
 fn rows(path: &str, name: &str) -> BTreeSet<String> {
     all(r"(?m)^\| `([^`]+)` \|", &between(path, name))
-}
-
-#[test]
-fn every_link_leads_to_a_file() {
-    let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
-    for document in documents() {
-        let text = fs::read_to_string(&document).unwrap();
-        for found in link.captures_iter(&text) {
-            let target = found[1].split('#').next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") {
-                continue;
-            }
-            let path = document.parent().unwrap().join(target);
-            assert!(path.exists(), "{}: {target} leads nowhere", document.display());
-        }
-    }
 }
 
 /// A path in backticks that begins with one of the project's folders.
