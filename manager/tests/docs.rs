@@ -128,6 +128,60 @@ fn every_event_of_services_is_documented_and_told() {
     assert_eq!(rows("docs/services.md", "events"), told);
 }
 
+/// The names between backticks in the first cells of the tables below a heading of the page about the status.
+fn status(heading: &str) -> BTreeSet<String> {
+    let text = read("docs/status.md");
+    let (_, rest) = text.split_once(&format!("\n{heading}\n")).unwrap();
+    let section = rest.split("\n#").next().unwrap();
+    let cells = all(r"(?m)^\| (`[^|]+) \|", section);
+    let names = cells.iter().flat_map(|cell| all("`([A-Za-z]+)`", cell));
+    names.collect()
+}
+
+#[test]
+fn every_condition_and_reason_is_documented_and_used() {
+    let types = read("shared/src/migration/status.rs");
+    assert_eq!(
+        status("## Conditions"),
+        all(r#"pub const [A-Z_]+: &str = "([A-Za-z]+)";"#, &types)
+    );
+
+    let mut documented = status("### Reasons of ControlPlaneMigrated");
+    documented.extend(status("### Reasons of the other conditions"));
+    let mut used = all(
+        r#""([A-Z][a-z]+[A-Za-z]*)""#,
+        &read("manager/leader/src/status/conditions.rs"),
+    );
+    used.extend(all(
+        r#"pub const [A-Z_]+: &str = "([A-Za-z]+)";"#,
+        &read("manager/leader/src/gate/decision.rs"),
+    ));
+    used.extend(all(
+        r#"let reason = "([A-Za-z]+)""#,
+        &read("manager/leader/src/status/candidate.rs"),
+    ));
+    used.extend(all(
+        r#"\("(?:True|False|Unknown)", "([A-Za-z]+)""#,
+        &read("webhook/src/stored_objects/report.rs"),
+    ));
+    // Only for an action that has a reason of its own.
+    assert!(used.remove("LeaseNotHeld"));
+    assert_eq!(documented, used);
+}
+
+#[test]
+fn every_event_of_migrations_is_documented_and_emitted() {
+    let mut emitted = all(
+        r#"Notice::(?:normal|warning)\(\s*"([A-Za-z]+)""#,
+        &read("manager/leader/src/status/notices.rs"),
+    );
+    emitted.extend(all(
+        r#"const [A-Z_]+: &str = "([A-Z][A-Za-z]+)""#,
+        &code("manager/leader/src/status"),
+    ));
+    assert_eq!(status("## Events"), emitted);
+}
+
 #[test]
 fn every_key_of_the_cloud_configuration_is_documented_and_known() {
     let documented = rows("docs/cloud-config.md", "keys");
