@@ -107,13 +107,14 @@ impl Catalog {
             } else {
                 "the incumbent's"
             };
+            // Without a backslash Markdown takes a text such as <error> for a tag, and hides it.
             let _ = writeln!(
                 out,
                 "| `{}` | {} | {} | {whose} | {} |",
                 row.name(),
                 row.kind(),
                 labels.join(", "),
-                row.help.replace('|', "\\|")
+                row.help.replace('<', "\\<").replace('|', "\\|")
             );
         }
 
