@@ -1,4 +1,5 @@
-//! Install, upgrade and uninstall on real API servers. No kubelet runs, so no Pod does.
+//! Install, upgrade and uninstall on real API servers. No kubelet runs, so no Pod does: see
+//! `self_signed.rs` for that.
 
 use std::collections::BTreeSet;
 use std::path::Path;

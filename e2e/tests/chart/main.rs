@@ -6,12 +6,14 @@
 //! | the rendered objects are those of the manifests | `equality.rs` |
 //! | each profile has its registration and its rights, and no others | `profiles.rs` |
 //! | install, upgrade and uninstall on real API servers | `install.rs` |
+//! | the same with the default values and a running webhook | `self_signed.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod equality;
 mod install;
 mod profiles;
+mod self_signed;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
