@@ -29,12 +29,13 @@ pub const NOT_RUN: [(&str, &str); 11] = [
 ];
 
 /// Resources that kubectl commands may name. Only an API server knows whether they exist.
-const RESOURCES: &str = "cloudprovidermigration cloudprovidermigrations cluster clusterrole clusterrolebinding \
-    clusters.cluster.x-k8s.io clusters.kubermatic.k8c.io clusters.management.cattle.io clusters.provisioning.cattle.io \
-    configmap configmaps cpm crd csidriver csinode daemonset daemonsets deployment deployments endpointslices events \
-    kubeadmconfigtemplate kubeadmcontrolplane lease leases machinedeployment machinedeployments machines mutatingwebhookconfiguration \
-    mutatingwebhookconfigurations namespace namespaces node nodes ns pod pods role rolebinding secret secrets service \
-    serviceaccount services statefulset statefulsets svc tenantcontrolplane validatingwebhookconfiguration \
+const RESOURCES: &str = "certificates cloudprovidermigration cloudprovidermigrations cluster clusterrole \
+    clusterrolebinding clusters.cluster.x-k8s.io clusters.kubermatic.k8c.io clusters.management.cattle.io \
+    clusters.provisioning.cattle.io configmap configmaps cpm crd csidriver csinode daemonset daemonsets \
+    deployment deployments endpoints endpointslices events kubeadmconfigtemplate kubeadmcontrolplane lease leases \
+    machinedeployment machinedeployments machines mutatingwebhookconfiguration mutatingwebhookconfigurations \
+    namespace namespaces node nodes ns pod pods role rolebinding secret secrets service serviceaccount services \
+    statefulset statefulsets svc tenantcontrolplane validatingwebhookconfiguration \
     validatingwebhookconfigurations";
 
 /// kubectl commands whose first argument is a resource.
@@ -57,13 +58,23 @@ pub fn faults(page: &Page) -> Vec<String> {
         }
     }
 
-    let inline = page.code().into_iter().filter(|code| code.starts_with("outrigger "));
-    faults.extend(
-        inline
-            .filter_map(|code| of_mention(&code))
-            .map(|fault| page.fault(fault)),
-    );
+    let inline = page.code().into_iter().filter_map(|code| of_inline(&code));
+    faults.extend(inline.map(|fault| page.fault(fault)));
     faults
+}
+
+/// A command in a sentence.
+fn of_inline(code: &str) -> Option<String> {
+    let (program, _) = code.split_once(' ')?;
+    if program == "outrigger" {
+        return of_mention(code);
+    }
+    // An ellipsis stands for the rest of a command.
+    if !programs::is_built(program) || code.contains('…') {
+        return None;
+    }
+    let fault = shell::commands(code).iter().find_map(|words| of_command(words));
+    fault.map(|fault| format!("{fault}: {code}"))
 }
 
 fn of_command(words: &[String]) -> Option<String> {

@@ -151,6 +151,7 @@ fn wrong_command_lines_are_found() {
     finds(commands::faults, "```sh\nkubectl get pods\n```\n", "console block");
     finds(commands::faults, "Run `outrigger node restore --force`.", "restore");
     finds(commands::faults, "Run `outrigger node undo --hard`.", "--hard");
+    finds(commands::faults, "Run `kubectl delete cpms cluster`.", "cpms");
 }
 
 #[test]
