@@ -13,7 +13,7 @@ use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::Value;
 
 /// The copies: a file of the chart, and its source below `manifests/`.
-const COPIES: [(&str, &str); 15] = [
+const COPIES: [(&str, &str); 17] = [
     ("crds/cloudprovidermigrations.yaml", "base/crd.yaml"),
     ("files/roles.yaml", "base/roles.yaml"),
     ("files/rbac-manager.yaml", "base/manager/rbac-manager.yaml"),
@@ -24,6 +24,8 @@ const COPIES: [(&str, &str); 15] = [
     ),
     ("files/rbac-webhook.yaml", "base/webhook/rbac-webhook.yaml"),
     ("files/certificates.yaml", "components/cert-manager/certificates.yaml"),
+    ("files/self-signed-rbac.yaml", "components/self-signed/rbac.yaml"),
+    ("files/self-signed-secret.yaml", "components/self-signed/secret.yaml"),
     (
         "files/mutating-webhook-configuration.yaml",
         "base/webhook/mutating-webhook-configuration.yaml",

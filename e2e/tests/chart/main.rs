@@ -113,11 +113,10 @@ fn chart() -> String {
     folder.display().to_string()
 }
 
-/// The values that have no default, with more of them.
+/// The value that has no default, with more values.
 fn values(more: &Value) -> Value {
     let mut values = json!({
         "image": {"repository": "registry.example.com/outrigger"},
-        "certificates": {"source": "secret", "caBundle": "QUJD"},
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         values[key] = value.clone();

@@ -19,9 +19,10 @@ use tokio_util::task::TaskTracker;
 use super::Settings;
 use super::decide::{self, Serving, Step};
 use super::registration::{self, Entry};
-use super::state::{self, SECRET_TYPE, State};
+use super::state::{self, State};
 use super::trust::Trust;
 use crate::metrics::{Metrics, WatchedType};
+use crate::registration::SECRET_TYPE;
 use crate::view::{Latest, WatchTask};
 
 const FIELD_MANAGER: &str = "outrigger-webhook";
