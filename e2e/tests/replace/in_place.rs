@@ -34,9 +34,9 @@ async fn there_and_back(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_served().await?;
     let first = cluster.leader(INCUMBENT).await?;
     cluster.wait_idle(&first).await?;
+    let rights = Observer::start(cluster.incumbents_account().await?).await?;
     let (first, of_each_start) = cluster.restarted(&first).await?;
 
-    let rights = Observer::start(cluster.incumbents_account().await?).await?;
     let before = cluster.before(first.clone()).await?;
     cluster.shell.follow(&Section::read(README, "Replace")?).await?;
     let ours = cluster.switched(&before, OURS, &BTreeSet::new()).await?;
