@@ -1,7 +1,7 @@
 //! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
 //! Prepare, and forward again; then a power cut of all machines.
 //!
-//! What stands for something else: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
+//! Stand-ins: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
 //! the role of the instance; `endpoint.rs` is the endpoint of the control planes.
 
@@ -44,15 +44,7 @@ fn the_guide_of_kubeadm_there_and_back_and_there_again() -> Result<()> {
     let guide = Guide::read()?;
     real_kubelets(3, async move |fleet| {
         let cluster = InTreeCluster::start(fleet, CLUSTER_ID).await?;
-        let done = follow(fleet, &cluster, &guide).await;
-        if let (Err(error), Some(file)) = (&done, std::env::var_os("GUIDE_HOLD")) {
-            say(&format!("HOLD: {error:#}"));
-            std::fs::write(&file, "")?;
-            while std::path::Path::new(&file).exists() {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
-        done
+        follow(fleet, &cluster, &guide).await
     })
 }
 
