@@ -30,11 +30,11 @@ async fn there_and_back(cluster: &Cluster) -> Result<()> {
     cluster.wait_served().await?;
     let first = cluster.leader(INCUMBENT).await?;
     cluster.wait_idle(&first).await?;
-    let (first, of_each_start) = cluster.restarted(&first).await?;
-
     let account = cluster.incumbents_account().await?;
     let granted = rules(&account).await?;
     let rights = Observer::start(account.clone()).await?;
+    let (first, of_each_start) = cluster.restarted(&first).await?;
+
     let before = cluster.before(first.clone()).await?;
     cluster.shell.follow(&Section::read(PAGE, "Before you begin")?).await?;
     let beside = Section::read(PAGE, "Install beside it")?;

@@ -178,7 +178,7 @@ impl Cluster {
             .with_context(|| format!("{} still runs", leader.span.process))
     }
 
-    /// What distinguishes a load balancer from another one of the same name.
+    /// Identifiers of each load balancer, which another one of the same name would not have.
     async fn load_balancers(&self) -> Result<BTreeSet<String>> {
         let all = Parameters::default;
         let classic = self.moto.call(&Service::Elb, "DescribeLoadBalancers", all()).await?;

@@ -107,14 +107,13 @@ impl Catalog {
             } else {
                 "the incumbent's"
             };
-            // Without a backslash Markdown takes a text such as <error> for a tag, and hides it.
             let _ = writeln!(
                 out,
                 "| `{}` | {} | {} | {whose} | {} |",
                 row.name(),
                 row.kind(),
                 labels.join(", "),
-                row.help.replace('<', "\\<").replace('|', "\\|")
+                row.help.replace('|', "\\|")
             );
         }
 
