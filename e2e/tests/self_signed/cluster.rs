@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     fn kubeconfig_of(&self, index: u8) -> Result<PathBuf> {
-        if index % 2 == 0 {
+        if index.is_multiple_of(2) {
             return Ok(self.kubeconfig.clone());
         }
 
