@@ -104,6 +104,10 @@ image: prune ## write the container image without an engine, into target/image; 
 alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
 	@e2e/tools/alerts
 
+.PHONY: site
+site: check-languages ## build the documentation as a site into target/site, with mdBook, which is built once, and check its links
+	@e2e/tools/site
+
 house: check-languages ## print the sizes of files and functions, and the import cycles
 	@cargo run --locked --quiet -p outrigger-structure
 

@@ -36,15 +36,15 @@ pub enum Check {
 pub struct Reloader {
     source: Source,
     provider: Arc<CryptoProvider>,
-    current: RwLock<Arc<Pair>>,
+    current: RwLock<Option<Arc<Pair>>>,
     seen: Mutex<Seen>,
     failures: AtomicU64,
     reloads: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
-    good: Content,
+    good: Option<Content>,
     error: Option<String>,
 }
 
@@ -64,38 +64,34 @@ impl Reloader {
     /// [`LoadError`] as [`crate::load`]: a server must not start with a pair that no client would accept.
     pub fn load(source: Source, provider: Arc<CryptoProvider>, now: Timestamp) -> Result<Self, LoadError> {
         let good = load::read(&source.directory)?;
-        Self::with(source, good, provider, now)
-    }
-
-    /// Serves a pair that was not read from files, until [`Reloader::replace`]; `source` names its origin in errors.
-    ///
-    /// # Errors
-    /// [`LoadError`] as [`Reloader::load`].
-    pub fn from_issued(
-        source: Source,
-        issued: &Issued,
-        provider: Arc<CryptoProvider>,
-        now: Timestamp,
-    ) -> Result<Self, LoadError> {
-        Self::with(source, Content::of(issued), provider, now)
-    }
-
-    fn with(source: Source, good: Content, provider: Arc<CryptoProvider>, now: Timestamp) -> Result<Self, LoadError> {
         let pair = load::parse(&source, &good, &provider, now)?;
-        Ok(Self {
+        let mut reloader = Self::empty(source, provider);
+        reloader.current = RwLock::new(Some(Arc::new(pair)));
+        reloader.seen = Mutex::new(Seen {
+            good: Some(good),
+            error: None,
+        });
+        Ok(reloader)
+    }
+
+    /// Refuses handshakes until [`Reloader::replace`], for a pair that is not read from files; `source` names its origin
+    /// in errors.
+    #[must_use]
+    pub fn empty(source: Source, provider: Arc<CryptoProvider>) -> Self {
+        Self {
             source,
             provider,
-            current: RwLock::new(Arc::new(pair)),
-            seen: Mutex::new(Seen { good, error: None }),
+            current: RwLock::default(),
+            seen: Mutex::default(),
             failures: AtomicU64::new(0),
             reloads: AtomicU64::new(0),
-        })
+        }
     }
 
-    /// The pair that new handshakes get.
+    /// The pair that new handshakes get; `None` before the first one.
     #[must_use]
-    pub fn current(&self) -> Arc<Pair> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn current(&self) -> Option<Arc<Pair>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Failed reads of the files since the start.
@@ -125,7 +121,7 @@ impl Reloader {
     fn accept(&self, read: impl FnOnce() -> Result<Content, LoadError>, now: Timestamp) -> Check {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = read().and_then(|content| {
-            if content == seen.good {
+            if seen.good.as_ref() == Some(&content) {
                 return Ok(None);
             }
             load::parse(&self.source, &content, &self.provider, now).map(|pair| Some((content, Arc::new(pair))))
@@ -138,15 +134,15 @@ impl Reloader {
             }
             Ok(Some((content, pair))) => {
                 recovered(&mut seen);
-                seen.good = content;
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&pair);
+                seen.good = Some(content);
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&pair));
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(not_after = %pair.not_after(), names = ?pair.names(), "serving certificate replaced");
                 Check::Replaced(pair)
             }
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                log_failure(&mut seen, &error, &self.current());
+                log_failure(&mut seen, &error, self.current().as_deref());
                 Check::Failed(error)
             }
         }
@@ -171,7 +167,7 @@ impl Reloader {
 
 impl ResolvesServerCert for Reloader {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.current().certified()))
+        Some(Arc::clone(self.current()?.certified()))
     }
 }
 
@@ -181,7 +177,7 @@ fn recovered(seen: &mut Seen) {
     }
 }
 
-fn log_failure(seen: &mut Seen, error: &LoadError, kept: &Pair) {
+fn log_failure(seen: &mut Seen, error: &LoadError, kept: Option<&Pair>) {
     // The message of an expired pair holds the time of the check, so the kind decides what is new.
     let kind = error.class().to_owned();
     if seen.error.as_ref() == Some(&kind) {
@@ -189,6 +185,7 @@ fn log_failure(seen: &mut Seen, error: &LoadError, kept: &Pair) {
     }
 
     let cause = std::error::Error::source(error).map(ToString::to_string);
-    tracing::error!(%error, cause, kept_until = %kept.not_after(), "keeping the old serving certificate");
+    let kept_until = kept.map(|pair| pair.not_after().to_string());
+    tracing::error!(%error, cause, kept_until, "keeping the old serving certificate");
     seen.error = Some(kind);
 }

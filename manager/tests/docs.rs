@@ -1,4 +1,4 @@
-//! The documents speak of what is there: links and paths lead somewhere; annotations, Events, keys, flags, metrics and
+//! The documents speak of what is there: paths exist; annotations, Events, keys, flags, metrics and
 //! calls of AWS are those of the code, and all of them.
 
 #![allow(
@@ -84,22 +84,6 @@ fn rows(path: &str, name: &str) -> BTreeSet<String> {
     all(r"(?m)^\| `([^`]+)` \|", &between(path, name))
 }
 
-#[test]
-fn every_link_leads_to_a_file() {
-    let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
-    for document in documents() {
-        let text = fs::read_to_string(&document).unwrap();
-        for found in link.captures_iter(&text) {
-            let target = found[1].split('#').next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") {
-                continue;
-            }
-            let path = document.parent().unwrap().join(target);
-            assert!(path.exists(), "{}: {target} leads nowhere", document.display());
-        }
-    }
-}
-
 /// A path in backticks that begins with one of the project's folders.
 #[test]
 fn every_path_is_there() {
@@ -142,6 +126,60 @@ fn every_event_of_services_is_documented_and_told() {
     let mut told = all(r#"(?:emit|warn)\(\s*context,\s*service,\s*"([A-Za-z]+)""#, &code);
     told.extend(all(r#""([A-Z][A-Za-z]+Failed)""#, &code));
     assert_eq!(rows("docs/services.md", "events"), told);
+}
+
+/// The names between backticks in the first cells of the tables below a heading of the page about the status.
+fn status(heading: &str) -> BTreeSet<String> {
+    let text = read("docs/status.md");
+    let (_, rest) = text.split_once(&format!("\n{heading}\n")).unwrap();
+    let section = rest.split("\n#").next().unwrap();
+    let cells = all(r"(?m)^\| (`[^|]+) \|", section);
+    let names = cells.iter().flat_map(|cell| all("`([A-Za-z]+)`", cell));
+    names.collect()
+}
+
+#[test]
+fn every_condition_and_reason_is_documented_and_used() {
+    let types = read("shared/src/migration/status.rs");
+    assert_eq!(
+        status("## Conditions"),
+        all(r#"pub const [A-Z_]+: &str = "([A-Za-z]+)";"#, &types)
+    );
+
+    let mut documented = status("### Reasons of ControlPlaneMigrated");
+    documented.extend(status("### Reasons of the other conditions"));
+    let mut used = all(
+        r#""([A-Z][a-z]+[A-Za-z]*)""#,
+        &read("manager/leader/src/status/conditions.rs"),
+    );
+    used.extend(all(
+        r#"pub const [A-Z_]+: &str = "([A-Za-z]+)";"#,
+        &read("manager/leader/src/gate/decision.rs"),
+    ));
+    used.extend(all(
+        r#"let reason = "([A-Za-z]+)""#,
+        &read("manager/leader/src/status/candidate.rs"),
+    ));
+    used.extend(all(
+        r#"\("(?:True|False|Unknown)", "([A-Za-z]+)""#,
+        &read("webhook/src/stored_objects/report.rs"),
+    ));
+    // Only for an action that has a reason of its own.
+    assert!(used.remove("LeaseNotHeld"));
+    assert_eq!(documented, used);
+}
+
+#[test]
+fn every_event_of_migrations_is_documented_and_emitted() {
+    let mut emitted = all(
+        r#"Notice::(?:normal|warning)\(\s*"([A-Za-z]+)""#,
+        &read("manager/leader/src/status/notices.rs"),
+    );
+    emitted.extend(all(
+        r#"const [A-Z_]+: &str = "([A-Z][A-Za-z]+)""#,
+        &code("manager/leader/src/status"),
+    ));
+    assert_eq!(status("## Events"), emitted);
 }
 
 #[test]

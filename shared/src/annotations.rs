@@ -17,6 +17,13 @@ pub const APPLY: &str = "outrigger.dev/apply";
 /// rejects disabling it, so the annotation stays, too.
 pub const EXTERNAL: &str = "outrigger.dev/external-cloud-provider";
 
+/// On a Node: with the value [`EXTERNAL_KUBELET`] the operator's word that its kubelet is external. Nothing in a Node shows
+/// that of a kubelet that was restarted: its provider ID is still that of the in-tree provider.
+pub const KUBELET: &str = "outrigger.dev/kubelet";
+
+/// The value of [`KUBELET`].
+pub const EXTERNAL_KUBELET: &str = "external";
+
 /// On the cloud-controller-manager's main lease: the latch that the evidence for this migration was observed.
 pub const PREPARED: &str = "outrigger.dev/prepared";
 

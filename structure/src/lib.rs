@@ -5,6 +5,7 @@
 pub mod cycles;
 pub mod duplicates;
 pub mod imports;
+pub mod links;
 pub mod packages;
 pub mod rules;
 pub mod sizes;

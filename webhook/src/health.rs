@@ -3,7 +3,7 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/healthz` | 200 while the process runs |
+//! | `/healthz`, `/livez` | 200 while the process runs |
 //! | `/readyz` | 200 when reviews can be decided; otherwise 503 and one line for each reason |
 //! | `/registration` | 200, and one line for each difference of the registration from what the migrations need |
 //! | `/metrics` | OpenMetrics text |
@@ -23,12 +23,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
 use crate::registration_check::Report;
+use crate::self_signed::Obstacle;
 
 /// State that the probes check.
 #[derive(Debug)]
 pub struct Health {
     pub reviewer: Arc<Reviewer>,
     pub certificates: Arc<Reloader>,
+    /// The reason why there is no certificate yet.
+    pub obstacle: Arc<Obstacle>,
     pub registration: Arc<Report>,
     /// Cancelled on SIGTERM.
     pub stopping: CancellationToken,
@@ -37,7 +40,8 @@ pub struct Health {
 impl Health {
     /// Reasons to send reviews to another replica; empty when this one is ready.
     #[must_use]
-    pub fn unready(&self, now: Timestamp) -> Vec<&'static str> {
+    pub fn unready(&self, now: Timestamp) -> Vec<String> {
+        let certificate = self.certificates.current();
         let reasons = [
             (self.stopping.is_cancelled(), "shutting down"),
             (
@@ -49,20 +53,23 @@ impl Health {
                 "the namespaces have not been listed yet",
             ),
             (
-                !self.certificates.current().is_valid_at(now),
+                certificate.as_ref().is_some_and(|pair| !pair.is_valid_at(now)),
                 "the serving certificate is not valid now",
             ),
         ];
-        reasons
-            .into_iter()
-            .filter_map(|(holds, reason)| holds.then_some(reason))
-            .collect()
+        let reasons = reasons.into_iter().filter(|(holds, _)| *holds);
+        let mut texts: Vec<String> = reasons.map(|(_, reason)| reason.to_owned()).collect();
+        if certificate.is_none() {
+            texts.push(format!("there is no serving certificate yet: {}", self.obstacle));
+        }
+        texts
     }
 }
 
 pub fn router(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/registration", get(registration))
         .route("/metrics", get(metrics))
@@ -110,7 +117,9 @@ async fn registration(State(health): State<Arc<Health>>) -> String {
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {
-    let days_left = health.certificates.current().days_left(Timestamp::now());
+    let certificate = health.certificates.current();
+    // Before the first one there is none that could expire later.
+    let days_left = certificate.map_or(0.0, |pair| pair.days_left(Timestamp::now()));
     let metrics = &health.reviewer.metrics;
     metrics.certificate(days_left, health.certificates.failures());
     match metrics.text() {

@@ -130,7 +130,7 @@ impl RegistrationCheck {
             .into_iter()
             .map(|(name, labels)| (name, Labels::clone(&labels)))
             .collect();
-        let (pair, now) = (self.certificates.current(), Timestamp::now());
+        let (pair, now) = (self.certificates.current()?, Timestamp::now());
         let needs = Needs {
             options: self.options.clone(),
             migrations: &migrations,

@@ -42,7 +42,7 @@ pub async fn run(args: Args) -> Result<()> {
     let metrics = Metrics::new();
     let loaded = loaded_certificates(&args)?;
     let clusters = ClusterClients::of(&args).await?;
-    let controller = self_signed(&args, &clusters).await?;
+    let controller = self_signed(&args, &clusters)?;
     let certificates = controller.as_ref().map(Controller::certificates).or(loaded);
     let certificates = certificates.context("neither --cert-dir nor --self-signed-secret")?;
     let callers = callers(&args)?;
@@ -71,6 +71,7 @@ pub async fn run(args: Args) -> Result<()> {
     let health = Arc::new(Health {
         reviewer: Arc::clone(&reviewer),
         certificates,
+        obstacle: controller.as_ref().map(Controller::obstacle).unwrap_or_default(),
         registration,
         stopping: stopping.clone(),
     });
@@ -159,8 +160,8 @@ fn loaded_certificates(args: &Args) -> Result<Option<Arc<Reloader>>> {
     Ok(Some(Arc::new(certificates)))
 }
 
-/// Gets the certificate of `--self-signed-secret`, and prepares the task that renews it.
-async fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Controller>> {
+/// Prepares the task that serves and renews the certificate of `--self-signed-secret`.
+fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Controller>> {
     let flags = &args.self_signed;
     let Some(secret) = flags.self_signed_secret.clone() else {
         return Ok(None);
@@ -171,9 +172,7 @@ async fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Co
         secret,
         settings: args.settings().map_err(anyhow::Error::msg)?,
     };
-    let mut controller = Controller::new(options)
-        .await
-        .context("cannot serve with a self-signed certificate")?;
+    let mut controller = Controller::new(options);
     let named = clusters.named.iter().map(|(name, client)| (name.as_str(), client));
     for (name, client) in [("management", &clusters.management)].into_iter().chain(named) {
         let (mutating, validating) = (

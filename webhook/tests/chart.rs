@@ -13,7 +13,7 @@ use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::Value;
 
 /// The copies: a file of the chart, and its source below `manifests/`.
-const COPIES: [(&str, &str); 15] = [
+const COPIES: [(&str, &str); 17] = [
     ("crds/cloudprovidermigrations.yaml", "base/crd.yaml"),
     ("files/roles.yaml", "base/roles.yaml"),
     ("files/rbac-manager.yaml", "base/manager/rbac-manager.yaml"),
@@ -24,6 +24,8 @@ const COPIES: [(&str, &str); 15] = [
     ),
     ("files/rbac-webhook.yaml", "base/webhook/rbac-webhook.yaml"),
     ("files/certificates.yaml", "components/cert-manager/certificates.yaml"),
+    ("files/self-signed-rbac.yaml", "components/self-signed/rbac.yaml"),
+    ("files/self-signed-secret.yaml", "components/self-signed/secret.yaml"),
     (
         "files/mutating-webhook-configuration.yaml",
         "base/webhook/mutating-webhook-configuration.yaml",
@@ -60,22 +62,41 @@ const COPIES: [(&str, &str); 15] = [
 const PROFILES: &str = "files/profiles.yaml";
 const CONDITIONS: &str = "files/match-conditions.yaml";
 
+/// The chart of Outrigger, and the one that replaces aws-cloud-controller-manager.
+const CHARTS: [&str; 2] = ["outrigger", "aws-cloud-controller-manager"];
+
 fn chart() -> PathBuf {
-    PathBuf::from("../charts/outrigger")
+    folder(CHARTS[0])
+}
+
+fn folder(chart: &str) -> PathBuf {
+    Path::new("../charts").join(chart)
 }
 
 fn read(path: &str) -> String {
-    let path = chart().join(path);
+    read_in(&chart(), path)
+}
+
+fn read_in(folder: &Path, path: &str) -> String {
+    let path = folder.join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn yaml(path: &str) -> Value {
-    serde_saphyr::from_str(&read(path)).unwrap()
+    yaml_in(&chart(), path)
 }
 
-/// Compares a file of the chart with its wanted text, or writes it.
+fn yaml_in(folder: &Path, path: &str) -> Value {
+    serde_saphyr::from_str(&read_in(folder, path)).unwrap()
+}
+
+/// Compares a file of Outrigger's chart with its wanted text, or writes it.
 fn assert_is(path: &str, wanted: &str) {
-    let path = chart().join(path);
+    assert_is_in(&chart(), path, wanted);
+}
+
+fn assert_is_in(folder: &Path, path: &str, wanted: &str) {
+    let path = folder.join(path);
     if std::env::var_os("UPDATE_CHART").is_some() {
         fs::write(&path, wanted).unwrap();
     }
@@ -155,14 +176,17 @@ fn the_match_conditions_are_those_of_the_table_of_entries() {
 }
 
 #[test]
-fn the_chart_has_the_version_of_the_workspace() {
-    let chart = yaml("Chart.yaml");
-    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(
-        chart["annotations"]["artifacthub.io/license"],
-        env!("CARGO_PKG_LICENSE")
-    );
+fn the_charts_have_the_version_of_the_workspace() {
+    for name in CHARTS {
+        let chart = yaml_in(&folder(name), "Chart.yaml");
+        assert_eq!(chart["name"], name);
+        assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            chart["annotations"]["artifacthub.io/license"],
+            env!("CARGO_PKG_LICENSE")
+        );
+    }
 }
 
 /// A value of values.yaml: its path, the comment above it, and its default.
@@ -232,10 +256,10 @@ fn in_the_schema(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-fn table_of_values() -> String {
-    let text = read("values.yaml");
+fn table_of_values(chart: &Path) -> String {
+    let text = read_in(chart, "values.yaml");
     let mut table = "| value | default | meaning |\n|---|---|---|\n".to_owned();
-    for value in documented(&text, &yaml("values.yaml")) {
+    for value in documented(&text, &yaml_in(chart, "values.yaml")) {
         let default = match &value.default {
             Value::Null => String::new(),
             default if default.to_string().len() > 60 => "see `values.yaml`".to_owned(),
@@ -248,21 +272,21 @@ fn table_of_values() -> String {
 
 #[test]
 fn every_value_is_documented_and_in_the_schema() {
-    let paths: BTreeSet<String> = documented(&read("values.yaml"), &yaml("values.yaml"))
-        .into_iter()
-        .map(|value| value.path)
-        .collect();
-    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    let mut known = BTreeSet::new();
-    in_the_schema(&schema, "", &mut known);
-    assert_eq!(paths, known, "values.yaml and values.schema.json");
+    for chart in CHARTS.map(folder) {
+        let paths: BTreeSet<String> = documented(&read_in(&chart, "values.yaml"), &yaml_in(&chart, "values.yaml"))
+            .into_iter()
+            .map(|value| value.path)
+            .collect();
+        let schema: Value = serde_json::from_str(&read_in(&chart, "values.schema.json")).unwrap();
+        let mut known = BTreeSet::new();
+        in_the_schema(&schema, "", &mut known);
+        assert_eq!(paths, known, "{}: values.yaml and values.schema.json", chart.display());
 
-    let readme = read("README.md");
-    let (begin, end) = ("<!-- values: begin -->\n", "<!-- values: end -->");
-    let (before, rest) = readme.split_once(begin).unwrap();
-    let (_, after) = rest.split_once(end).unwrap();
-    assert_is(
-        "README.md",
-        &format!("{before}{begin}{}{end}{after}", table_of_values()),
-    );
+        let readme = read_in(&chart, "README.md");
+        let (begin, end) = ("<!-- values: begin -->\n", "<!-- values: end -->");
+        let (before, rest) = readme.split_once(begin).unwrap();
+        let (_, after) = rest.split_once(end).unwrap();
+        let table = table_of_values(&chart);
+        assert_is_in(&chart, "README.md", &format!("{before}{begin}{table}{end}{after}"));
+    }
 }

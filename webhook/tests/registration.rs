@@ -103,7 +103,8 @@ fn the_rights_of_the_manifests_are_those_of_the_table_with_all_profiles() {
         certificates: Certificates::SelfSigned,
         ..all()
     };
-    assert_same(&["components/self-signed/rbac.yaml"], &self_signed(&options));
+    let component = ["rbac", "secret"].map(|file| format!("components/self-signed/{file}.yaml"));
+    assert_same(&component.each_ref().map(String::as_str), &self_signed(&options));
 }
 
 /// The base is for a cluster with its own control plane; its overlay for management clusters adds a range of ports.

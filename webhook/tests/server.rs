@@ -506,6 +506,7 @@ async fn a_replica_is_ready_when_it_can_decide_and_its_certificate_is_valid() {
     let health = Health {
         reviewer: server.reviewer.clone(),
         certificates: server.certificates.clone(),
+        obstacle: std::sync::Arc::default(),
         registration: std::sync::Arc::default(),
         stopping: CancellationToken::new(),
     };

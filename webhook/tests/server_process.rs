@@ -10,9 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use outrigger_shared::log_limits;
-use serde_json::Value;
-use server_support::process::{Api, Webhook, play};
+use outrigger_webhook::self_signed::Settings;
+use outrigger_webhook::self_signed::decide::{self, Step};
+use serde_json::{Value, json};
+use server_support::process::{Api, Webhook, free_address, play, play_at};
+use server_support::{H2, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_follows_its_cluster_and_ends_politely() {
@@ -54,6 +58,67 @@ async fn the_process_follows_its_cluster_and_ends_politely() {
         .unwrap()
         .unwrap();
     assert!(status.success(), "{status}");
+}
+
+/// A Secret as a replica writes it, and the PEM of its CA.
+fn self_signed_secret() -> (Value, String) {
+    let settings = Settings {
+        names: vec!["localhost".to_owned()],
+        certificate_lifetime: Duration::from_secs(3600),
+        ca_lifetime: Duration::from_secs(86_400),
+    };
+    let state = decide::perform(Step::Create, None, &settings, Timestamp::now()).unwrap();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "outrigger.dev/self-signed", "data": state.data(),
+        "metadata": {"name": "certificates", "namespace": "outrigger-system", "uid": "s", "resourceVersion": "1"},
+    });
+    (secret, state.current.certificate_pem().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_cannot_read_its_secret_waits_and_says_why() {
+    // Nothing listens there yet.
+    let address = free_address();
+    let (secret, ca) = self_signed_secret();
+    let webhook = Webhook::start(address, &["--self-signed-secret=certificates"]);
+
+    webhook
+        .shows(
+            "/readyz",
+            "no serving certificate yet: cannot read the Secret (outrigger-system/certificates)",
+        )
+        .await;
+    webhook.shows("/readyz", "Connection refused").await;
+    webhook.shows("/livez", "200 OK").await;
+    webhook
+        .shows("/metrics", "outrigger_webhook_certificate_days_left 0.0\n")
+        .await;
+    assert!(
+        connect(webhook.admission, &ca, H2).await.is_err(),
+        "there is no certificate"
+    );
+
+    let api = Api {
+        secret,
+        ..Api::default()
+    };
+    play_at(address, Arc::new(api)).await;
+    webhook.shows("/readyz", "200 OK").await;
+    connect(webhook.admission, &ca, H2).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_of_another_type_is_named_as_the_reason() {
+    let (mut secret, _) = self_signed_secret();
+    secret["type"] = json!("Opaque");
+    let api = Api {
+        secret,
+        ..Api::default()
+    };
+    let webhook = Webhook::start(play(Arc::new(api)).await, &["--self-signed-secret=certificates"]);
+
+    webhook.shows("/readyz", r#"the Secret has the type "Opaque""#).await;
+    webhook.shows("/livez", "200 OK").await;
 }
 
 #[test]

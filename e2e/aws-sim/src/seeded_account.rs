@@ -136,6 +136,29 @@ impl SeededAccount {
         Ok(added)
     }
 
+    /// Starts an instance with this private address in the first subnet, and returns it. It is running when this returns.
+    ///
+    /// # Errors
+    /// As [`SeededAccount::seed`].
+    pub async fn add_instance_at(&mut self, moto: &Moto, address: &str) -> Result<Instance, AwsError> {
+        let subnet = self.subnets.first().map(|subnet| subnet.id.clone()).unwrap_or_default();
+        let parameters = self.run_parameters(&subnet, "1");
+        let more = [("PrivateIpAddress", address)];
+        let parameters = parameters.iter().chain(more).collect();
+        let answer = Ec2(moto).call_with("RunInstances", parameters).await?;
+        let id = first_item(&answer, "RunInstances", "instancesSet", "instanceId")?;
+        let running = Ec2(moto)
+            .call_with("DescribeInstances", numbered("InstanceId", &[&id]))
+            .await?;
+        let added = running.items("instancesSet").first().map(instance);
+        let added = added.ok_or_else(|| AwsError::Missing {
+            action: "DescribeInstances".to_owned(),
+            field: "instancesSet",
+        })?;
+        self.instances.push(added.clone());
+        Ok(added)
+    }
+
     /// Tags everything of the cluster.
     ///
     /// # Errors
@@ -182,14 +205,18 @@ impl SeededAccount {
             self.vpc_id, self.route_table_id, self.cluster_id, self.cloud_config_lines
         );
 
-        for (number, service) in ["ec2", "elasticloadbalancing"].iter().enumerate() {
-            config.push_str(&format!(
-                "\n[ServiceOverride \"{}\"]\nService = {service}\nRegion = {REGION}\nURL = {endpoint}\n\
-                 SigningRegion = {REGION}\n",
-                number + 1
-            ));
-        }
+        config.push_str(&service_overrides(endpoint));
+        config
+    }
 
+    /// A cloud config file that leaves zone, VPC and own instance to the instance metadata service
+    /// ([`InstanceMetadata`](super::InstanceMetadata)).
+    pub fn cloud_config_of_instances(&self, endpoint: &str) -> String {
+        let mut config = format!(
+            "[Global]\nKubernetesClusterID = {}\n{}",
+            self.cluster_id, self.cloud_config_lines
+        );
+        config.push_str(&service_overrides(endpoint));
         config
     }
 
@@ -210,6 +237,20 @@ impl SeededAccount {
             ("TagSpecification.1.Tag.2.Value", &name),
         ])
     }
+}
+
+fn service_overrides(endpoint: &str) -> String {
+    let sections = ["ec2", "elasticloadbalancing"]
+        .iter()
+        .enumerate()
+        .map(|(number, service)| {
+            format!(
+                "\n[ServiceOverride \"{}\"]\nService = {service}\nRegion = {REGION}\nURL = {endpoint}\n\
+             SigningRegion = {REGION}\n",
+                number + 1
+            )
+        });
+    sections.collect()
 }
 
 /// The harness's own EC2 calls.

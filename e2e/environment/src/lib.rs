@@ -43,11 +43,12 @@ use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_timeline::{Marker, Pause, Snapshot};
 use static_pods::StaticPods;
-use statuses::Statuses;
 
 pub use binaries::Binaries;
 pub use manager_flags::manager_flags;
+pub use observe::{identifiers, load_balancers};
 pub use settle::Progress;
+pub use statuses::Statuses;
 
 /// The cluster's ID in its AWS tags, and the name of its `CloudProviderMigration`.
 pub const CLUSTER: &str = "prod";
@@ -144,7 +145,7 @@ impl Environment {
             markers: Mutex::default(),
             snapshots: Mutex::default(),
             pauses: Mutex::default(),
-            statuses: Statuses::start(&management_admin),
+            statuses: Statuses::start(&management_admin, CLUSTER),
             static_pods: StaticPods::default(),
             _management_controllers: controllers,
             etcd,

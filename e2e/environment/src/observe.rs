@@ -7,9 +7,9 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::Environment;
-use outrigger_aws_sim::Service;
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
+use outrigger_aws_sim::{Moto, Proxy, Service};
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::leases::LeaseChange;
 use outrigger_cluster_harness::pods::ProcessSpan;
@@ -21,66 +21,7 @@ impl Environment {
     /// # Errors
     /// When moto does not answer.
     pub async fn load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let mut all = self.classic_load_balancers().await?;
-        all.extend(self.network_load_balancers().await?);
-        Ok(all)
-    }
-
-    async fn classic_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let ask = async |page| Ok(self.moto.call(&Service::Elb, "DescribeLoadBalancers", page).await?);
-        let items = pages("LoadBalancerDescriptions", ask).await?;
-        let one = |item: &Element| {
-            let instances = item.items("Instances").iter();
-            let balancer = LoadBalancer {
-                dns_name: item.value("DNSName").to_owned(),
-                created: item.value("CreatedTime").to_owned(),
-                targets: instances
-                    .map(|instance| instance.value("InstanceId").to_owned())
-                    .collect(),
-                identifiers: security_groups(item),
-            };
-            (item.value("LoadBalancerName").to_owned(), balancer)
-        };
-
-        Ok(items.iter().map(one).collect())
-    }
-
-    /// Of the proxy: moto alone gives them names without their IDs.
-    async fn network_load_balancers(&self) -> Result<BTreeMap<String, LoadBalancer>> {
-        let ask = async |page| Ok(self.proxy.ask(&Service::ElbV2, "DescribeLoadBalancers", page).await?);
-        let items = pages("LoadBalancers", ask).await?;
-        let ask = async |page| Ok(self.proxy.ask(&Service::ElbV2, "DescribeTargetGroups", page).await?);
-        let all_groups = pages("TargetGroups", ask).await?;
-
-        let mut all = BTreeMap::new();
-        for item in items {
-            let arn = item.value("LoadBalancerArn").to_owned();
-            let groups = target_groups(&all_groups, &arn);
-            let mut targets = BTreeSet::new();
-            for group in &groups {
-                targets.extend(self.registered_targets(group).await?);
-            }
-
-            let balancer = LoadBalancer {
-                dns_name: item.value("DNSName").to_owned(),
-                created: item.value("CreatedTime").to_owned(),
-                targets,
-                identifiers: security_groups(&item).into_iter().chain(groups).chain([arn]).collect(),
-            };
-            all.insert(item.value("LoadBalancerName").to_owned(), balancer);
-        }
-
-        Ok(all)
-    }
-
-    async fn registered_targets(&self, group: &str) -> Result<Vec<String>> {
-        let of = [("TargetGroupArn", group)].into_iter().collect();
-        let answer = self.proxy.ask(&Service::ElbV2, "DescribeTargetHealth", of).await?;
-        let targets = answer.items("TargetHealthDescriptions").iter();
-        Ok(targets
-            .filter_map(|health| health.child("Target"))
-            .map(|target| target.value("Id").to_owned())
-            .collect())
+        load_balancers(&self.moto, &self.proxy).await
     }
 
     /// Instance by table and range, for each route to an instance.
@@ -177,6 +118,73 @@ impl Environment {
             until: Timestamp::now(),
         })
     }
+}
+
+/// The classic and network load balancers that AWS has now, by name.
+///
+/// # Errors
+/// When moto does not answer.
+pub async fn load_balancers(moto: &Moto, proxy: &Proxy) -> Result<BTreeMap<String, LoadBalancer>> {
+    let mut all = classic_load_balancers(moto).await?;
+    all.extend(network_load_balancers(proxy).await?);
+    Ok(all)
+}
+
+async fn classic_load_balancers(moto: &Moto) -> Result<BTreeMap<String, LoadBalancer>> {
+    let ask = async |page| Ok(moto.call(&Service::Elb, "DescribeLoadBalancers", page).await?);
+    let items = pages("LoadBalancerDescriptions", ask).await?;
+    let one = |item: &Element| {
+        let instances = item.items("Instances").iter();
+        let balancer = LoadBalancer {
+            dns_name: item.value("DNSName").to_owned(),
+            created: item.value("CreatedTime").to_owned(),
+            targets: instances
+                .map(|instance| instance.value("InstanceId").to_owned())
+                .collect(),
+            identifiers: security_groups(item),
+        };
+        (item.value("LoadBalancerName").to_owned(), balancer)
+    };
+
+    Ok(items.iter().map(one).collect())
+}
+
+/// Of the proxy: moto alone gives them names without their IDs.
+async fn network_load_balancers(proxy: &Proxy) -> Result<BTreeMap<String, LoadBalancer>> {
+    let ask = async |page| Ok(proxy.ask(&Service::ElbV2, "DescribeLoadBalancers", page).await?);
+    let items = pages("LoadBalancers", ask).await?;
+    let ask = async |page| Ok(proxy.ask(&Service::ElbV2, "DescribeTargetGroups", page).await?);
+    let all_groups = pages("TargetGroups", ask).await?;
+
+    let mut all = BTreeMap::new();
+    for item in items {
+        let arn = item.value("LoadBalancerArn").to_owned();
+        let groups = target_groups(&all_groups, &arn);
+        let mut targets = BTreeSet::new();
+        for group in &groups {
+            targets.extend(registered_targets(proxy, group).await?);
+        }
+
+        let balancer = LoadBalancer {
+            dns_name: item.value("DNSName").to_owned(),
+            created: item.value("CreatedTime").to_owned(),
+            targets,
+            identifiers: security_groups(&item).into_iter().chain(groups).chain([arn]).collect(),
+        };
+        all.insert(item.value("LoadBalancerName").to_owned(), balancer);
+    }
+
+    Ok(all)
+}
+
+async fn registered_targets(proxy: &Proxy, group: &str) -> Result<Vec<String>> {
+    let of = [("TargetGroupArn", group)].into_iter().collect();
+    let answer = proxy.ask(&Service::ElbV2, "DescribeTargetHealth", of).await?;
+    let targets = answer.items("TargetHealthDescriptions").iter();
+    Ok(targets
+        .filter_map(|health| health.child("Target"))
+        .map(|target| target.value("Id").to_owned())
+        .collect())
 }
 
 /// The names of load balancers, and what stays the same for their whole lives.

@@ -9,19 +9,20 @@ use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::CloudProviderMigrationStatus;
 use outrigger_timeline::{Condition, Side, Statement};
 
-use super::CLUSTER;
-
-pub(super) struct Statuses(VersionRecorder);
+/// A running recorder. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Statuses(VersionRecorder);
 
 impl Statuses {
-    pub(super) fn start(management: &Client) -> Self {
+    /// Starts to watch the migration object of this name, which need not exist yet.
+    pub fn start(client: &Client, name: &str) -> Self {
         let kind = GroupVersionKind::gvk("outrigger.dev", "v1alpha1", "CloudProviderMigration");
-        let api: Api<DynamicObject> = Api::all_with(management.clone(), &ApiResource::from_gvk(&kind));
-        Self(VersionRecorder::start(api, CLUSTER))
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        Self(VersionRecorder::start(api, name))
     }
 
     /// Each status that differs from the one before.
-    pub(super) fn statements(&self) -> Vec<Statement> {
+    pub fn statements(&self) -> Vec<Statement> {
         let mut statements: Vec<Statement> = Vec::new();
         for (at, object) in self.0.versions() {
             let status = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();

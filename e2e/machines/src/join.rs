@@ -26,25 +26,25 @@ impl Fleet {
                 let rule: Vec<&str> = rule.split(' ').collect();
                 machine.run("iptables", &rule).await?;
             }
-            machine.join(&format!("https://{address}"), server.authority())?;
+            machine.join(&format!("https://{address}"), server.authority(), "")?;
         }
         Ok(())
     }
 }
 
 impl Machine {
-    /// Writes the files of the kubelet, which then starts.
+    /// Writes the files of the kubelet, which then starts. `flags` follow those of kubeadm.
     ///
     /// # Errors
     /// When a certificate cannot be issued, or a file cannot be written.
-    pub(crate) fn join(&self, server: &str, authority: &Authority) -> Result<()> {
+    pub(crate) fn join(&self, server: &str, authority: &Authority, flags: &str) -> Result<()> {
         let user = User::new(format!("system:node:{}", self.name())).in_group("system:nodes");
         self.write_kubeconfig("/etc/kubernetes/kubelet.conf", server, authority, &user)?;
         self.write("/etc/kubernetes/pki/ca.crt", authority.certificate())?;
 
         let flags = format!(
             "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock \
-             --pod-infra-container-image={PAUSE}\"\n"
+             --pod-infra-container-image={PAUSE}{flags}\"\n"
         );
         self.write("/var/lib/kubelet/kubeadm-flags.env", flags)?;
         // The last file: with it the kubelet starts.

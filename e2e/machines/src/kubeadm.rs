@@ -6,6 +6,7 @@
 
 mod manifests;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,23 +16,37 @@ use kube::{Api, Client};
 use outrigger_cluster_harness::cluster::{Authority, User, client, kubeconfig, service_account_keys};
 use outrigger_cluster_harness::tools::Tool;
 use outrigger_cluster_harness::wait::until;
+use serde_json::Value;
 
 use crate::{Fleet, Image, Machine};
 
 /// The cluster IP of the Service `kubernetes`.
 pub const SERVICE: &str = "10.96.0.1";
 const SERVICES: &str = "10.96.0.0/12";
+const KUBELET_FLAGS: &str = " --cloud-provider=aws --cloud-config=/etc/kubernetes/cloud.conf";
 /// Three control planes at once on a busy machine with two cores.
 const START: Duration = Duration::from_secs(600);
 
-/// The in-tree AWS provider of the kube-controller-managers.
+/// The in-tree AWS provider of kube-controller-managers and kubelets. The kube-apiservers get its flag, too.
 #[derive(Debug, Clone)]
 pub struct InTree {
     /// The content of `/etc/kubernetes/cloud.conf`.
     pub configuration: String,
-    /// Variables of the environment, for example credentials.
+    /// Variables of the environment, for example credentials. In a value `$(COMPONENT)` is
+    /// `kube-controller-manager` or `kubelet`, and `$(NODE_NAME)` the name of the Node.
     pub environment: Vec<(String, String)>,
 }
+
+impl InTree {
+    fn environment_of(&self, component: &str) -> Vec<(String, String)> {
+        let variables = self.environment.iter();
+        let filled = variables.map(|(name, value)| (name.clone(), value.replace("$(COMPONENT)", component)));
+        filled.collect()
+    }
+}
+
+/// The file with the audit log of each kube-apiserver of a cluster with the in-tree AWS provider.
+pub const AUDIT_LOG: &str = "/var/log/kubernetes/audit.log";
 
 /// A cluster whose control planes are the machines of a [`Fleet`].
 pub struct Cluster {
@@ -56,7 +71,7 @@ impl Fleet {
         let front_proxy = Authority::new("front-proxy-ca")?;
         let (private, public) = service_account_keys()?;
         for machine in self.machines() {
-            let serving = authority.serving(&[SERVICE.parse()?, machine.address()])?;
+            let serving = authority.serving(&[SERVICE.parse()?, machine.address(), Ipv4Addr::LOCALHOST])?;
             let to_kubelets = User::new("kube-apiserver-kubelet-client").in_group("system:masters");
             let to_kubelets = authority.client(&to_kubelets)?;
             for (file, content) in [
@@ -80,7 +95,11 @@ impl Fleet {
             }
 
             manifests::write(machine, self.machines(), cloud)?;
-            machine.join(&server, &authority)?;
+            if let Some(cloud) = cloud {
+                machine.write("/etc/default/kubelet", kubelet_environment(machine, cloud))?;
+            }
+            let flags = cloud.map_or("", |_| KUBELET_FLAGS);
+            machine.join(&server, &authority, flags)?;
         }
 
         let cluster = Cluster { authority };
@@ -91,23 +110,34 @@ impl Fleet {
     }
 }
 
+fn kubelet_environment(machine: &Machine, cloud: &InTree) -> String {
+    let variables = cloud.environment_of("kubelet").into_iter();
+    let lines = variables.map(|(variable, value)| {
+        let value = value.replace("$(NODE_NAME)", machine.name());
+        format!("{variable}={value}\n")
+    });
+    lines.collect()
+}
+
 impl Cluster {
     /// A client of the API server of `machine`, with all rights.
     ///
     /// # Errors
     /// When its certificate cannot be issued.
     pub async fn client(&self, machine: &Machine) -> Result<Client> {
+        let content = self.kubeconfig(&format!("https://{}:6443", machine.address()))?;
+        Ok(client(&content, &User::admin(), "outrigger-e2e").await?)
+    }
+
+    /// A kubeconfig with all rights. The API servers' certificates have the addresses of their machines and of loopback.
+    ///
+    /// # Errors
+    /// When its certificate cannot be issued.
+    pub fn kubeconfig(&self, server: &str) -> Result<Value> {
         let user = User::admin();
-        let server = format!("https://{}:6443", machine.address());
         let credentials = self.authority.client(&user)?;
-        let content = kubeconfig(
-            "kubernetes",
-            &server,
-            self.authority.certificate(),
-            user.name(),
-            &credentials,
-        );
-        Ok(client(&content, &user, "outrigger-e2e").await?)
+        let authority = self.authority.certificate();
+        Ok(kubeconfig("kubernetes", server, authority, user.name(), &credentials))
     }
 
     /// Waits until the API server of `machine` shows `count` Nodes that are Ready.

@@ -27,6 +27,8 @@ pub(crate) const SYSCTLS: [&str; 6] = [
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 ];
+/// The instance metadata service of EC2.
+const METADATA: &str = "169.254.169.254";
 /// For containerd, beside other work at idle priority.
 const START: Duration = Duration::from_secs(120);
 /// For containers that are asked to end.
@@ -51,23 +53,26 @@ pub struct Machine {
     routes: String,
     /// The port of the API server at [`HOST`], if it is not on the machine.
     api_server: String,
+    /// The address of the simulated instance metadata service, if there is one.
+    metadata: String,
     power: Option<Process>,
 }
 
 impl Machine {
     /// Writes the disk of machine `number` of `count`.
     pub(crate) fn new(number: u8, count: u8, run: &Path, cgroup: &str, programs: Programs) -> Result<Self> {
-        let name = format!("machine{number}");
+        let folder = format!("machine{number}");
         let others = (1..=count).filter(|other| *other != number);
         let routes = others.map(|other| format!("{} {}\n", network::pods(other), network::address(other)));
         let machine = Self {
-            home: run.join(&name),
-            cgroup: format!("{cgroup}/{name}"),
+            home: run.join(&folder),
+            cgroup: format!("{cgroup}/{folder}"),
             programs,
             number,
             routes: routes.collect(),
             api_server: format!("{}:6443", network::address(number)),
-            name,
+            name: network::name(number),
+            metadata: String::new(),
             power: None,
         };
         machine.write_disk(count)?;
@@ -102,6 +107,20 @@ impl Machine {
     /// Connections to the Service `kubernetes` lead to this API server after the next start.
     pub(crate) fn use_api_server(&mut self, address: String) {
         self.api_server = address;
+    }
+
+    /// Leads connections to the instance metadata service to this address, now and after each start.
+    ///
+    /// # Errors
+    /// When the machine is off.
+    pub async fn lead_metadata_to(&mut self, address: String) -> Result<()> {
+        for chain in ["PREROUTING", "OUTPUT"] {
+            let rule = format!("-t nat -A {chain} -d {METADATA} -p tcp --dport 80 -j DNAT --to-destination {address}");
+            let rule: Vec<&str> = rule.split(' ').collect();
+            self.run("iptables", &rule).await?;
+        }
+        self.metadata = address;
+        Ok(())
     }
 
     /// Writes a file of the machine, which appears complete or not at all.
@@ -160,7 +179,9 @@ impl Machine {
             .environment("GATEWAY", HOST.to_string())
             .environment("ROUTES", &self.routes)
             .environment("SERVICE", SERVICE)
-            .environment("API_SERVER", &self.api_server);
+            .environment("API_SERVER", &self.api_server)
+            .environment("METADATA", METADATA)
+            .environment("METADATA_SERVER", &self.metadata);
         let power = Process::start(&launch, &self.home)?;
         power
             .ready("process 1", START, || async { init(power.pid()).map(drop) })
@@ -259,7 +280,7 @@ impl Machine {
             fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
 
-        let names = (1..=count).map(|number| format!("{} machine{number}\n", network::address(number)));
+        let names = (1..=count).map(|number| format!("{} {}\n", network::address(number), network::name(number)));
         self.write(
             "/etc/hosts",
             format!("127.0.0.1 localhost\n{}", names.collect::<String>()),

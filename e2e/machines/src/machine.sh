@@ -81,6 +81,13 @@ for chain in PREROUTING OUTPUT; do
   iptables -t nat -A "$chain" -d "$SERVICE" -p tcp --dport 443 -j DNAT --to-destination "$API_SERVER"
 done
 
+# A simulated instance metadata service, where there is one.
+if [ -n "$METADATA_SERVER" ]; then
+  for chain in PREROUTING OUTPUT; do
+    iptables -t nat -A "$chain" -d "$METADATA" -p tcp --dport 80 -j DNAT --to-destination "$METADATA_SERVER"
+  done
+fi
+
 while [ ! -e /run/off ]; do
   containerd || echo "containerd ended with $?"
   sleep 1
@@ -90,9 +97,12 @@ done >>/var/log/containerd.log 2>&1 &
 while [ ! -e /run/off ]; do
   if [ -e /var/lib/kubelet/config.yaml ]; then
     KUBELET_KUBEADM_ARGS='' KUBELET_EXTRA_ARGS=''
+    # The variables of these files are in the environment of the kubelet, as with EnvironmentFile of systemd.
+    set -a
     for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
       if [ -e "$file" ]; then . "$file"; fi
     done
+    set +a
     # shellcheck disable=SC2086 # they are lists of flags
     kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml \
       $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS &

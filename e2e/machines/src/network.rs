@@ -1,7 +1,9 @@
 //! The network of a run: a namespace with a bridge. The host's own network does not change.
 //!
-//! Machine N has the address 10.77.0.(10+N) and the Pod addresses 10.244.N.0/24. 10.77.0.1 is the harness: connections
-//! to it reach the servers that listen on loopback in this namespace.
+//! Machine N has the address 172.31.0.(10+N) and the Pod addresses 10.244.N.0/24. 172.31.0.1 is the harness: connections
+//! to it reach the servers that listen on loopback in this namespace. The addresses are in the first subnet of a default
+//! VPC (<https://docs.aws.amazon.com/vpc/latest/userguide/default-vpc-components.html>), so a simulated AWS can have
+//! instances with them.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -13,7 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::command::{output, run};
 
 /// The address of the harness for machines and Pods.
-pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub const HOST: Ipv4Addr = Ipv4Addr::new(172, 31, 0, 1);
 
 const BRIDGE: &str = "machines";
 
@@ -66,7 +68,13 @@ pub(crate) fn connect(number: u8, process: i32) -> Result<()> {
 }
 
 pub(crate) fn address(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, 10 + number)
+    Ipv4Addr::new(172, 31, 0, 10 + number)
+}
+
+/// The private DNS name that an instance with this address has in us-east-1:
+/// <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/hostname-types.html>
+pub(crate) fn name(number: u8) -> String {
+    format!("ip-{}.ec2.internal", address(number).to_string().replace('.', "-"))
 }
 
 /// The range of the Pods of a machine.

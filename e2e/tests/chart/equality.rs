@@ -54,6 +54,10 @@ fn normalize(object: &mut Value) {
     for field in ["image", "imagePullPolicy"] {
         container.remove(field);
     }
+    // A patch of a kustomization removes the only volume, and leaves the empty list.
+    container.retain(|field, value| field != "volumeMounts" || *value != json!([]));
+    let pod = object["spec"]["template"]["spec"].as_object_mut().expect("a Pod");
+    pod.retain(|field, value| field != "volumes" || *value != json!([]));
 }
 
 /// A kustomization with components, and with the file that names the API servers' addresses.
@@ -145,6 +149,16 @@ async fn the_overlay_migrate_with_its_components_is_the_chart_with_all_profiles(
         without_tenants(chart),
         kustomization("overlays/migrate", &components).await,
     );
+}
+
+#[tokio::test]
+async fn with_self_signed_certificates_the_overlay_is_the_chart_without_a_choice_of_certificates() {
+    let chosen = values(&json!({"profiles": PROFILES}));
+    let chart = Helm::new().await.template(NAMESPACE, &chosen).await.expect("rendered");
+
+    let overlay = kustomization("overlays/migrate", &["kube-system", "self-signed"]).await;
+
+    assert_equal(without_tenants(chart), overlay);
 }
 
 #[tokio::test]

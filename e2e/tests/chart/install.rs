@@ -1,6 +1,8 @@
-//! Install, upgrade and uninstall on real API servers. No kubelet runs, so no Pod does.
+//! Install, upgrade and uninstall on real API servers. No kubelet runs, so no Pod does: see
+//! `self_signed.rs` for that.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -19,7 +21,7 @@ use super::{Helm, NAMESPACE, chart, values};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Everything of ours that is stored: kind, namespace and name. Every object of the chart has the project's name in its own.
-async fn ours(client: &Client) -> Result<BTreeSet<String>> {
+pub async fn ours(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).run().await?;
     let mut found = BTreeSet::new();
     for group in discovery.groups() {
@@ -56,8 +58,7 @@ async fn on(helm: &Helm, version: Version, range: &str) -> Result<()> {
     let options = ApiServerOptions::new("chart", version, range);
     let server = ApiServer::start(&tools, run.path(), &etcd, &options).await?;
     let admin = server.client(&User::admin(), "chart-test/1").await?;
-    let kubeconfig = server.kubeconfig(&User::admin())?.display().to_string();
-    let helm = Installer { helm, kubeconfig };
+    let helm = Installer::new(helm, &server.kubeconfig(&User::admin())?);
     // A real one: API servers parse it.
     let authority = manifests::issue_webhook_certificate(run.path(), "127.0.0.1")?;
     let bundle = manifests::ca_bundle(&authority);
@@ -182,19 +183,29 @@ async fn only_the_definition_is_left(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-struct Installer<'a> {
+pub struct Installer<'a> {
     helm: &'a Helm,
     kubeconfig: String,
+    /// A program that edits the rendered objects.
+    pub post_renderer: Option<String>,
 }
 
-impl Installer<'_> {
-    async fn install(&self, values: &Value) -> Result<()> {
+impl<'a> Installer<'a> {
+    pub fn new(helm: &'a Helm, kubeconfig: &Path) -> Self {
+        Self {
+            helm,
+            kubeconfig: kubeconfig.display().to_string(),
+            post_renderer: None,
+        }
+    }
+
+    pub async fn install(&self, values: &Value) -> Result<()> {
         let notes = self.deploy("install", &["--create-namespace"], values).await?;
         ensure!(notes.contains("kubectl"), "the notes name no command: {notes}");
         Ok(())
     }
 
-    async fn upgrade(&self, values: &Value) -> Result<()> {
+    pub async fn upgrade(&self, values: &Value) -> Result<()> {
         self.deploy("upgrade", &[], values).await.map(drop)
     }
 
@@ -203,10 +214,13 @@ impl Installer<'_> {
         let mut arguments = vec![verb, "outrigger", &chart, "--values", &values];
         arguments.extend(["--namespace", NAMESPACE, "--kubeconfig", &self.kubeconfig]);
         arguments.extend(flags);
+        if let Some(program) = &self.post_renderer {
+            arguments.extend(["--post-renderer", program]);
+        }
         self.helm.succeed(&arguments).await
     }
 
-    async fn uninstall(&self) -> Result<()> {
+    pub async fn uninstall(&self) -> Result<()> {
         let arguments = [
             "uninstall",
             "outrigger",

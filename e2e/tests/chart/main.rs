@@ -6,12 +6,14 @@
 //! | the rendered objects are those of the manifests | `equality.rs` |
 //! | each profile has its registration and its rights, and no others | `profiles.rs` |
 //! | install, upgrade and uninstall on real API servers | `install.rs` |
+//! | the same with the default values and a running webhook | `self_signed.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod equality;
 mod install;
 mod profiles;
+mod self_signed;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -113,11 +115,10 @@ fn chart() -> String {
     folder.display().to_string()
 }
 
-/// The values that have no default, with more of them.
+/// The value that has no default, with more values.
 fn values(more: &Value) -> Value {
     let mut values = json!({
         "image": {"repository": "registry.example.com/outrigger"},
-        "certificates": {"source": "secret", "caBundle": "QUJD"},
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         values[key] = value.clone();

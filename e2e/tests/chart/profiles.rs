@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_shared::migration::Profile;
 use outrigger_webhook::decide::{Kind, kinds};
-use outrigger_webhook::registration::{self, Options};
+use outrigger_webhook::registration::{self, Certificates, Options};
 use outrigger_webhook::stored_objects::is_checked;
 use serde_json::{Value, json};
 
@@ -113,14 +113,26 @@ async fn the_chart_installs_what_the_command_prints_for_each_version_of_api_serv
         let sets = Profile::ALL.iter().map(|profile| vec![*profile]);
         for profiles in sets.chain([Profile::ALL.to_vec()]) {
             let names: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
-            let chosen = json!({"profiles": names, "validation": true, "apiServerAddresses": ["192.0.2.1/32"]});
+            let certificates = if profiles.len() == 1 {
+                json!({"source": "selfSigned"})
+            } else {
+                json!({"source": "secret", "caBundle": "QUJD"})
+            };
+            let chosen = json!({
+                "profiles": names, "validation": true, "apiServerAddresses": ["192.0.2.1/32"],
+                "certificates": certificates,
+            });
             let chart = helm
                 .template_for(version, NAMESPACE, &values(&chosen))
                 .await
                 .expect("rendered");
             let options = Options {
                 validation: true,
-                ca_bundle: Some("QUJD".to_owned()),
+                certificates: match profiles.len() {
+                    1 => Certificates::SelfSigned,
+                    _ => Certificates::Secret,
+                },
+                ca_bundle: certificates["caBundle"].as_str().map(str::to_owned),
                 api_servers: vec!["192.0.2.1/32".to_owned()],
                 kubernetes_version: Some(version.parse().expect("a version")),
                 ..Options::new(&profiles)

@@ -4,8 +4,11 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "helpers of tests fail as tests do"
 )]
 
+mod endpoint;
 mod in_tree;
+mod kubeadm_guide;
 mod node_edit;

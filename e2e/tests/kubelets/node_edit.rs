@@ -8,7 +8,7 @@ use outrigger_environment::Binaries;
 use outrigger_machines::{Fleet, Machine, real_kubelets};
 use serde_json::json;
 
-use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
+use crate::in_tree::{COMPONENT, InTreeCluster, SOON, install_rights};
 
 const PROGRAM: &str = "/opt/bin/outrigger";
 const MIGRATION: &str = "/var/tmp/current.yaml";
@@ -22,7 +22,8 @@ const LEADER_MIGRATION: &str = "--enable-leader-migration";
 fn static_pods_get_each_phase_and_their_original() -> Result<()> {
     let outrigger = Binaries::one("outrigger")?;
     real_kubelets(3, async move |fleet| {
-        let cluster = InTreeCluster::start(fleet).await?;
+        let cluster = InTreeCluster::start(fleet, "kubernetes").await?;
+        install_rights(fleet, &cluster.client).await?;
         let mut originals = Vec::new();
         for machine in fleet.machines() {
             machine.install(&outrigger, PROGRAM)?;

@@ -462,7 +462,7 @@ async fn secrets_of_the_webhook(ask: &mut Authorizer<'_>) -> Result<()> {
         .await?;
     ask.expect(false, WEBHOOK, &["patch", "delete"], "/secrets", own)
         .await?;
-    ask.expect(true, WEBHOOK, &["create"], "/secrets", (namespace, ""))
+    ask.expect(false, WEBHOOK, &["create"], "/secrets", (namespace, ""))
         .await?;
     for other in ["", "outrigger-webhook-tls"] {
         ask.expect(

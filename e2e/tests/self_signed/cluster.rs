@@ -31,7 +31,7 @@ pub struct Cluster {
     run: PathBuf,
     program: PathBuf,
     kubeconfig: PathBuf,
-    /// Between the second replica and its API server.
+    /// Between the second or fourth replica and their API server.
     pub relay: Relay,
     caller: Arc<Caller>,
     tenant: Tenant,
@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     fn kubeconfig_of(&self, index: u8) -> Result<PathBuf> {
-        if index != 1 {
+        if index.is_multiple_of(2) {
             return Ok(self.kubeconfig.clone());
         }
 
@@ -251,6 +251,14 @@ impl Replica {
     pub async fn ready(&self) -> Result<()> {
         let url = format!("{}/readyz", self.health);
         Ok(self.process.ready("be ready", SOON, || expect_ok(&url)).await?)
+    }
+
+    /// The answer of its health port.
+    pub async fn probe(&self, path: &str) -> Result<(u16, String)> {
+        let request = http::Request::get(format!("{}{path}", self.health)).body(Full::default())?;
+        let answer = LoopbackClient::default().send(request).await?;
+        let text = String::from_utf8(answer.body().to_vec())?;
+        Ok((answer.status().as_u16(), text))
     }
 
     pub fn log(&self) -> &Path {

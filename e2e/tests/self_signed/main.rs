@@ -22,6 +22,8 @@ use crate::cluster::{Cluster, Replica, SOON};
 /// The old CA leaves the bundles after its 70 s.
 const ROTATION: Duration = Duration::from_secs(240);
 const LATE: Duration = Duration::from_secs(3);
+/// Some backoffs long.
+const OUTAGE: Duration = Duration::from_secs(12);
 const CALLERS: usize = 4;
 /// Between two calls of a caller: often enough for each connection, of which each lives for a second.
 const PAUSE: Duration = Duration::from_millis(120);
@@ -57,8 +59,10 @@ async fn on(version: Version, network: u8) -> Result<()> {
     println!("{version:?}: replaced the CA under load");
 
     a_registration_without_bundles_gets_them_again(&cluster).await?;
-    cluster.apply_without_last_entry().await?;
-    check_logs(&[&first, &second, &third])
+    check_logs(&[&first, &second, &third])?;
+
+    a_replica_waits_for_its_api_server(&cluster).await?;
+    cluster.apply_without_last_entry().await
 }
 
 /// The registration is there, and no replica yet.
@@ -162,6 +166,31 @@ async fn call(cluster: Arc<cluster::Caller>, stop: watch::Receiver<bool>) -> Res
         tokio::time::sleep(PAUSE).await;
     }
     Ok(calls)
+}
+
+/// It starts while the API server cannot be reached.
+async fn a_replica_waits_for_its_api_server(cluster: &Cluster) -> Result<()> {
+    cluster.relay.set(Link::Cut);
+    let late = cluster.replica(3)?;
+    wait::until("the replica says why it is not ready", SOON, async || {
+        let (status, text) = late.probe("/readyz").await?;
+        let is_named = text.contains("no serving certificate yet: cannot read the Secret (outrigger-system/");
+        ensure!(status == 503 && is_named, "{status} {text}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+    tokio::time::sleep(OUTAGE).await;
+    let (status, _) = late.probe("/livez").await?;
+    ensure!(status == 200, "/livez answers {status}");
+
+    cluster.relay.set(Link::Open);
+    late.ready().await?;
+    cluster.balancer.set(&[late.address]);
+    wait::until("the replica answers", SOON, async || {
+        Ok::<_, anyhow::Error>(cluster.try_pod("guarded").await?.is_granted())
+    })
+    .await?;
+    Ok(())
 }
 
 /// As after `kubectl replace`.

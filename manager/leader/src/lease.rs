@@ -245,6 +245,18 @@ impl View {
         self.failure = None;
     }
 
+    /// This view, with the time at which `other` observed the same record, if that was earlier: a watch that recovers late
+    /// does not make a record newer.
+    #[must_use]
+    pub(crate) fn with_earlier_observation(mut self, other: &Self) -> Self {
+        if let (Some(seen), Some(before)) = (&mut self.observation, &other.observation)
+            && seen.record == before.record
+        {
+            seen.since = seen.since.min(before.since);
+        }
+        self
+    }
+
     /// The present holder, if it has written the record under our own eyes and has renewed it in time since.
     #[must_use]
     pub fn live_holder(&self, now: Instant) -> Option<&str> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outrigger_shared::annotations::{EXTERNAL_KUBELET, KUBELET};
 use outrigger_shared::migration::NodeCounts;
 use outrigger_shared::taints;
 
@@ -15,7 +16,8 @@ impl NodeCache {
     }
 }
 
-/// A Node whose provider ID this program wrote has an external kubelet: others bring theirs along.
+/// A Node whose provider ID this program wrote has an external kubelet: others bring theirs along. Of a kubelet that was
+/// restarted with the external provider the operator's annotation states it.
 fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
     let count = |of: &dyn Fn(&NodeView) -> bool| {
         let all = nodes.iter().filter(|node| of(node)).count();
@@ -24,8 +26,12 @@ fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
     NodeCounts {
         total: count(&|_| true),
         uninitialized: count(&|node| node.has_taint(taints::UNINITIALIZED)),
-        migrated: count(&|node| node.metadata.provider_id_is_ours),
+        migrated: count(&|node| node.metadata.provider_id_is_ours || is_stated(node)),
     }
+}
+
+fn is_stated(node: &NodeView) -> bool {
+    node.metadata.annotations.get(KUBELET) == Some(EXTERNAL_KUBELET)
 }
 
 #[cfg(test)]
@@ -57,11 +63,18 @@ mod tests {
             seen(&cache, &json!({"metadata": {"name": name, "managedFields": ours}}));
         }
         assert_eq!(cache.counts(), None);
+        for (name, value) in [("e", "external"), ("f", "in-tree")] {
+            let annotations = json!({"outrigger.dev/kubelet": value});
+            seen(
+                &cache,
+                &json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"providerID": "aws:///a/i-2"}}),
+            );
+        }
         cache.observe(Event::InitDone);
         let expected = NodeCounts {
-            total: 5,
+            total: 7,
             uninitialized: 1,
-            migrated: 3,
+            migrated: 4,
         };
         assert_eq!(cache.counts(), Some(expected));
     }

@@ -5,13 +5,15 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use outrigger_shared::annotations::KUBELET;
+
 use super::text::{Text, Texts};
 
 /// The annotation in which the kubelet passes on its `--node-ip`.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// The annotations that are kept. Others are long and change often, and are not used here.
-const KEPT_ANNOTATIONS: [&str; 1] = [PROVIDED_NODE_IP];
+const KEPT_ANNOTATIONS: [&str; 2] = [PROVIDED_NODE_IP, KUBELET];
 
 /// Texts by key, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::page::{self, Page};
 
 /// Flags of Kubernetes and of the tools in the pages.
-pub const FOREIGN_FLAGS: &str = "certificate-authority client-certificate client-key \
+pub const FOREIGN_FLAGS: &str = "all certificate-authority client-certificate client-key \
     cloud-provider cluster cluster-name context dry-run embed-certs \
     enable-leader-migration external-cloud-volume-plugin feature-gates filters for \
     format from-file hostname-override ignore-not-found \
@@ -185,6 +185,7 @@ fn objects(page: &Page) -> Vec<String> {
     let keys = [
         annotations::APPLY,
         annotations::CONTROL_PLANE_LABEL,
+        annotations::KUBELET,
         annotations::PREPARED,
         annotations::UNDO,
         "outrigger.dev/cluster-uid",

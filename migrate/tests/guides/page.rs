@@ -41,6 +41,23 @@ pub fn pages() -> Vec<Page> {
     paths.into_iter().map(read).collect()
 }
 
+/// Further pages with commands for operators.
+pub fn with_commands() -> Vec<Page> {
+    let others = [
+        "charts/outrigger/README.md",
+        "docs/mutate.md",
+        "docs/node.md",
+        "docs/policies.md",
+        "docs/alerts.md",
+        "manifests/README.md",
+    ];
+    let others = others.map(|path| Page {
+        path: path.into(),
+        text: read(path),
+    });
+    pages().into_iter().chain(others).collect()
+}
+
 impl Page {
     /// A page among the guides with a planted fault.
     pub fn planted(text: &str) -> Self {
@@ -103,11 +120,12 @@ impl Page {
         parts.skip(1).step_by(2).map(|part| part.replace('\n', " ")).collect()
     }
 
-    /// The commands of all console blocks.
+    /// The commands of all console blocks. A line that ends with a backslash goes on in the next one.
     pub fn console(&self) -> Vec<String> {
         let blocks = self.blocks().into_iter().filter(|block| block.language == "console");
         let lines = blocks.flat_map(|block| {
-            let lines = block.text.lines().filter_map(|line| line.strip_prefix("$ "));
+            let joined = block.text.replace("\\\n", " ");
+            let lines = joined.lines().filter_map(|line| line.strip_prefix("$ "));
             lines.map(str::to_owned).collect::<Vec<_>>()
         });
         lines.collect()

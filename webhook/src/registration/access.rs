@@ -6,6 +6,10 @@ use super::entries::{Configuration, Resources};
 use super::options::{NAME, Options, labels};
 use super::rules::unique;
 
+/// The value of `--self-signed-secret` in the manifests.
+const SELF_SIGNED_SECRET: &str = "outrigger-webhook-self-signed";
+/// The type of that Secret.
+pub const SECRET_TYPE: &str = "outrigger.dev/self-signed";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The kinds that the background check lists ([`crate::stored_objects::is_checked`]).
@@ -113,19 +117,23 @@ pub(super) fn lease_rule() -> Value {
     })
 }
 
-/// Further rights of a webhook that issues its certificate itself.
+/// Further rights of a webhook that issues its certificate itself, and its Secret.
 #[must_use]
 pub fn self_signed(options: &Options) -> Vec<Value> {
     let secrets = json!({
-        "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["outrigger-webhook-self-signed"],
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": [SELF_SIGNED_SECRET],
         "verbs": ["get", "list", "watch", "update"],
     });
-    // RBAC cannot limit create by name: the name is not known when the request is authorized.
-    let creation = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]});
+    // The webhook fills it. RBAC cannot limit the right to create Secrets to one name.
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": metadata(SELF_SIGNED_SECRET, Some(&options.namespace)),
+        "type": SECRET_TYPE,
+    });
     let name = format!("{NAME}:self-signed");
     let namespace = Some(options.namespace.as_str());
     vec![
-        role("Role", &name, namespace, vec![secrets, creation]),
+        secret,
+        role("Role", &name, namespace, vec![secrets]),
         binding("Role", &name, namespace, &service_account(options)),
         role("ClusterRole", &name, None, registrations(&["list", "watch", "patch"])),
         binding("ClusterRole", &name, None, &service_account(options)),

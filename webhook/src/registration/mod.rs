@@ -28,7 +28,7 @@ mod render;
 mod rules;
 mod tenant;
 
-pub use self::access::{access, self_signed};
+pub use self::access::{SECRET_TYPE, access, self_signed};
 pub use self::compare::{Difference, Field, Needs, differences, fix};
 pub use self::conditions::match_conditions;
 pub use self::entries::{Configuration, Entry, Namespaces, PodLabel, Resources, entries};

@@ -16,12 +16,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Settings;
 use super::decide::{self, Serving, Step};
 use super::registration::{self, Entry};
-use super::state::{self, SECRET_TYPE, State};
+use super::state::{self, State};
 use super::trust::Trust;
+use super::{Obstacle, Settings};
 use crate::metrics::{Metrics, WatchedType};
+use crate::registration::SECRET_TYPE;
 use crate::view::{Latest, WatchTask};
 
 const FIELD_MANAGER: &str = "outrigger-webhook";
@@ -31,9 +32,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Steps are due by the clock, too.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
-/// Two conflicts are normal when several replicas start at once; more attempts serve an API server that is starting.
-const ATTEMPTS: usize = 20;
-const ATTEMPT_BACKOFF: Duration = Duration::from_millis(500);
+/// Between two attempts before the replica is ready, of which no event tells. It doubles from [`MIN_INTERVAL`] on.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// The Secret, and what it contains.
 #[derive(Clone)]
@@ -58,8 +58,9 @@ pub struct Controller {
     secrets: Api<Secret>,
     options: Options,
     reloader: Arc<Reloader>,
-    /// The CA of the served certificate.
+    /// The CA of the served certificate; empty before the first one.
     served_ca: String,
+    obstacle: Arc<Obstacle>,
     secret: Arc<Latest<Secret>>,
     registrations: Vec<Registration>,
     trust: Trust,
@@ -76,35 +77,35 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Reads the Secret, or creates it, and gets ready to serve its certificate.
-    ///
-    /// # Errors
-    /// If the API server refuses, the Secret is not of the type [`SECRET_TYPE`], or nothing can be issued.
-    pub async fn new(options: Options) -> Result<Self> {
-        let secrets: Api<Secret> = Api::namespaced(options.client.clone(), &options.namespace);
-        let state = obtain(&secrets, &options).await?;
-        let leaf = state.leaf.context("the Secret has no serving certificate")?;
+    /// Nothing is read, and no certificate served, before [`Controller::spawn`].
+    #[must_use]
+    pub fn new(options: Options) -> Self {
         let source = state::source(&options.namespace, &options.secret, &options.settings);
-        let reloader = Reloader::from_issued(source, &leaf.issued, tls::provider(), Timestamp::now())?;
-
         let changed = Arc::<Notify>::default();
-        Ok(Self {
-            secrets,
+        Self {
+            secrets: Api::namespaced(options.client.clone(), &options.namespace),
             options,
-            reloader: Arc::new(reloader),
-            served_ca: state.current.certificate_pem().to_owned(),
+            reloader: Arc::new(Reloader::empty(source, tls::provider())),
+            served_ca: String::new(),
+            obstacle: Arc::default(),
             secret: Latest::new(&changed),
             registrations: Vec::new(),
             trust: Trust::default(),
             changed,
             failing: HashSet::new(),
-        })
+        }
     }
 
     /// The certificate for new handshakes.
     #[must_use]
     pub fn certificates(&self) -> Arc<Reloader> {
         Arc::clone(&self.reloader)
+    }
+
+    /// The reason why there is no certificate yet.
+    #[must_use]
+    pub fn obstacle(&self) -> Arc<Obstacle> {
+        Arc::clone(&self.obstacle)
     }
 
     /// Adds the registrations of a cluster.
@@ -161,7 +162,10 @@ impl Controller {
         let settle = self.options.settings.settle();
         let interval = (settle / 2).clamp(MIN_INTERVAL, MAX_INTERVAL);
         let changed = Arc::clone(&self.changed);
+        let mut backoff = MIN_INTERVAL;
+        let mut was_ready = false;
         loop {
+            let interval = if was_ready { interval } else { interval.min(backoff) };
             let wake = async {
                 tokio::time::sleep(MIN_INTERVAL).await;
                 // A timeout is a reason to go on, like a change.
@@ -170,7 +174,9 @@ impl Controller {
             if stop.run_until_cancelled(wake).await.is_none() {
                 return;
             }
-            let reconcile = tokio::time::timeout(TIMEOUT, self.reconcile(is_ready()));
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+            was_ready = is_ready();
+            let reconcile = tokio::time::timeout(TIMEOUT, self.reconcile(was_ready));
             let Some(result) = stop.run_until_cancelled(reconcile).await else {
                 return;
             };
@@ -180,6 +186,9 @@ impl Controller {
 
     async fn reconcile(&mut self, is_ready: bool) {
         let Some(secret) = self.secret.get() else {
+            if let Some(error) = self.secret.error() {
+                self.is_waiting("read the Secret", &error);
+            }
             return;
         };
         let now = Timestamp::now();
@@ -218,7 +227,7 @@ impl Controller {
         let is_settled = self.trust.settled(ca, self.options.settings.settle(), now);
         let serving = Serving {
             ca: &self.served_ca,
-            is_valid: self.reloader.current().is_valid_at(now),
+            is_valid: self.reloader.current().is_some_and(|pair| pair.is_valid_at(now)),
             bundles,
         };
         if serving.may_change_to(ca, is_settled) {
@@ -252,8 +261,20 @@ impl Controller {
         }
     }
 
+    /// States in `/readyz` why there is no certificate yet.
+    fn is_waiting(&self, what: &str, error: &str) {
+        if self.reloader.current().is_none() {
+            let Options { namespace, secret, .. } = &self.options;
+            self.obstacle
+                .set(format!("cannot {what} ({namespace}/{secret}), retrying: {error}"));
+        }
+    }
+
     /// Logs a failure when it begins and when it ends.
     fn report(&mut self, what: &str, result: Result<()>) {
+        if let Err(error) = &result {
+            self.is_waiting(what, &format!("{error:#}"));
+        }
         match result {
             Ok(()) if self.failing.remove(what) => tracing::info!(action = what, "self-signed certificates recovered"),
             Ok(()) => {}
@@ -272,40 +293,6 @@ impl Controller {
 fn only(name: &str) -> watcher::Config {
     // With this selector a Role that names the one object is enough.
     watcher::Config::default().fields(&format!("metadata.name={name}"))
-}
-
-async fn obtain(secrets: &Api<Secret>, options: &Options) -> Result<State> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        match try_obtain(secrets, options).await {
-            Ok(Some(state)) => return Ok(state),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(
-                    error = format!("{error:#}"),
-                    "cannot get the serving certificate; retrying"
-                );
-                last = Some(error);
-                tokio::time::sleep(ATTEMPT_BACKOFF).await;
-            }
-        }
-    }
-
-    Err(last.unwrap_or_else(|| anyhow::anyhow!("other replicas change the Secret again and again")))
-        .with_context(|| format!("cannot use Secret {}/{}", options.namespace, options.secret))
-}
-
-/// `None` after a change, by this replica or by another one: the Secret must be read again.
-async fn try_obtain(secrets: &Api<Secret>, options: &Options) -> Result<Option<State>> {
-    let secret = secrets.get_opt(&options.secret).await?;
-    let now = Timestamp::now();
-    let state = read(secret.as_ref(), options, now)?;
-    let Some(step) = decide::step(state.as_ref(), |_| false, now) else {
-        return Ok(state);
-    };
-
-    write(secrets, options, step, secret.as_ref(), state, now).await?;
-    Ok(None)
 }
 
 fn read(secret: Option<&Secret>, options: &Options, now: Timestamp) -> Result<Option<State>> {
@@ -360,6 +347,8 @@ async fn write(
             tracing::debug!(?step, "another replica changed the Secret");
             Ok(())
         }
+        // The manifests contain the Secret, and no right to create one.
+        Err(error) if stored.is_none() => Err(error).context("the Secret does not exist; apply the manifests again"),
         Err(error) => bail!(error),
     }
 }

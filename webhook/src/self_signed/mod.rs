@@ -21,6 +21,7 @@
 
 mod controller;
 pub mod decide;
+mod obstacle;
 pub mod registration;
 pub mod state;
 pub mod trust;
@@ -28,6 +29,7 @@ pub mod trust;
 use std::time::Duration;
 
 pub use controller::{Controller, Options};
+pub use obstacle::Obstacle;
 
 /// API servers apply a changed registration within seconds of the watch event.
 const MAX_SETTLE: Duration = Duration::from_secs(600);

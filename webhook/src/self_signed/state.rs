@@ -10,9 +10,6 @@ use outrigger_certs::{Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, Lo
 
 use super::Settings;
 
-/// The type of the Secret. A Secret of another type is never changed.
-pub const SECRET_TYPE: &str = "outrigger.dev/self-signed";
-
 const CA_KEY: &str = "ca.key";
 const NEXT_CA: &str = "next-ca.crt";
 const NEXT_CA_KEY: &str = "next-ca.key";

@@ -105,10 +105,10 @@ impl Index<Lease> for Freshness {
     }
 
     fn absent(&self) {
-        self.broken();
+        self.broken("not served");
     }
 
-    fn broken(&self) {
+    fn broken(&self, _: &str) {
         // A renewal observed after the gap may be older than it looks, so observation starts over.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeaseState::Nothing;
     }
@@ -216,7 +216,7 @@ mod tests {
         let freshness = Freshness::default();
         freshness.replace(vec![lease("a", 100)]);
         freshness.apply(lease("a", 102));
-        freshness.broken();
+        freshness.broken("gone");
         assert_eq!(freshness.at(Instant::now()), None);
         freshness.replace(vec![lease("a", 104)]);
         assert_eq!(freshness.at(Instant::now()), None);

@@ -9,7 +9,8 @@ use super::watch::Index;
 /// The state of a watch.
 #[derive(Debug, Clone)]
 enum Seen<K> {
-    Unknown,
+    /// With the error of the watch.
+    Unknown(Option<String>),
     Absent,
     Present(Arc<K>),
 }
@@ -22,7 +23,7 @@ pub struct Latest<K> {
 impl<K> Latest<K> {
     pub fn new(changed: &Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
-            seen: Mutex::new(Seen::Unknown),
+            seen: Mutex::new(Seen::Unknown(None)),
             changed: Arc::clone(changed),
         })
     }
@@ -30,9 +31,17 @@ impl<K> Latest<K> {
     /// The object, or `Some(None)` if it does not exist; `None` while the watch does not work.
     pub fn get(&self) -> Option<Option<Arc<K>>> {
         match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
-            Seen::Unknown => None,
+            Seen::Unknown(_) => None,
             Seen::Absent => Some(None),
             Seen::Present(object) => Some(Some(Arc::clone(object))),
+        }
+    }
+
+    /// The error because of which the watch does not work.
+    pub fn error(&self) -> Option<String> {
+        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            Seen::Unknown(error) => error.clone(),
+            Seen::Absent | Seen::Present(_) => None,
         }
     }
 
@@ -59,10 +68,10 @@ impl<K: Send + Sync + 'static> Index<K> for Latest<K> {
 
     fn absent(&self) {
         // Every API server has these types; a 404 comes from a proxy in between.
-        self.set(Seen::Unknown);
+        self.set(Seen::Unknown(Some("the type is not served".to_owned())));
     }
 
-    fn broken(&self) {
-        self.set(Seen::Unknown);
+    fn broken(&self, error: &str) {
+        self.set(Seen::Unknown(Some(error.to_owned())));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     fn nothing_is_known_before_the_first_list_and_an_empty_list_is_knowledge() {
         let migrations = Migrations::new(Metrics::new());
         assert!(migrations.known().is_none());
-        migrations.broken();
+        migrations.broken("gone");
         assert!(migrations.known().is_none());
         migrations.replace(Vec::new());
         assert!(names(&migrations).is_empty());
@@ -183,7 +183,7 @@ mod tests {
         ]);
         migrations.apply(object("c", &json!({"clusterID": "c", "phase": "Migrate"})));
         migrations.delete(&object("b", &json!({})));
-        migrations.broken();
+        migrations.broken("gone");
         assert_eq!(names(&migrations), ["a", "c"]);
         migrations.absent();
         assert!(names(&migrations).is_empty());

@@ -27,7 +27,7 @@ pub trait Index<K>: Send + Sync + 'static {
     /// The API server does not serve this type.
     fn absent(&self);
     /// The watch broke; the index may be out of date.
-    fn broken(&self) {}
+    fn broken(&self, _error: &str) {}
 }
 
 /// One watch and its index.
@@ -117,10 +117,11 @@ where
         self.metrics.watch(self.watched, false);
 
         let now = error.as_ref().map_or(Failure::Other, Failure::of);
+        let error = error.as_ref().map(text);
         if now == Failure::NotServed {
             self.index.absent()
         } else {
-            self.index.broken()
+            self.index.broken(error.as_deref().unwrap_or("the watch ended"))
         }
 
         if *failure == Some(now) {
@@ -129,7 +130,6 @@ where
 
         *failure = Some(now);
 
-        let error = error.as_ref().map(ToString::to_string);
         let (watch, cluster) = (self.watched.as_str(), &self.cluster);
         match now {
             Failure::NotServed => tracing::warn!(watch, cluster, error, "type not served; is the CRD applied?"),
@@ -139,6 +139,19 @@ where
             Failure::Other => tracing::error!(watch, cluster, error, "watch failed; retrying"),
         }
     }
+}
+
+/// The error with its causes: that of kube alone does not say why a connection failed.
+fn text(error: &Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut parts: Vec<String> = Vec::new();
+    for part in causes.map(ToString::to_string) {
+        // Most kinds repeat their cause.
+        if !parts.iter().any(|shown| shown.contains(&part)) {
+            parts.push(part);
+        }
+    }
+    parts.join(": ")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

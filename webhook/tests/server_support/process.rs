@@ -27,6 +27,8 @@ use super::{H2, connect, h2, issue, read, request, review};
 pub struct Api {
     pub crd: AtomicBool,
     pub down: AtomicBool,
+    /// Of the webhook's namespace.
+    pub secret: Value,
 }
 
 async fn list(api: &Api, query: Option<String>, exists: bool, kind: &str, version: &str, items: Value) -> Response {
@@ -82,7 +84,15 @@ async fn leases(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Respo
     list(&api, query, true, "LeaseList", "coordination.k8s.io/v1", json!([])).await
 }
 
+async fn secrets(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Response {
+    list(&api, query, true, "SecretList", "v1", json!([api.secret])).await
+}
+
 pub async fn play(api: Arc<Api>) -> SocketAddr {
+    play_at("127.0.0.1:0".parse().unwrap(), api).await
+}
+
+pub async fn play_at(address: SocketAddr, api: Arc<Api>) -> SocketAddr {
     let router = Router::new()
         .route("/apis/outrigger.dev/v1alpha1/cloudprovidermigrations", get(migrations))
         .route("/api/v1/namespaces", get(namespaces))
@@ -90,8 +100,9 @@ pub async fn play(api: Arc<Api>) -> SocketAddr {
             "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
             get(leases),
         )
+        .route("/api/v1/namespaces/outrigger-system/secrets", get(secrets))
         .with_state(api);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
     address
@@ -114,7 +125,7 @@ impl Drop for Webhook {
     }
 }
 
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -152,10 +163,12 @@ impl Webhook {
         let file = directory.path().join("kubeconfig");
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let (admission, health) = (free_address(), free_address());
+        let is_self_signed = more.iter().any(|flag| flag.starts_with("--self-signed-secret="));
+        let files = (!is_self_signed).then(|| format!("--cert-dir={}", directory.path().display()));
         let child = Command::new(env!("CARGO_BIN_EXE_outrigger-webhook"))
             .arg(format!("--bind-address={admission}"))
             .arg(format!("--health-bind-address={health}"))
-            .arg(format!("--cert-dir={}", directory.path().display()))
+            .args(files)
             .arg(format!("--kubeconfig={}", file.display()))
             .arg(format!("--cluster-kubeconfig=prod={}", file.display()))
             .args(["--server-name=localhost", "--shutdown-delay=200ms"])

@@ -3,7 +3,7 @@
 /// Every change of anything, and all requests for the kinds that a migration is about: metadata only, so that the log
 /// says who did what when and stays small. One line for each request, when its response is complete; watches also
 /// when they begin.
-pub(super) const POLICY: &str = "\
+pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

@@ -15,6 +15,7 @@ mod free_ports;
 mod kubeconfig;
 
 pub use api_server::{ApiServer, ApiServerOptions, Version, client};
+pub use audit_policy::POLICY as AUDIT_POLICY;
 pub use authority::{Authority, Credentials, User, service_account_keys};
 pub use controller_manager::{ManagementControllerManager, TenantControllerManager};
 pub use error::ClusterError;

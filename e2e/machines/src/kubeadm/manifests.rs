@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use outrigger_cluster_harness::cluster;
 
-use super::{InTree, SERVICES};
+use super::{AUDIT_LOG, InTree, SERVICES};
 use crate::Machine;
 
 pub(super) const ETCD: &str = "registry.k8s.io/etcd:3.6.0";
@@ -12,6 +13,8 @@ pub(super) const API_SERVER: &str = "registry.k8s.io/kube-apiserver:v1.26.13";
 pub(super) const CONTROLLER_MANAGER: &str = "registry.k8s.io/kube-controller-manager:v1.26.13";
 
 const PKI: &str = "/etc/kubernetes/pki";
+const AUDIT_POLICY: &str = "/etc/kubernetes/audit-policy.yaml";
+const AUDIT_FOLDER: &str = "/var/log/kubernetes";
 const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.conf";
 
 /// One static Pod.
@@ -28,6 +31,7 @@ struct Component {
 
 pub(super) fn write(machine: &Machine, machines: &[Machine], cloud: Option<&InTree>) -> Result<()> {
     let mut controller_manager = controller_manager();
+    let mut api_server = api_server(machine);
     if let Some(cloud) = cloud {
         machine.write(CLOUD_CONFIG, &cloud.configuration)?;
         controller_manager.flags.extend([
@@ -37,10 +41,20 @@ pub(super) fn write(machine: &Machine, machines: &[Machine], cloud: Option<&InTr
         ]);
         controller_manager.flags.sort();
         controller_manager.volumes.push(("cloud-config", CLOUD_CONFIG, false));
-        controller_manager.environment.clone_from(&cloud.environment);
+        controller_manager.environment = cloud.environment_of(controller_manager.name);
+
+        machine.write(AUDIT_POLICY, cluster::AUDIT_POLICY)?;
+        api_server.flags.extend([
+            format!("--audit-log-path={AUDIT_LOG}"),
+            format!("--audit-policy-file={AUDIT_POLICY}"),
+            "--cloud-provider=aws".to_owned(),
+        ]);
+        api_server.flags.sort();
+        api_server.volumes.push(("audit-policy", AUDIT_POLICY, false));
+        api_server.volumes.push(("audit-log", AUDIT_FOLDER, true));
     }
 
-    for component in [etcd(machine, machines), api_server(machine), controller_manager] {
+    for component in [etcd(machine, machines), api_server, controller_manager] {
         let path = format!("/etc/kubernetes/manifests/{}.yaml", component.name);
         machine.write(&path, component.manifest())?;
     }
@@ -150,7 +164,7 @@ impl Component {
             let _ = writeln!(text, "    - {flag}");
         }
         if !self.environment.is_empty() {
-            text.push_str("    env:\n");
+            text.push_str("    env:\n    - name: NODE_NAME\n      valueFrom:\n        fieldRef:\n          fieldPath: spec.nodeName\n");
         }
         for (variable, value) in &self.environment {
             let _ = write!(text, "    - name: {variable}\n      value: {value:?}\n");

@@ -40,8 +40,9 @@ fn three_kubelets_join_and_one_survives_a_power_cut() -> Result<()> {
         until("three Nodes that are Ready", SOON, all).await?;
 
         let machine = &mut fleet.machines_mut()[1];
+        let name = format!("sleeper-{}", machine.name());
         machine.write("/etc/kubernetes/manifests/sleeper.yaml", sleeper("sleeper"))?;
-        let first = running(&client, "sleeper-machine2", None).await?;
+        let first = running(&client, &name, None).await?;
         let processes = processes_of(machine).await?;
 
         machine.cut_power().await?;
@@ -52,12 +53,12 @@ fn three_kubelets_join_and_one_survives_a_power_cut() -> Result<()> {
         ensure!(machine.run("true", &[]).await.is_err(), "the machine is off");
 
         machine.start().await?;
-        let second = running(&client, "sleeper-machine2", Some(&first)).await?;
+        let second = running(&client, &name, Some(&first)).await?;
 
         // The orderly way.
         machine.stop().await?;
         machine.start().await?;
-        running(&client, "sleeper-machine2", Some(&second)).await?;
+        running(&client, &name, Some(&second)).await?;
         Ok(())
     })?;
 

@@ -313,7 +313,8 @@ impl<L: Leases> Elector<L> {
         let watched = self.view.borrow().clone();
         match fetched {
             Some(view) if !watched.synced || watched.is_failing() || newer(view, &watched) => view.clone(),
-            _ => watched,
+            Some(view) => watched.with_earlier_observation(view),
+            None => watched,
         }
     }
 

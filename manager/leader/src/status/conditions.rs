@@ -1,5 +1,6 @@
 //! The conditions of the status. Pure.
 
+use outrigger_shared::annotations::{EXTERNAL_KUBELET, KUBELET};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
@@ -310,7 +311,8 @@ fn nodes(counts: Option<NodeCounts>) -> Row {
                 Some(false),
                 "InTreeLeft",
                 format!(
-                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart them with --cloud-provider=external",
+                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart their kubelets with \
+                     --cloud-provider=external and state it: kubectl annotate node NAME {KUBELET}={EXTERNAL_KUBELET}",
                     n.total
                 ),
             )

@@ -562,3 +562,25 @@ async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
     server.elector("us").acquire(&mut gate, &never()).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 4);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_recovers_late_does_not_start_the_wait_again() {
+    let server = Server::new();
+    server.held_by("kcm", 0);
+    let failing = View {
+        failure: Some(crate::lease::tests::broken()),
+        ..View::default()
+    };
+    server.view.send_replace(failing);
+
+    let recovering = server.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let lease = recovering.lease();
+        recovering.view.send_modify(|view| view.see(lease, Instant::now()));
+    });
+    let start = Instant::now();
+    let (_open, mut gate) = open();
+    server.elector("us").acquire(&mut gate, &never()).await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), 15);
+}

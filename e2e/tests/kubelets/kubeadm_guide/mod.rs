@@ -1,0 +1,166 @@
+//! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
+//! Prepare, and forward again; then a power cut of all machines.
+//!
+//! Stand-ins: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
+//! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
+//! the role of the instance; `endpoint.rs` is the endpoint of the control planes.
+
+mod guide;
+mod install;
+mod operator;
+mod power_cut;
+mod processes;
+mod record;
+mod scheduler;
+mod steps;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use outrigger_cluster_harness::wait::until;
+use outrigger_environment::{load_balancers, manifests};
+use outrigger_machines::{Fleet, real_kubelets};
+use outrigger_timeline::Bounds;
+use serde_json::json;
+
+use self::guide::Guide;
+use self::operator::{Operator, say};
+use self::processes::Processes;
+use self::record::Record;
+use self::scheduler::Scheduler;
+use self::steps::Steps;
+use crate::in_tree::{InTreeCluster, SOON};
+
+/// The cluster ID of the guide's migration.
+const CLUSTER_ID: &str = "prod";
+const SERVICES: [&str; 2] = ["web", "api"];
+/// A lease duration and a reaction, beside other work.
+const OWNERLESS: Duration = Duration::from_millis(15_500 + 5_000);
+
+#[test]
+fn the_guide_of_kubeadm_there_and_back_and_there_again() -> Result<()> {
+    let guide = Guide::read()?;
+    real_kubelets(3, async move |fleet| {
+        let cluster = InTreeCluster::start(fleet, CLUSTER_ID).await?;
+        follow(fleet, &cluster, &guide).await
+    })
+}
+
+async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Result<()> {
+    let names = fleet
+        .machines()
+        .iter()
+        .map(|machine| machine.name().to_owned())
+        .collect();
+    let scheduler = Scheduler::start(cluster.client.clone(), names);
+    let processes = Processes::start(fleet);
+    say("three control planes with the in-tree provider are Ready");
+    in_tree(fleet, cluster).await?;
+    let record = Record::start(fleet, cluster, processes, &SERVICES).await?;
+
+    let operator = Operator::new(fleet.folder(), cluster).await?;
+    install::image(fleet).await?;
+    install::install(&operator, cluster).await?;
+    std::fs::write(operator.folder().join("migration.yaml"), &guide.migration)?;
+
+    let steps = Steps {
+        fleet,
+        cluster,
+        operator: &operator,
+        guide,
+        record: &record,
+    };
+    steps.in_tree().await?;
+    steps.forward().await?;
+    steps.back_to_prepare().await?;
+    steps.migrate().await?;
+    steps.complete().await?;
+
+    let bounds = Bounds {
+        hand_overs: 3,
+        ownerless: OWNERLESS,
+        observed: None,
+        late_effects: false,
+    };
+    record.judge(fleet, cluster, &bounds).await?;
+    drop(scheduler);
+    power_cut::all_machines(fleet, cluster).await
+}
+
+/// kubeadm's labels and ConfigMap, and a classic and a network load balancer, whose targets are the machines.
+async fn in_tree(fleet: &Fleet, cluster: &InTreeCluster) -> Result<()> {
+    let label = "node-role.kubernetes.io/control-plane";
+    let nodes = fleet.machines().iter().map(|machine| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name(), "labels": {label: ""}}})
+    });
+    let mut objects: Vec<_> = nodes.collect();
+    objects.push(kubeadm_config());
+    for (name, kind) in SERVICES.into_iter().zip([
+        json!({}),
+        json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}),
+    ]) {
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default", "annotations": kind},
+            "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": 80, "protocol": "TCP"}]},
+        }));
+    }
+    // A new API server creates its namespaces some seconds after its start.
+    let applied = async || manifests::apply(&cluster.client, &objects).await;
+    until("Nodes, Services and kubeadm-config", SOON, applied).await?;
+
+    let services = Api::<Service>::namespaced(cluster.client.clone(), "default");
+    let instances = cluster.cloud.account.instances.len();
+    for name in SERVICES {
+        let served = async || -> Result<()> {
+            let status = services.get(name).await?.status.and_then(|status| status.load_balancer);
+            let host = status.and_then(|status| status.ingress?.into_iter().next()?.hostname);
+            let balancers = load_balancers(&cluster.cloud.moto, &cluster.cloud.proxy).await?;
+            let balancer = balancers
+                .values()
+                .find(|balancer| Some(&balancer.dns_name) == host.as_ref());
+            let targets = balancer.map_or(0, |balancer| balancer.targets.len());
+            ensure!(targets == instances, "{name}: {targets} targets, host name {host:?}");
+            Ok(())
+        };
+        until("load balancers with all targets", SOON, served).await?;
+    }
+    Ok(())
+}
+
+/// As `kubeadm init` writes it for a configuration with the in-tree provider.
+fn kubeadm_config() -> serde_json::Value {
+    let configuration = "\
+apiServer:
+  extraArgs:
+    authorization-mode: Node,RBAC
+    cloud-provider: aws
+  timeoutForControlPlane: 4m0s
+apiVersion: kubeadm.k8s.io/v1beta3
+certificatesDir: /etc/kubernetes/pki
+clusterName: kubernetes
+controllerManager:
+  extraArgs:
+    cloud-config: /etc/kubernetes/cloud.conf
+    cloud-provider: aws
+    configure-cloud-routes: \"false\"
+dns: {}
+etcd:
+  local:
+    dataDir: /var/lib/etcd
+imageRepository: registry.k8s.io
+kind: ClusterConfiguration
+kubernetesVersion: v1.26.13
+networking:
+  dnsDomain: cluster.local
+  serviceSubnet: 10.96.0.0/12
+scheduler: {}
+";
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
+        "data": {"ClusterConfiguration": configuration},
+    })
+}

@@ -1,0 +1,197 @@
+//! The sections of the guide, with the waits that its text asks for.
+
+use anyhow::{Context, Result, bail, ensure};
+use outrigger_cluster_harness::wait::until;
+use outrigger_machines::{Fleet, Machine};
+
+use super::guide::{Block, Guide, Place};
+use super::operator::{Operator, say};
+use super::record::Record;
+use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
+
+const IN_TREE: &str = "--cloud-provider=aws";
+const EXTERNAL: &str = "--cloud-provider=external";
+const LEADER_MIGRATION: &str = "--enable-leader-migration";
+const API_SERVER: &str = "kube-apiserver";
+const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
+
+pub struct Steps<'a> {
+    pub fleet: &'a Fleet,
+    pub cluster: &'a InTreeCluster,
+    pub operator: &'a Operator,
+    pub guide: &'a Guide,
+    pub record: &'a Record,
+}
+
+impl Steps<'_> {
+    pub async fn in_tree(&self) -> Result<()> {
+        self.record.mark("InTree");
+        let [apply] = self.section("1. InTree")? else {
+            bail!("InTree has other blocks")
+        };
+        self.run(apply).await?;
+        self.config_has("cloud-provider: aws", "enable-leader-migration").await
+    }
+
+    /// From InTree to Complete.
+    pub async fn forward(&self) -> Result<()> {
+        self.prepare().await?;
+        self.migrate().await?;
+        self.complete().await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.record.mark("Prepare");
+        let [begin, edit, after, wait] = self.section("2. Prepare")? else {
+            bail!("Prepare has other blocks")
+        };
+        self.run(begin).await?;
+        self.config_has("enable-leader-migration", "cloud-provider: external")
+            .await?;
+
+        for machine in self.leader_last().await? {
+            self.on(machine, edit).await?;
+            self.cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
+            self.run(after).await?;
+        }
+        self.run(wait).await?;
+        self.cluster.holder(self.fleet, MIGRATION_LEASE).await?;
+        self.record.snapshot(self.cluster).await
+    }
+
+    pub async fn migrate(&self) -> Result<()> {
+        self.record.mark("Migrate");
+        let [begin, edit, check] = self.section("3. Migrate")? else {
+            bail!("Migrate has other blocks")
+        };
+        self.run(begin).await?;
+        self.config_has("cloud-provider: external", "enable-leader-migration")
+            .await?;
+
+        for machine in self.leader_last().await? {
+            self.on(machine, edit).await?;
+            self.cluster.runs_with(machine, EXTERNAL, IN_TREE).await?;
+        }
+        let owners = self.run(check).await?;
+        ensure!(
+            owners
+                .lines()
+                .any(|line| line.starts_with("service") && line.ends_with("cloud-controller-manager")),
+            "{owners}"
+        );
+        self.record.snapshot(self.cluster).await
+    }
+
+    pub async fn complete(&self) -> Result<()> {
+        self.record.mark("Complete");
+        let [begin, edit, worker, wait] = self.section("4. Complete")? else {
+            bail!("Complete has other blocks")
+        };
+        self.run(begin).await?;
+        for machine in self.fleet.machines() {
+            self.on(machine, edit).await?;
+            self.has_provider(machine, EXTERNAL, IN_TREE).await?;
+        }
+        // No machine is only a worker. A second edit changes nothing.
+        let last = self.fleet.machines().last().context("no machine")?;
+        self.on(last, worker).await?;
+        self.has_provider(last, EXTERNAL, IN_TREE).await?;
+        self.run(wait).await?;
+        self.record.snapshot(self.cluster).await
+    }
+
+    /// From Complete.
+    pub async fn back_to_prepare(&self) -> Result<()> {
+        let [migrate, prepare, edit, holder, _to_in_tree] = self.section("Go back")? else {
+            bail!("Go back has other blocks")
+        };
+        self.record.mark("back to Migrate");
+        self.run(migrate).await?;
+        self.record.mark("back to Prepare");
+        self.run(prepare).await?;
+        for machine in self.leader_last().await? {
+            self.on(machine, edit).await?;
+            self.cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
+            self.has_provider(machine, IN_TREE, EXTERNAL).await?;
+        }
+
+        // The next step needs a leading kube-controller-manager as the holder.
+        let both = async || -> Result<()> {
+            let holder = self.run(holder).await?;
+            let leading =
+                "kubectl -n kube-system get lease kube-controller-manager -o jsonpath='{.spec.holderIdentity}'";
+            let leading = self.operator.run(leading).await?;
+            ensure!(holder == leading, "{holder} holds the migration lease, {leading} leads");
+            Ok(())
+        };
+        until("the migration lease in the hands of the old manager", SOON, both).await?;
+        self.record.snapshot(self.cluster).await
+    }
+
+    fn section(&self, name: &str) -> Result<&[Block]> {
+        self.guide.section(name)
+    }
+
+    /// Runs a block where kubectl works, and returns what the last command printed.
+    async fn run(&self, block: &Block) -> Result<String> {
+        ensure!(
+            matches!(block.place, Place::Operator | Place::AfterEachMachine),
+            "{block:?}"
+        );
+        let mut printed = String::new();
+        for line in &block.lines {
+            printed = self.operator.run(line).await?;
+        }
+        Ok(printed)
+    }
+
+    /// Runs a block for a machine: `outrigger` and `systemctl` on it, with the new `current.yaml`.
+    async fn on(&self, machine: &Machine, block: &Block) -> Result<()> {
+        ensure!(matches!(block.place, Place::Machines | Place::Workers), "{block:?}");
+        let current = std::fs::read(self.operator.folder().join("current.yaml"))?;
+        machine.write("/var/tmp/current.yaml", current)?;
+        for line in &block.lines {
+            if line.starts_with("kubectl ") {
+                self.operator.run(line).await?;
+                continue;
+            }
+            say(&format!("{} # {line}", machine.name()));
+            let printed = machine.run("sh", &["-c", &format!("cd /var/tmp && {line}")]).await?;
+            print!("{printed}");
+        }
+        Ok(())
+    }
+
+    /// The kube-apiserver and the kubelet of a machine run with `flag`, and its API server answers.
+    async fn has_provider(&self, machine: &Machine, flag: &str, missing: &str) -> Result<()> {
+        let command = ["-c", "tr '\\0' ' ' < /proc/$(cat /run/kubelet.pid)/cmdline"];
+        let runs = async || -> Result<()> {
+            let line = machine.run("sh", &command).await?;
+            ensure!(
+                line.starts_with("kubelet ") && line.contains(flag) && !line.contains(missing),
+                "{line}"
+            );
+            Ok(())
+        };
+        until(&format!("the kubelet of {} with {flag}", machine.name()), SOON, runs).await?;
+        self.cluster
+            .component_runs_with(API_SERVER, machine, flag, missing)
+            .await?;
+        self.cluster.cluster.ready(machine, self.fleet.machines().len()).await
+    }
+
+    /// The machine with the leading kube-controller-manager is changed last.
+    async fn leader_last(&self) -> Result<Vec<&Machine>> {
+        let leader = self.cluster.holder(self.fleet, COMPONENT).await?;
+        let mut machines: Vec<_> = self.fleet.machines().iter().enumerate().collect();
+        machines.sort_by_key(|(position, _)| *position == leader);
+        Ok(machines.into_iter().map(|(_, machine)| machine).collect())
+    }
+
+    /// The webhook gave `kubeadm-config` the form of the phase.
+    async fn config_has(&self, text: &str, missing: &str) -> Result<()> {
+        let line = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}'";
+        let wanted = |config: &str| config.contains(text) && !config.contains(missing);
+        self.operator.run_until(line, wanted).await.map(drop)
+    }
+}
