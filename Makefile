@@ -55,9 +55,9 @@ test: check-languages tools-test binaries ## run every test: unit, property, gol
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status
 
 # `make test` runs a fixed part of each.
-test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases; TESTS=crash selects one; two hours
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets; TESTS=crash selects one; two hours
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
-		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api))
+		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api kubelets))
 
 FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
 fuzz: check-fuzz check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)

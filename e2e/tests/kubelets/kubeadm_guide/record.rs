@@ -68,7 +68,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Marks a step of the run.
+    /// Marks a step of the run. The measurement recognises a step back by the names `phase …`.
     pub fn mark(&self, name: &str) {
         say(&format!("== {name}"));
         let marker = Marker {

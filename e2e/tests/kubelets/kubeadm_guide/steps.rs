@@ -25,7 +25,7 @@ pub struct Steps<'a> {
 
 impl Steps<'_> {
     pub async fn in_tree(&self) -> Result<()> {
-        self.record.mark("InTree");
+        self.record.mark("phase InTree");
         let [apply] = self.section("1. InTree")? else {
             bail!("InTree has other blocks")
         };
@@ -41,7 +41,7 @@ impl Steps<'_> {
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.record.mark("Prepare");
+        self.record.mark("phase Prepare");
         let [begin, edit, after, wait] = self.section("2. Prepare")? else {
             bail!("Prepare has other blocks")
         };
@@ -60,7 +60,7 @@ impl Steps<'_> {
     }
 
     pub async fn migrate(&self) -> Result<()> {
-        self.record.mark("Migrate");
+        self.record.mark("phase Migrate");
         let [begin, edit, check] = self.section("3. Migrate")? else {
             bail!("Migrate has other blocks")
         };
@@ -83,7 +83,7 @@ impl Steps<'_> {
     }
 
     pub async fn complete(&self) -> Result<()> {
-        self.record.mark("Complete");
+        self.record.mark("phase Complete");
         let [begin, edit, worker, wait] = self.section("4. Complete")? else {
             bail!("Complete has other blocks")
         };
@@ -105,9 +105,9 @@ impl Steps<'_> {
         let [migrate, prepare, edit, holder, _to_in_tree] = self.section("Go back")? else {
             bail!("Go back has other blocks")
         };
-        self.record.mark("back to Migrate");
+        self.record.mark("phase Migrate");
         self.run(migrate).await?;
-        self.record.mark("back to Prepare");
+        self.record.mark("phase Prepare");
         self.run(prepare).await?;
         for machine in self.leader_last().await? {
             self.on(machine, edit).await?;
