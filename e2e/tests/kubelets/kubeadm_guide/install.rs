@@ -1,13 +1,15 @@
-//! The installation as `docs/guides/install.md` describes it: the image on each machine, the overlay, its commands.
+//! The installation as `docs/guides/install.md` describes it: the image on each machine, and the chart.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use outrigger_cluster_harness::repository;
 use outrigger_environment::Binaries;
 use outrigger_machines::Fleet;
+use serde_json::{Value, json};
 
+use super::CLUSTER_ID;
 use super::guide::{Page, commands};
 use super::operator::Operator;
 use crate::in_tree::{InTreeCluster, credentials};
@@ -18,8 +20,6 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "amd64"
 };
-const CERT_MANAGER: &str = "  - ../../manifests/components/cert-manager\n";
-const COMPONENTS: &str = "  - ../../manifests/components/kube-system\n  - ../../manifests/components/self-signed\n";
 
 /// The image of the programs of the tests, without their symbols, on each machine, and `outrigger` where the guide of
 /// kubeadm puts it.
@@ -62,79 +62,60 @@ fn build(programs: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the commands of the page, and waits until the API servers can call the webhook.
+/// Runs the command of the chart's page, which needs no cert-manager, and the checks of `docs/guides/install.md`.
 pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()> {
-    let page = Page::read("docs/guides/install.md")?;
-    let folder = operator.folder().join("overlays/prod");
-    std::fs::create_dir_all(&folder)?;
-    copy(
-        &repository::root().join("manifests"),
-        &operator.folder().join("manifests"),
-    )?;
-    std::fs::write(folder.join("kustomization.yaml"), overlay(&page)?)?;
-    std::fs::write(folder.join("cloud.conf"), &cluster.cloud.configuration)?;
+    let chart = Page::read("charts/outrigger/README.md")?;
+    let install = only_command(&chart, "A cluster with the in-tree provider")?;
+    // The page's name is an example. That of the kube-controller-managers is kubeadm's default.
+    ensure!(
+        install.contains("--set clusterName=prod") && install.contains(IMAGE),
+        "{install}"
+    );
+    let install = install.replace("clusterName=prod", "clusterName=kubernetes");
+    std::fs::write(operator.folder().join("values.yaml"), values(cluster).to_string())?;
+    std::os::unix::fs::symlink(repository::root().join("charts"), operator.folder().join("charts"))?;
+    operator.run(&format!("{install} --values values.yaml")).await?;
 
-    let (_, text) = page
-        .fenced("console")
-        .find(|(heading, _)| heading == "Apply it")
-        .context("no block")?;
-    let lines = commands(&text)?;
-    let (last, lines) = lines.split_last().context("no command")?;
-    for line in lines {
+    let page = Page::read("docs/guides/install.md")?;
+    let lines = commands_of(&page, "Apply it")?;
+    let [apply, checks @ .., last] = lines.as_slice() else {
+        bail!("Apply it has other commands: {lines:?}")
+    };
+    ensure!(apply.starts_with("kubectl apply"), "{apply}");
+    for line in checks {
         operator.run(line).await?;
     }
     // The webhook sets the field when it serves.
     operator.run_until(last, |printed| !printed.is_empty()).await.map(drop)
 }
 
-/// The page's overlay with its cloud configuration and the components of the guide of kubeadm, but the webhook issues its
-/// own certificate. Credentials in the environment stand for the role of the instance.
-fn overlay(page: &Page) -> Result<String> {
-    let blocks: Vec<String> = page.fenced("yaml").map(|(_, text)| text).collect();
-    let block = |part: &str| {
-        blocks
-            .iter()
-            .find(|text| text.contains(part))
-            .with_context(|| format!("no block with {part}"))
-    };
-    let overlay = block("kind: Kustomization")?;
-    ensure!(
-        overlay.contains(CERT_MANAGER) && overlay.contains(IMAGE),
-        "another overlay: {overlay}"
-    );
-
-    let (generator, more) = block("configMapGenerator:")?
-        .split_once("patches:\n")
-        .context("no patches")?;
-    let (_, more) = more.split_once("    patch: |\n").context("no patch")?;
-    let overlay = overlay
-        .replace(CERT_MANAGER, COMPONENTS)
-        .replace("patches:\n", &format!("{generator}patches:\n"));
-    Ok(format!("{overlay}{more}{}", environment()))
+fn only_command(page: &Page, section: &str) -> Result<String> {
+    let mut lines = commands_of(page, section)?;
+    ensure!(lines.len() == 1, "{section} has other commands: {lines:?}");
+    lines.pop().context("no command")
 }
 
-fn environment() -> String {
-    let node = "{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}".to_owned();
-    let variables = credentials("outrigger-manager")
-        .into_iter()
-        .map(|(name, value)| format!("{{name: {name}, value: {value}}}"));
-    let all: Vec<String> = std::iter::once(node).chain(variables).collect();
-    format!(
-        "      - op: add\n        path: /spec/template/spec/containers/0/env\n        value: [{}]\n",
-        all.join(", ")
-    )
+fn commands_of(page: &Page, section: &str) -> Result<Vec<String>> {
+    let mut blocks = page.fenced("console");
+    let (_, text) = blocks
+        .find(|(heading, _)| heading == section)
+        .with_context(|| format!("no section {section}"))?;
+    commands(&text)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target: PathBuf = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), &target)?;
-        }
-    }
-    Ok(())
+/// The profiles are those that the page names for kubeadm. Credentials in the environment stand for the role of the
+/// instance.
+fn values(cluster: &InTreeCluster) -> Value {
+    let node = json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
+    let variables = credentials("outrigger-manager");
+    let variables = variables
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}));
+    let environment: Vec<Value> = std::iter::once(node).chain(variables).collect();
+    json!({
+        "profiles": ["Nodes", "KubeadmConfig"],
+        "clusterID": CLUSTER_ID,
+        "cloudConfig": cluster.cloud.configuration,
+        "manager": {"env": environment},
+    })
 }

@@ -3,10 +3,13 @@
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use outrigger_cluster_harness::wait::until;
 use outrigger_environment::load_balancers;
 use outrigger_machines::Fleet;
+use serde_json::json;
 
 use super::operator::say;
 use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
@@ -44,10 +47,30 @@ pub async fn all_machines(fleet: &mut Fleet, cluster: &InTreeCluster) -> Result<
     for lease in LEASES {
         renewed(&client, "kube-system", lease, off).await?;
     }
+    an_api_server_misses_the_webhook(fleet, &client).await?;
     say("API servers, kubelets and managers work again");
 
     let after = load_balancers(&cluster.cloud.moto, &cluster.cloud.proxy).await?;
     ensure!(after == before, "before: {before:#?}, after: {after:#?}");
+    Ok(())
+}
+
+/// A write that the webhook would review is accepted, and its packets to the webhook were dropped.
+async fn an_api_server_misses_the_webhook(fleet: &Fleet, client: &Client) -> Result<()> {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"e2e.outrigger.dev/power-cut": "true"}}}));
+    maps.patch("kubeadm-config", &PatchParams::default(), &patch).await?;
+
+    let mut dropped = 0;
+    for machine in fleet.machines() {
+        let rules = machine.run("iptables", &["-nvxL", "OUTPUT"]).await?;
+        let rule = rules
+            .lines()
+            .find(|line| line.contains("DROP") && line.contains(WEBHOOK));
+        let packets = rule.and_then(|rule| rule.split_whitespace().next()?.parse::<u64>().ok());
+        dropped += packets.unwrap_or_default();
+    }
+    ensure!(dropped > 0, "the API servers reached the webhook, or did not call it");
     Ok(())
 }
 
