@@ -1,4 +1,4 @@
-# The main commands are `make demo`, `make test` and `make bench`. Each does its own set-up.
+# The main commands are `make demo`, `make nodes`, `make test` and `make bench`. Each does its own set-up.
 # Tools are built once and cached in a user cache directory, keyed by content.
 
 SHELL := /bin/bash
@@ -23,6 +23,7 @@ RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
 KUBELET_TOOLS := kubelets containerd
+NODES_TOOLS := k8s-1.26 etcd moto kubectl helm $(KUBELET_TOOLS)
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -35,7 +36,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: alerts prune help demo demo-incumbent prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench tools-kubelets clean parity-record parity-draw iam
+.PHONY: alerts prune help demo demo-incumbent nodes prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench tools-kubelets tools-nodes clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,6 +46,9 @@ demo: check-languages tools-demo binaries ## perform a real migration on this ma
 
 demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
+
+nodes: check-languages tools-nodes binaries ## start a cluster with a real kubelet on this machine, for `helm install` as the README shows it; NODES=3 starts three control planes
+	@OUTRIGGER_TOOLS=$(RUN)/tools-nodes.env $(CARGO_TARGET_DIR)/debug/outrigger-nodes --folder=target/nodes --machines=$(or $(NODES),1)
 
 prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md and continues a campaign
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md --source=$$(e2e/tools/sources) --commit=$$(git rev-parse --short=10 HEAD))
@@ -141,6 +145,10 @@ tools-test:
 tools-kubelets: ## build a kubelet, and unpack containerd from Debian packages, for tests on real kubelets
 	@e2e/tools/kubelets-possible || exit 1
 	@e2e/tools/build k8s-1.26 etcd $(KUBELET_TOOLS)
+
+tools-nodes:
+	@e2e/tools/kubelets-possible || exit 1
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(NODES_TOOLS) > $(RUN)/tools-nodes.env.new && mv $(RUN)/tools-nodes.env.new $(RUN)/tools-nodes.env
 
 tools-bench:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(BENCH_TOOLS) > $(RUN)/tools-bench.env.new && mv $(RUN)/tools-bench.env.new $(RUN)/tools-bench.env

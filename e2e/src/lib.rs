@@ -2,3 +2,4 @@
 
 pub mod pod_routes;
 pub mod single_cluster;
+pub mod test_nodes;

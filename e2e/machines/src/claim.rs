@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::cgroups;
 
 /// One file for each run, with the path of its folder. The kernel releases the lock when the process ends.
-const CLAIMS: &str = "/run/outrigger-machines";
+pub(crate) const CLAIMS: &str = "/run/outrigger-machines";
 
 /// A run that goes on.
 #[derive(Debug)]

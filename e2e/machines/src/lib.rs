@@ -14,6 +14,7 @@ mod join;
 pub mod kubeadm;
 mod machine;
 mod network;
+mod remains;
 mod run;
 mod tar;
 
@@ -23,4 +24,5 @@ pub use fleet::Fleet;
 pub use image::Image;
 pub use machine::Machine;
 pub use network::HOST;
-pub use run::{LEFT_OUT, REQUIRE, real_kubelets};
+pub use remains::{Host, is_gone};
+pub use run::{LEFT_OUT, REQUIRE, left_out, real_kubelets, until_signal};

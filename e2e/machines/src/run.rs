@@ -1,4 +1,4 @@
-//! Runs a test with machines, or leaves it out where the host cannot run them.
+//! Runs a test or a program with machines. A test is left out where the host cannot run them.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use outrigger_cluster_harness::repository;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Fleet, network};
 
@@ -23,10 +24,38 @@ pub const LEFT_OUT: &str = "OUTRIGGER_LEFT_OUT";
 /// # Errors
 /// The error of the test, or of the start of its machines.
 pub fn real_kubelets(machines: u8, test: impl AsyncFnOnce(&mut Fleet) -> Result<()> + Send + 'static) -> Result<()> {
-    if let Some(reason) = impossible()? {
-        return leave_out(&reason);
+    if left_out()? {
+        return Ok(());
     }
+    in_own_network(async move || with_fleet(machines, test).await)
+}
 
+/// As [`real_kubelets`], for a program: SIGINT, SIGTERM and SIGHUP end `run` at any time, which is no error.
+///
+/// # Errors
+/// The reason why this host cannot run machines, the error of `run`, or of the start of its machines.
+pub fn until_signal(machines: u8, run: impl AsyncFnOnce(&mut Fleet) -> Result<()> + Send + 'static) -> Result<()> {
+    if let Some(reason) = impossible()? {
+        bail!(reason);
+    }
+    in_own_network(async move || {
+        let [mut interrupt, mut terminate, mut hangup] = [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ];
+        // The future that is dropped owns the machines.
+        tokio::select! {
+            result = with_fleet(machines, run) => result,
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            _ = hangup.recv() => Ok(()),
+        }
+    })
+}
+
+/// Runs `run` on a new thread, because a thread that enters a network stays there.
+fn in_own_network(run: impl AsyncFnOnce() -> Result<()> + Send + 'static) -> Result<()> {
     // libtest gives the thread of a test its name.
     let name = thread::current().name().unwrap_or("?").to_owned();
     let thread = thread::Builder::new().name(name).spawn(move || {
@@ -35,7 +64,7 @@ pub fn real_kubelets(machines: u8, test: impl AsyncFnOnce(&mut Fleet) -> Result<
             .worker_threads(2)
             .enable_all()
             .build()?;
-        runtime.block_on(with_fleet(machines, test))
+        runtime.block_on(run())
     });
     match thread?.join() {
         Ok(result) => result,
@@ -55,6 +84,18 @@ async fn with_fleet(machines: u8, test: impl AsyncFnOnce(&mut Fleet) -> Result<(
         fleet.keep();
     }
     fleet.end().and(result)
+}
+
+/// Whether the calling test is left out, because this host cannot run machines. It is then listed with the reason.
+///
+/// # Errors
+/// When no test may be left out ([`REQUIRE`]).
+pub fn left_out() -> Result<bool> {
+    let Some(reason) = impossible()? else {
+        return Ok(false);
+    };
+    leave_out(&reason)?;
+    Ok(true)
 }
 
 /// The reason why this host cannot run machines.

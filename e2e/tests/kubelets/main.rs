@@ -8,7 +8,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-mod endpoint;
-mod in_tree;
 mod kubeadm_guide;
 mod node_edit;
+mod page;
+mod readme;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
+use kube::Client;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait::until;
-use outrigger_environment::Binaries;
+use outrigger_e2e::test_nodes::{COMPONENT, InTreeCluster, SOON};
+use outrigger_environment::{Binaries, manifests};
 use outrigger_machines::{Fleet, Machine, real_kubelets};
 use serde_json::json;
-
-use crate::in_tree::{COMPONENT, InTreeCluster, SOON, install_rights};
 
 const PROGRAM: &str = "/opt/bin/outrigger";
 const MIGRATION: &str = "/var/tmp/current.yaml";
@@ -117,4 +118,15 @@ async fn edit(machine: &Machine, phase: &str, component: &str, more: &[&str]) ->
     ]
     .concat();
     machine.run(PROGRAM, &arguments).await.map(drop)
+}
+
+/// The rights in kube-system that the manifests grant: without them no kube-controller-manager acquires the migration
+/// lease.
+async fn install_rights(fleet: &Fleet, client: &Client) -> Result<()> {
+    let tools = Tools::load(&[Tool::Kustomize]).await?;
+    let mut objects = manifests::render(&tools, fleet.folder(), "rights", "base", "").await?;
+    objects.retain(|object| ["Role", "RoleBinding"].iter().any(|kind| object["kind"] == *kind));
+    objects.retain(|object| object["metadata"]["namespace"] == "kube-system");
+    ensure!(objects.len() >= 2, "{} objects", objects.len());
+    manifests::apply(client, &objects).await
 }

@@ -14,13 +14,14 @@ const MACHINE: &str = "changes a machine";
 const OTHER: &str = "belongs to another project, and needs a cluster of its distribution";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 11] = [
+pub const NOT_RUN: [(&str, &str); 12] = [
     ("argocd", OTHER),
     ("clusterctl", OTHER),
     ("flux", OTHER),
     ("kops", OTHER),
     ("aws", "needs an AWS account"),
     ("docker", "needs Docker"),
+    ("export", "sets variables of the shell of the user"),
     ("hostname", MACHINE),
     ("pgrep", MACHINE),
     ("systemctl", MACHINE),

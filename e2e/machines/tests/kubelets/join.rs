@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::wait::until;
 use outrigger_machines::kubeadm::{SERVICE, ready_nodes};
-use outrigger_machines::{Fleet, HOST, Machine, processes_below_cgroup, real_kubelets};
+use outrigger_machines::{Fleet, HOST, Host, Machine, is_gone, processes_below_cgroup, real_kubelets};
 
-use crate::support::{Host, SOON, is_gone, running, sleeper};
+use crate::support::{SOON, running, sleeper};
 
 /// The host's setting before the tests.
 static OVERCOMMIT: LazyLock<String> =

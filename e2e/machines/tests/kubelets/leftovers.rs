@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use outrigger_cluster_harness::wait::until;
-use outrigger_machines::{processes_below_cgroup, real_kubelets, remove_leftovers};
+use outrigger_machines::{Host, is_gone, processes_below_cgroup, real_kubelets, remove_leftovers};
 
-use crate::support::{Host, SOON, is_gone};
+use crate::support::SOON;
 
 /// The file into which the run that is to be killed writes its cgroup and its folder.
 const NAMES: &str = "OUTRIGGER_MACHINES_TEST_NAMES";

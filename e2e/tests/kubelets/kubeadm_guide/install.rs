@@ -1,36 +1,21 @@
 //! The installation as `docs/guides/install.md` describes it: the image on each machine, and the chart.
 
-use std::path::Path;
-use std::process::Command;
-
 use anyhow::{Context, Result, bail, ensure};
 use outrigger_cluster_harness::repository;
+use outrigger_e2e::test_nodes::{self, InTreeCluster};
 use outrigger_environment::Binaries;
 use outrigger_machines::Fleet;
-use serde_json::{Value, json};
 
 use super::CLUSTER_ID;
-use super::guide::{Page, commands};
 use super::operator::Operator;
-use crate::in_tree::{InTreeCluster, credentials};
+use crate::page::{Page, commands};
 
 const IMAGE: &str = "registry.example.com/outrigger";
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
-    "arm64"
-} else {
-    "amd64"
-};
 
-/// The image of the programs of the tests, without their symbols, on each machine, and `outrigger` where the guide of
-/// kubeadm puts it.
+/// The image on each machine, and `outrigger` where the guide of kubeadm puts it.
 pub async fn image(fleet: &Fleet) -> Result<()> {
+    test_nodes::import_image(fleet, IMAGE).await?;
     let program = Binaries::one("outrigger")?;
-    Binaries::find()?;
-    let programs = program.parent().context("a program in no folder")?.to_owned();
-    let output = fleet.folder().join("image");
-    let archive = output.join("outrigger.tar");
-    tokio::task::spawn_blocking(move || build(&programs, &output)).await??;
-    fleet.import_archive(&archive).await?;
     for machine in fleet.machines() {
         machine.install(&program, "/opt/bin/outrigger")?;
     }
@@ -47,21 +32,6 @@ pub async fn tool_on_path(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn build(programs: &Path, output: &Path) -> Result<()> {
-    let build = Command::new(repository::root().join("image/build"))
-        .arg(format!("--programs={ARCHITECTURE}={}", programs.display()))
-        .arg(format!("--output={}", output.display()))
-        .args(["--strip", "--name", IMAGE])
-        .output()
-        .context("python3 runs image/build")?;
-    ensure!(
-        build.status.success(),
-        "image/build: {}",
-        String::from_utf8_lossy(&build.stderr)
-    );
-    Ok(())
-}
-
 /// Runs the command of the chart's page, which needs no cert-manager, and the checks of `docs/guides/install.md`.
 pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()> {
     let chart = Page::read("charts/outrigger/README.md")?;
@@ -72,7 +42,10 @@ pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()>
         "{install}"
     );
     let install = install.replace("clusterName=prod", "clusterName=kubernetes");
-    std::fs::write(operator.folder().join("values.yaml"), values(cluster).to_string())?;
+    std::fs::write(
+        operator.folder().join("values.yaml"),
+        cluster.chart_values(CLUSTER_ID).to_string(),
+    )?;
     std::os::unix::fs::symlink(repository::root().join("charts"), operator.folder().join("charts"))?;
     operator.run(&format!("{install} --values values.yaml")).await?;
 
@@ -101,21 +74,4 @@ fn commands_of(page: &Page, section: &str) -> Result<Vec<String>> {
         .find(|(heading, _)| heading == section)
         .with_context(|| format!("no section {section}"))?;
     commands(&text)
-}
-
-/// The profiles are those that the page names for kubeadm. Credentials in the environment stand for the role of the
-/// instance.
-fn values(cluster: &InTreeCluster) -> Value {
-    let node = json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
-    let variables = credentials("outrigger-manager");
-    let variables = variables
-        .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}));
-    let environment: Vec<Value> = std::iter::once(node).chain(variables).collect();
-    json!({
-        "profiles": ["Nodes", "KubeadmConfig"],
-        "clusterID": CLUSTER_ID,
-        "cloudConfig": cluster.cloud.configuration,
-        "manager": {"env": environment},
-    })
 }

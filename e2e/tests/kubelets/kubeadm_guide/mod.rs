@@ -1,9 +1,9 @@
 //! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
 //! Prepare, and forward again; then a power cut of all machines.
 //!
-//! Stand-ins: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
+//! Stand-ins: there is no scheduler (`e2e/src/test_nodes/scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
-//! the role of the instance; `endpoint.rs` is the endpoint of the control planes.
+//! the role of the instance; `endpoint.rs` beside it is the endpoint of the control planes.
 
 mod guide;
 mod install;
@@ -11,7 +11,6 @@ mod operator;
 mod power_cut;
 mod processes;
 mod record;
-mod scheduler;
 mod steps;
 
 use std::time::Duration;
@@ -20,7 +19,8 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use outrigger_cluster_harness::wait::until;
-use outrigger_environment::{load_balancers, manifests};
+use outrigger_e2e::test_nodes::{InTreeCluster, SOON, Scheduler};
+use outrigger_environment::load_balancers;
 use outrigger_machines::{Fleet, real_kubelets};
 use outrigger_timeline::Bounds;
 use serde_json::json;
@@ -29,9 +29,7 @@ use self::guide::Guide;
 use self::operator::{Operator, say};
 use self::processes::Processes;
 use self::record::Record;
-use self::scheduler::Scheduler;
 use self::steps::Steps;
-use crate::in_tree::{InTreeCluster, SOON};
 
 /// The cluster ID of the guide's migration.
 const CLUSTER_ID: &str = "prod";
@@ -92,12 +90,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
 
 /// kubeadm's labels and ConfigMap, and a classic and a network load balancer, whose targets are the machines.
 async fn in_tree(fleet: &Fleet, cluster: &InTreeCluster) -> Result<()> {
-    let label = "node-role.kubernetes.io/control-plane";
-    let nodes = fleet.machines().iter().map(|machine| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name(), "labels": {label: ""}}})
-    });
-    let mut objects: Vec<_> = nodes.collect();
-    objects.push(kubeadm_config());
+    let mut objects = Vec::new();
     for (name, kind) in SERVICES.into_iter().zip([
         json!({}),
         json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}),
@@ -108,9 +101,7 @@ async fn in_tree(fleet: &Fleet, cluster: &InTreeCluster) -> Result<()> {
             "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": 80, "protocol": "TCP"}]},
         }));
     }
-    // A new API server creates its namespaces some seconds after its start.
-    let applied = async || manifests::apply(&cluster.client, &objects).await;
-    until("Nodes, Services and kubeadm-config", SOON, applied).await?;
+    cluster.apply(fleet, objects).await?;
 
     let services = Api::<Service>::namespaced(cluster.client.clone(), "default");
     let instances = cluster.cloud.account.instances.len();
@@ -129,39 +120,4 @@ async fn in_tree(fleet: &Fleet, cluster: &InTreeCluster) -> Result<()> {
         until("load balancers with all targets", SOON, served).await?;
     }
     Ok(())
-}
-
-/// As `kubeadm init` writes it for a configuration with the in-tree provider.
-fn kubeadm_config() -> serde_json::Value {
-    let configuration = "\
-apiServer:
-  extraArgs:
-    authorization-mode: Node,RBAC
-    cloud-provider: aws
-  timeoutForControlPlane: 4m0s
-apiVersion: kubeadm.k8s.io/v1beta3
-certificatesDir: /etc/kubernetes/pki
-clusterName: kubernetes
-controllerManager:
-  extraArgs:
-    cloud-config: /etc/kubernetes/cloud.conf
-    cloud-provider: aws
-    configure-cloud-routes: \"false\"
-dns: {}
-etcd:
-  local:
-    dataDir: /var/lib/etcd
-imageRepository: registry.k8s.io
-kind: ClusterConfiguration
-kubernetesVersion: v1.26.13
-networking:
-  dnsDomain: cluster.local
-  serviceSubnet: 10.96.0.0/12
-scheduler: {}
-";
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
-        "data": {"ClusterConfiguration": configuration},
-    })
 }

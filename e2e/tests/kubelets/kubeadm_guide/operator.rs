@@ -8,8 +8,7 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait::until;
-
-use crate::in_tree::InTreeCluster;
+use outrigger_e2e::test_nodes::InTreeCluster;
 
 /// No command may take longer, whatever its own `--timeout` is.
 const LIMIT: Duration = Duration::from_secs(900);

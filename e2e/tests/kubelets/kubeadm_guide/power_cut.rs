@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use outrigger_cluster_harness::wait::until;
+use outrigger_e2e::test_nodes::{COMPONENT, InTreeCluster, SOON};
 use outrigger_environment::load_balancers;
 use outrigger_machines::Fleet;
 use serde_json::json;
 
 use super::operator::say;
-use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
 
 const LEASES: [&str; 3] = [
     COMPONENT,

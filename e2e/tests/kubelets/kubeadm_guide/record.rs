@@ -10,6 +10,7 @@ use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::kubelets;
 use outrigger_cluster_harness::leases::{LeaseName, Recorder};
 use outrigger_cluster_harness::pods::ProcessSpan;
+use outrigger_e2e::test_nodes::InTreeCluster;
 use outrigger_environment::load::{Load, LoadTarget};
 use outrigger_environment::{Statuses, identifiers, load_balancers};
 use outrigger_machines::Fleet;
@@ -18,7 +19,6 @@ use outrigger_timeline::{AwsCall, Bounds, Component, Inputs, Limits, Marker, Mea
 
 use super::operator::say;
 use super::processes::{self, NEW, OLD, Processes};
-use crate::in_tree::InTreeCluster;
 
 /// The name of the guide's migration.
 const MIGRATION: &str = "cluster";

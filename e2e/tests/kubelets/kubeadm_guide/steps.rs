@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use outrigger_cluster_harness::wait::until;
+use outrigger_e2e::test_nodes::{COMPONENT, InTreeCluster, SOON};
 use outrigger_machines::{Fleet, Machine};
 
 use super::guide::{Block, Guide, Place};
 use super::operator::{Operator, say};
 use super::record::Record;
-use crate::in_tree::{COMPONENT, InTreeCluster, SOON};
 
 const IN_TREE: &str = "--cloud-provider=aws";
 const EXTERNAL: &str = "--cloud-provider=external";

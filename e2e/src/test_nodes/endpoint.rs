@@ -1,7 +1,7 @@
 //! The endpoint of several control planes (`controlPlaneEndpoint` of kubeadm): a balancer of TCP connections.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::copy_bidirectional;
@@ -19,9 +19,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on a free port of loopback. Each connection goes to the first server that accepts it.
-    pub async fn start(servers: Vec<SocketAddr>) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    /// Each connection to `listener` goes to the first server that accepts it.
+    ///
+    /// # Errors
+    /// When the socket cannot be used.
+    pub fn start(listener: net::TcpListener, servers: Vec<SocketAddr>) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(accept(listener, servers));
         Ok(Self { address, task })

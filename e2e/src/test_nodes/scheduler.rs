@@ -16,6 +16,7 @@ const NAME: &str = "app.kubernetes.io/name";
 pub struct Scheduler(JoinHandle<()>);
 
 impl Scheduler {
+    /// `nodes` are the names of the Nodes that it may use.
     pub fn start(client: Client, nodes: Vec<String>) -> Self {
         Self(tokio::spawn(async move {
             loop {
