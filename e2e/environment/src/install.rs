@@ -214,6 +214,8 @@ impl Environment {
             // The old Pod has ended when the new one starts, so that their times are measured apart.
             {"op": "replace", "path": "/spec/strategy", "value": {"type": "Recreate"}},
             {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
+            // A process has no mounts: these arguments name kubeconfigs.
+            {"op": "replace", "path": "/spec/template/spec/automountServiceAccountToken", "value": false},
             {"op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts", "value": [{"name": "run", "mountPath": home}]},
             {"op": "replace", "path": "/spec/template/spec/volumes", "value": [{"name": "run", "hostPath": {"path": home}}]},
         ]);
