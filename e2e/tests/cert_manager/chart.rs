@@ -41,7 +41,7 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     wait::until("every entry has the authority's certificate", LIMIT, async || {
         cluster.check_programs()?;
         let data = cluster.secret_data(crate::SECRET).await?;
-        cluster.bundles_are(&data["ca.crt"]).await
+        cluster.each_bundle_has(&data["ca.crt"]).await
     })
     .await?;
     Ok(())

@@ -35,7 +35,15 @@ pub const IMAGE: &str = "registry.example.com/outrigger";
 pub const SECRET: &str = "outrigger-webhook-tls";
 pub const CA_SECRET: &str = "outrigger-webhook-ca";
 const VERSION: Version = Version::V1_36;
-const NETWORK: u8 = 112;
+
+/// The next authority's effect on `caBundle`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cainjector {
+    /// It is added. Expired ones are removed. The default of cert-manager 1.19 and later.
+    Adds,
+    /// It replaces the old one: the default of cert-manager up to 1.18.
+    Replaces,
+}
 
 /// The data of a Secret, as text.
 pub type Data = BTreeMap<String, String>;
@@ -71,7 +79,7 @@ impl Deref for Cluster {
 }
 
 impl Cluster {
-    pub async fn start(run: &Path) -> Result<Self> {
+    pub async fn start(run: &Path, cainjector: Cainjector, network: u8) -> Result<Self> {
         let tools = Tools::load(&[
             Tool::Etcd,
             VERSION.api_server(),
@@ -81,7 +89,7 @@ impl Cluster {
         ])
         .await?;
         let etcd = Etcd::start(&tools, run).await?;
-        let options = ApiServerOptions::new("cert-manager", VERSION, format!("127.{NETWORK}.0.0/16"));
+        let options = ApiServerOptions::new("cert-manager", VERSION, format!("127.{network}.0.0/16"));
         let server = ApiServer::start(&tools, run, &etcd, &options).await?;
         let admin = server.client(&User::admin(), "cert-manager-test/1").await?;
         let account = "system:serviceaccount:outrigger-system:outrigger-webhook";
@@ -94,10 +102,10 @@ impl Cluster {
             run: run.to_owned(),
             kubeconfig: server.kubeconfig(&User::admin())?,
             webhook_kubeconfig: server.kubeconfig(&webhook)?,
-            address: Ipv4Addr::new(127, NETWORK, 0, 10),
+            address: Ipv4Addr::new(127, network, 0, 10),
             certificates: run.join("certificates"),
             node: None,
-            programs: programs(&tools, run, &server)?,
+            programs: programs(&tools, run, &server, cainjector)?,
             _server: server,
             _etcd: etcd,
         })
@@ -165,18 +173,29 @@ impl Source {
         data.remove(key).with_context(|| format!("{name} has no {key}"))
     }
 
-    /// Whether `caBundle` of every entry of every registration is this authority's certificate.
-    pub async fn bundles_are(&self, authority: &str) -> Result<bool> {
+    /// Whether API servers trust the authority in every entry of every registration.
+    pub async fn each_bundle_has(&self, authority: &str) -> Result<bool> {
+        let bundles = self.bundles().await?;
+        Ok(bundles.iter().all(|bundle| bundle.contains(authority.trim())))
+    }
+
+    pub async fn no_bundle_has(&self, authority: &str) -> Result<bool> {
+        let bundles = self.bundles().await?;
+        Ok(!bundles.iter().any(|bundle| bundle.contains(authority.trim())))
+    }
+
+    /// `caBundle` of every entry, decoded.
+    async fn bundles(&self) -> Result<Vec<String>> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.admin.clone());
-        let registrations = api.list(&ListParams::default()).await?;
-        let entries = registrations
-            .into_iter()
-            .flat_map(|one| one.webhooks.unwrap_or_default());
-        let bundles: Vec<_> = entries
-            .map(|entry| entry.client_config.ca_bundle.unwrap_or_default().0)
-            .collect();
+        let mut bundles = Vec::new();
+        for registration in api.list(&ListParams::default()).await? {
+            for webhook in registration.webhooks.unwrap_or_default() {
+                let bundle = webhook.client_config.ca_bundle.unwrap_or_default();
+                bundles.push(String::from_utf8(bundle.0)?);
+            }
+        }
         ensure!(bundles.len() > 1, "{} entries", bundles.len());
-        Ok(bundles.iter().all(|bundle| bundle == authority.as_bytes()))
+        Ok(bundles)
     }
 
     /// A Certificate, as it is stored.
@@ -242,7 +261,7 @@ fn guarded() -> [Value; 2] {
 }
 
 /// The controllers of Deployments, and cert-manager.
-fn programs(tools: &Tools, run: &Path, server: &ApiServer) -> Result<Vec<Process>> {
+fn programs(tools: &Tools, run: &Path, server: &ApiServer, cainjector: Cainjector) -> Result<Vec<Process>> {
     let manager = ManagementControllerManager {
         kubeconfig: server.kubeconfig(&User::admin())?,
         service_account_key: server.service_account_key(),
@@ -250,6 +269,7 @@ fn programs(tools: &Tools, run: &Path, server: &ApiServer) -> Result<Vec<Process
         port: free_port()?,
     };
     let kubeconfig = format!("--kubeconfig={}", manager.kubeconfig.display());
+    let merging = format!("--feature-gates=CAInjectorMerging={}", cainjector == Cainjector::Adds);
     let programs = [
         ("controllers", VERSION.controller_manager(), manager.arguments()),
         (
@@ -257,7 +277,11 @@ fn programs(tools: &Tools, run: &Path, server: &ApiServer) -> Result<Vec<Process
             Tool::CertManagerController,
             vec![kubeconfig.clone()],
         ),
-        ("cert-manager-cainjector", Tool::CertManagerCainjector, vec![kubeconfig]),
+        (
+            "cert-manager-cainjector",
+            Tool::CertManagerCainjector,
+            vec![kubeconfig, merging],
+        ),
     ];
     let started = programs.into_iter().map(|(name, tool, arguments)| {
         let launch = Launch::new(name, tools.path(tool)?).arguments(arguments);

@@ -28,6 +28,7 @@ impl SecretVolume {
             for revision in 1_u32.. {
                 mounted = change(&source, &mounted).await?;
                 write(&folder, &mounted, revision)?;
+                println!("the files have certificate {revision}");
             }
             Ok(())
         });
@@ -51,7 +52,7 @@ async fn change(source: &Source, mounted: &Data) -> Result<Data> {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let data = source.secret_data(SECRET).await?;
-        if data != *mounted && source.bundles_are(&data["ca.crt"]).await? {
+        if data != *mounted && source.each_bundle_has(&data["ca.crt"]).await? {
             tokio::time::sleep(DELAY).await;
             return Ok(data);
         }

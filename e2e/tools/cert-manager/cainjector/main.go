@@ -15,6 +15,7 @@ import (
 	"github.com/cert-manager/cert-manager/pkg/client/clientset/versioned/scheme"
 	"github.com/cert-manager/cert-manager/pkg/controller/cainjector"
 	"github.com/cert-manager/cert-manager/pkg/util"
+	features "github.com/cert-manager/cert-manager/pkg/util/feature"
 	corev1 "k8s.io/api/core/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,7 @@ import (
 )
 
 func main() {
+	flag.Func("feature-gates", "as NAME=true", features.DefaultMutableFeatureGate.Set)
 	// controller-runtime has registered --kubeconfig.
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
