@@ -23,6 +23,7 @@ RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
 KUBELET_TOOLS := kubelets containerd
+LONG_TESTS := crash leader_changes iam golden_api kubelets cert_manager
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -54,10 +55,11 @@ test: check-languages tools-test binaries ## run every test: unit, property, gol
 	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status
 
-# `make test` runs a fixed part of each.
-test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets; TESTS=crash selects one; two hours
+# `make test` runs a fixed part of each, and nothing with cert-manager.
+test-long: TEST_TOOLS += $(if $(filter cert_manager,$(or $(TESTS),$(LONG_TESTS))),cert-manager)
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets, cert-manager; TESTS=crash selects one; two hours
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
-		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api kubelets))
+		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),$(LONG_TESTS)))
 
 FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
 fuzz: check-fuzz check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
