@@ -11,21 +11,27 @@ use crate::programs::{self, Parsed};
 use crate::shell;
 
 const MACHINE: &str = "changes a machine";
+const CLUSTER: &str = "needs the output of a cluster";
 const OTHER: &str = "belongs to another project, and needs a cluster of its distribution";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 11] = [
+pub const NOT_RUN: [(&str, &str); 16] = [
     ("argocd", OTHER),
     ("clusterctl", OTHER),
     ("flux", OTHER),
     ("kops", OTHER),
     ("aws", "needs an AWS account"),
+    ("cosign", "writes keys, and needs a registry"),
+    ("ctr", MACHINE),
     ("docker", "needs Docker"),
     ("hostname", MACHINE),
     ("pgrep", MACHINE),
+    ("scp", MACHINE),
     ("systemctl", MACHINE),
     ("openssl", "writes keys"),
-    ("base64", "needs the output of a cluster"),
+    ("base64", CLUSTER),
+    ("jq", CLUSTER),
+    ("skopeo", "needs a registry"),
 ];
 
 /// Resources that kubectl commands may name. Only an API server knows whether they exist.
@@ -79,6 +85,11 @@ fn of_inline(code: &str) -> Option<String> {
 
 fn of_command(words: &[String]) -> Option<String> {
     let program = words.first()?.as_str();
+    if let Some((_, value)) = program.split_once('=').filter(|(name, _)| is_variable(name)) {
+        // The words of a command in a value are not parsed.
+        return of_command(&words[1..]).filter(|_| !value.contains("$("));
+    }
+
     match program {
         "outrigger" => Args::try_parse_from(words).err().map(|error| error.to_string()),
         "make" => words[1..].iter().find_map(|word| of_make(word)),
@@ -90,6 +101,10 @@ fn of_command(words: &[String]) -> Option<String> {
         _ if NOT_RUN.iter().any(|(name, _)| *name == program) => None,
         _ => Some(format!("{program} is neither checked nor listed")),
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 
 /// A target, or a variable with its value.
