@@ -131,15 +131,12 @@ fn of_cargo(words: &[String]) -> Option<String> {
 fn of_parsed(parsed: &Parsed) -> Option<String> {
     let values = parsed.flags.iter().filter_map(|(_, value)| value.as_ref());
     let missing = parsed.arguments.iter().chain(values).find_map(|word| of_path(word));
-    let more = match parsed.path[0].as_str() {
+    let more = || match parsed.path[0].as_str() {
         "kubectl" => of_kubectl(parsed),
-        "helm" => parsed
-            .flags
-            .iter()
-            .find_map(|(name, value)| of_value(name, value.as_deref())),
+        "helm" => of_helm(parsed),
         _ => None,
     };
-    missing.or(more)
+    missing.or_else(more)
 }
 
 /// A path that begins with a folder of the project.
@@ -172,10 +169,16 @@ fn of_kubectl(parsed: &Parsed) -> Option<String> {
     unknown.next().map(|name| format!("there is no resource {name}"))
 }
 
-/// A value of the chart, as in `--set manager.securePort=10268`.
-fn of_value(name: &str, value: Option<&str>) -> Option<String> {
+fn of_helm(parsed: &Parsed) -> Option<String> {
+    let chart = parsed.arguments.iter().find(|word| word.starts_with("charts/"))?;
+    let values: Value = serde_saphyr::from_str(&page::read(&format!("{chart}/values.yaml"))).unwrap();
+    let mut flags = parsed.flags.iter();
+    flags.find_map(|(name, value)| of_value(&values, name, value.as_deref()))
+}
+
+/// A value of a chart, as in `--set manager.securePort=10268`.
+fn of_value(values: &Value, name: &str, value: Option<&str>) -> Option<String> {
     let value = value.filter(|_| name.starts_with("--set"))?;
-    let values: Value = serde_saphyr::from_str(&page::read("charts/outrigger/values.yaml")).unwrap();
     let (key, _) = value.split_once('=')?;
     let pointer = format!("/{}", key.replace('.', "/"));
     let is_map = |pointer: &str| {
