@@ -21,7 +21,7 @@ pub const FOREIGN_FLAGS: &str = "all certificate-authority client-certificate cl
     image-credential-provider-bin-dir image-credential-provider-config \
     instance-group-roles kubeconfig kubeconfig-context leader-elect namespace \
     node-name output overwrite query reuse-values self-heal server \
-    server-side set sync-policy tail timeout token type user values version yes";
+    server-side set sync-policy tail timeout token type user values yes";
 
 /// Kinds, fields and proper names that are written like conditions.
 pub const OTHER_NAMES: &str = "Active Cluster ClusterClass CloudProviderMigration ConfigMap \
