@@ -100,7 +100,7 @@ impl Steps<'_> {
 
     /// From Complete.
     pub async fn back_to_prepare(&self) -> Result<()> {
-        let [migrate, prepare, edit, worker, holders, ..] = self.section("Go back")? else {
+        let [migrate, prepare, kubelet, state, edit, holders, ..] = self.section("Go back")? else {
             bail!("Go back has other blocks")
         };
         self.record.mark("phase Migrate");
@@ -108,13 +108,17 @@ impl Steps<'_> {
         self.record.mark("phase Prepare");
         self.request(prepare, "enable-leader-migration", "cloud-provider: external")
             .await?;
-        self.copy_if_told(edit)?;
+        self.copy_if_told(kubelet)?;
+        for machine in self.fleet.machines() {
+            self.on(machine, kubelet).await?;
+            self.kubelet_runs_with(machine, IN_TREE, EXTERNAL).await?;
+        }
+        self.run(state).await?;
         for machine in self.leader_last().await? {
             self.on(machine, edit).await?;
             self.cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
             self.has_provider(machine, IN_TREE, EXTERNAL).await?;
         }
-        self.worker(worker, IN_TREE, EXTERNAL).await?;
 
         let same = async || -> Result<()> {
             let printed = self.run(holders).await?;
@@ -205,6 +209,15 @@ impl Steps<'_> {
 
     /// The kube-apiserver and the kubelet of a machine run with `flag`, and its API server answers.
     async fn has_provider(&self, machine: &Machine, flag: &str, missing: &str) -> Result<()> {
+        self.kubelet_runs_with(machine, flag, missing).await?;
+        self.cluster
+            .component_runs_with(API_SERVER, machine, flag, missing)
+            .await?;
+        self.cluster.cluster.ready(machine, self.fleet.machines().len()).await
+    }
+
+    /// The kubelet of a machine runs with `flag`, and all Nodes are Ready.
+    async fn kubelet_runs_with(&self, machine: &Machine, flag: &str, missing: &str) -> Result<()> {
         let command = ["-c", "tr '\\0' ' ' < /proc/$(cat /run/kubelet.pid)/cmdline"];
         let runs = async || -> Result<()> {
             let line = machine.run("sh", &command).await?;
@@ -215,9 +228,6 @@ impl Steps<'_> {
             Ok(())
         };
         until(&format!("the kubelet of {} with {flag}", machine.name()), SOON, runs).await?;
-        self.cluster
-            .component_runs_with(API_SERVER, machine, flag, missing)
-            .await?;
         self.cluster.cluster.ready(machine, self.fleet.machines().len()).await
     }
 
