@@ -50,7 +50,7 @@ demo-incumbent: check-languages tools-test binaries ## perform it twice with aws
 prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md and continues a campaign
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md --source=$$(e2e/tools/sources) --commit=$$(git rev-parse --short=10 HEAD))
 
-test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
+test: check-languages tools-test binaries ## run the tests: unit, property, golden, real API servers, the migration; a part of the long ones (test-long)
 	@rm -f $(JUNIT) $(LEFT_OUT)
 	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status

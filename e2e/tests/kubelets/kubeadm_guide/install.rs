@@ -9,8 +9,7 @@ use outrigger_environment::Binaries;
 use outrigger_machines::Fleet;
 use serde_json::{Value, json};
 
-use super::CLUSTER_ID;
-use super::guide::{Page, commands};
+use super::guide::{Guide, Page, commands};
 use super::operator::Operator;
 use crate::in_tree::{InTreeCluster, credentials};
 
@@ -62,16 +61,15 @@ fn build(programs: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command of the chart's page, which needs no cert-manager, and the checks of `docs/guides/install.md`.
-pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()> {
-    let chart = Page::read("charts/outrigger/README.md")?;
-    let install = only_command(&chart, "A cluster with the in-tree provider")?;
-    // The page's name is an example. That of the kube-controller-managers is kubeadm's default.
-    ensure!(
-        install.contains("--set clusterName=prod") && install.contains(IMAGE),
-        "{install}"
-    );
-    let install = install.replace("clusterName=prod", "clusterName=kubernetes");
+/// Runs the guide's command for the chart, which needs no cert-manager, and the checks of `docs/guides/install.md`.
+pub async fn install(operator: &Operator, cluster: &InTreeCluster, guide: &Guide) -> Result<()> {
+    let [block] = guide.section("Prerequisites")? else {
+        bail!("Prerequisites have other blocks")
+    };
+    let [install] = block.lines.as_slice() else {
+        bail!("Prerequisites have other commands: {block:?}")
+    };
+    ensure!(install.contains(IMAGE), "{install}");
     std::fs::write(operator.folder().join("values.yaml"), values(cluster).to_string())?;
     std::os::unix::fs::symlink(repository::root().join("charts"), operator.folder().join("charts"))?;
     operator.run(&format!("{install} --values values.yaml")).await?;
@@ -89,21 +87,14 @@ pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()>
     operator.run_until(last, |printed| !printed.is_empty()).await.map(drop)
 }
 
-fn only_command(page: &Page, section: &str) -> Result<String> {
-    let mut lines = commands_of(page, section)?;
-    ensure!(lines.len() == 1, "{section} has other commands: {lines:?}");
-    lines.pop().context("no command")
-}
-
 fn commands_of(page: &Page, section: &str) -> Result<Vec<String>> {
     let mut blocks = page.fenced("console");
-    let (_, text) = blocks
-        .find(|(heading, _)| heading == section)
-        .with_context(|| format!("no section {section}"))?;
-    commands(&text)
+    let block = blocks.find(|block| block.heading == section);
+    let block = block.with_context(|| format!("no section {section}"))?;
+    commands(&block.text)
 }
 
-/// The profiles are those that the page names for kubeadm. Credentials in the environment stand for the role of the
+/// The cloud configuration of the kube-controller-managers. Credentials in the environment stand for the role of the
 /// instance.
 fn values(cluster: &InTreeCluster) -> Value {
     let node = json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
@@ -113,8 +104,6 @@ fn values(cluster: &InTreeCluster) -> Value {
         .map(|(name, value)| json!({"name": name, "value": value}));
     let environment: Vec<Value> = std::iter::once(node).chain(variables).collect();
     json!({
-        "profiles": ["Nodes", "KubeadmConfig"],
-        "clusterID": CLUSTER_ID,
         "cloudConfig": cluster.cloud.configuration,
         "manager": {"env": environment},
     })

@@ -1,5 +1,5 @@
 //! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
-//! Prepare, and forward again; then a power cut of all machines.
+//! InTree, and forward again; then a power cut of all machines.
 //!
 //! Stand-ins: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
@@ -63,7 +63,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
 
     let operator = Operator::new(fleet.folder(), cluster).await?;
     install::image(fleet).await?;
-    install::install(&operator, cluster).await?;
+    install::install(&operator, cluster, guide).await?;
     std::fs::write(operator.folder().join("migration.yaml"), &guide.migration)?;
 
     let steps = Steps {
@@ -76,8 +76,8 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
     steps.in_tree().await?;
     steps.forward().await?;
     steps.back_to_prepare().await?;
-    steps.migrate().await?;
-    steps.complete().await?;
+    steps.back_to_in_tree().await?;
+    steps.forward().await?;
 
     let bounds = Bounds {
         hand_overs: 3,
