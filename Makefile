@@ -81,6 +81,11 @@ properties: check-languages ## check each property of Service plans in PLANS=100
 bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
+.PHONY: bench-libc
+bench-libc: check-languages tools-bench binaries-bench ## compare our programs for musl with those for glibc: memory, requests per second, cold start
+	@gnu=$$(LIBC=gnu image/programs release $(ARCH)) && musl=$$(LIBC=musl image/programs release $(ARCH)) && \
+		OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench builds $(BENCH_OPTIONS) glibc=$${gnu##*=} musl=$${musl##*=}
+
 parity-record: check-languages tools-test binaries ## record the results of v1.37.0 for the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
@@ -102,6 +107,10 @@ IMAGE ?= localhost/outrigger
 image: prune ## write the container image without an engine, into target/image; ARCH="amd64 arm64", PROFILE=dev takes the programs of the tests, IMAGE=registry.example.com/outrigger, BUILDER=URI also writes the provenance
 	@programs=$$(LIBC=$(LIBC) image/programs $(PROFILE) $(ARCH)) && \
 		image/build $$programs --output=$(RUN)/image --name=$(IMAGE) $(if $(BUILDER),'--builder=$(BUILDER)') --revision=$$(git describe --always --abbrev=40 --dirty --match= 2>/dev/null || echo unknown)
+
+.PHONY: image-check
+image-check: ## check digests and programs of target/image, and start the programs, with qemu those of another architecture; LIBC=gnu permits libraries
+	@image/check $(if $(filter musl,$(LIBC)),--static) $(RUN)/image
 
 alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
 	@e2e/tools/alerts
