@@ -1,11 +1,12 @@
 //! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
-//! InTree, and forward again; then a power cut of all machines.
+//! InTree, and forward again; then the deletion of the leading manager's Pod, and a power cut of all machines.
 //!
 //! Stand-ins: there is no scheduler (`scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
 //! the role of the instance; `endpoint.rs` is the endpoint of the control planes.
 
 mod guide;
+mod hand_over;
 mod install;
 mod operator;
 mod power_cut;
@@ -86,6 +87,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
         late_effects: false,
     };
     record.judge(fleet, cluster, &bounds).await?;
+    hand_over::by_deletion(fleet, cluster, &operator).await?;
     drop(scheduler);
     power_cut::all_machines(fleet, cluster).await
 }
