@@ -24,6 +24,7 @@ DEMO_TOOLS := k8s-1.26 etcd kustomize moto
 TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
 KUBELET_TOOLS := kubelets containerd
 NODES_TOOLS := k8s-1.26 etcd moto kubectl helm $(KUBELET_TOOLS)
+LONG_TESTS := crash leader_changes iam golden_api kubelets cert_manager
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -53,15 +54,16 @@ nodes: check-languages tools-nodes binaries ## start a cluster with a real kubel
 prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md and continues a campaign
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-prove '--scenario=$(SCENARIO)' '--runs=$(RUNS)' '--seed=$(SEED)' '--jobs=$(JOBS)' '--mutation=$(MUTATION)' '--services=$(SERVICES)' '--nodes=$(NODES)' $(if $(UPDATE),--write=docs/proof.md --source=$$(e2e/tools/sources) --commit=$$(git rev-parse --short=10 HEAD))
 
-test: check-languages tools-test binaries ## run every test: unit, property, golden, real API servers, the migration
+test: check-languages tools-test binaries ## run the tests: unit, property, golden, real API servers, the migration; a part of the long ones (test-long)
 	@rm -f $(JUNIT) $(LEFT_OUT)
 	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status
 
-# `make test` runs a fixed part of each.
-test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets; TESTS=crash selects one; two hours
+# `make test` runs a fixed part of each, and nothing with cert-manager.
+test-long: TEST_TOOLS += $(if $(filter cert_manager,$(or $(TESTS),$(LONG_TESTS))),cert-manager)
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets, cert-manager; TESTS=crash selects one; two hours
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
-		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),crash leader_changes iam golden_api kubelets))
+		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),$(LONG_TESTS)))
 
 FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))
 fuzz: check-fuzz check-languages ## run libFuzzer on all parsers for MINUTES=4 in total; TARGETS='admission pem' selects some (fuzz/README.md)
@@ -82,6 +84,11 @@ properties: check-languages ## check each property of Service plans in PLANS=100
 
 bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
+
+.PHONY: bench-libc
+bench-libc: check-languages tools-bench binaries-bench ## compare our programs for musl with those for glibc: memory, requests per second, cold start
+	@gnu=$$(LIBC=gnu image/programs release $(ARCH)) && musl=$$(LIBC=musl image/programs release $(ARCH)) && \
+		OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench builds $(BENCH_OPTIONS) glibc=$${gnu##*=} musl=$${musl##*=}
 
 parity-record: check-languages tools-test binaries ## record the results of v1.37.0 for the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
@@ -104,6 +111,10 @@ IMAGE ?= localhost/outrigger
 image: prune ## write the container image without an engine, into target/image; ARCH="amd64 arm64", PROFILE=dev takes the programs of the tests, IMAGE=registry.example.com/outrigger, BUILDER=URI also writes the provenance
 	@programs=$$(LIBC=$(LIBC) image/programs $(PROFILE) $(ARCH)) && \
 		image/build $$programs --output=$(RUN)/image --name=$(IMAGE) $(if $(BUILDER),'--builder=$(BUILDER)') --revision=$$(git describe --always --abbrev=40 --dirty --match= 2>/dev/null || echo unknown)
+
+.PHONY: image-check
+image-check: ## check digests and programs of target/image, and start the programs, with qemu those of another architecture; LIBC=gnu permits libraries
+	@image/check $(if $(filter musl,$(LIBC)),--static) $(RUN)/image
 
 alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
 	@e2e/tools/alerts

@@ -54,6 +54,8 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         verbosity: options.profiling.then_some(verbosity),
     };
 
+    // Ready is a state, not the absence of checks: the port opens before the Nodes are watched.
+    health.register_readiness("nodes", || Err("the process is starting".into()));
     serve(&options, &cluster, surface, &background).await?;
 
     let placement = Placement::of(&options)?;

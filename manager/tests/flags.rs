@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outrigger_aws::limit::Share;
 use outrigger_manager::args::table::{self, Effect, Kind};
-use outrigger_manager::args::{self, Options, Request};
+use outrigger_manager::args::{self, MigrationCluster, Options, Request};
 use outrigger_shared::controller::Controller;
 
 fn words(line: &str) -> Vec<String> {
@@ -281,6 +281,25 @@ fn a_migration_implies_leader_migration_and_refuses_its_denial() {
     );
     assert!(error("--migration=prod --leader-elect=false").contains("--leader-elect=false contradicts"));
     assert!(error("--migration-kubeconfig=/x").contains("needs --migration"));
+}
+
+#[test]
+fn the_migration_is_in_another_cluster_by_a_file_or_by_the_pods_own_token() {
+    let cluster = |line: &str| run(line).migration.cluster;
+    assert_eq!(cluster("--migration=prod"), None);
+    assert_eq!(
+        cluster("--migration=prod --migration-kubeconfig=/m/kubeconfig"),
+        Some(MigrationCluster::Kubeconfig("/m/kubeconfig".into()))
+    );
+    assert_eq!(
+        cluster("--migration=prod --migration-kubeconfig=in-cluster --kubeconfig=/t/kubeconfig"),
+        Some(MigrationCluster::InCluster)
+    );
+    let alone = error("--migration=prod --migration-kubeconfig=in-cluster");
+    assert!(
+        alone.contains("--migration-kubeconfig=in-cluster needs --kubeconfig"),
+        "{alone}"
+    );
 }
 
 #[test]

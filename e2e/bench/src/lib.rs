@@ -1,8 +1,10 @@
 //! Benchmarks of the programs beside their alternatives, in one run on one machine.
 //!
-//! Folder `manager` measures the manager, `services` its service controller, and the other files the webhook.
+//! Folder `manager` measures the manager, `services` its service controller, and `builds` compares builds of
+//! our programs with each other, and the other files measure the webhook.
 
 pub mod answer;
+pub mod builds;
 pub mod client;
 pub mod environment;
 mod histogram;

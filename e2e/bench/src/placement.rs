@@ -10,6 +10,7 @@ const SELF: Pid = Pid::from_raw(0);
 /// A split of the processors that this process may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement {
+    all: CpuSet,
     server: CpuSet,
     rest: CpuSet,
     /// Processors for everything else; 0 on a machine with one, which all share.
@@ -38,14 +39,24 @@ impl Placement {
         sched_setaffinity(SELF, &rest).context("setting the affinity")?;
 
         Ok(Self {
+            all,
             server,
             rest,
             others: numbers.len() - 1,
         })
     }
 
+    /// The same, with servers on all processors.
+    #[must_use]
+    pub const fn shared(self) -> Self {
+        Self {
+            server: self.all,
+            ..self
+        }
+    }
+
     /// Calls `start` on the server's processor. A process that it starts stays there with all its threads, and sizes
-    /// its thread pool for one processor.
+    /// its thread pool for it.
     ///
     /// # Errors
     /// When the operating system refuses.

@@ -40,6 +40,10 @@ pub enum Tool {
     MotoPython,
     /// The webhook's counterpart in `make bench`.
     WebhookGo,
+    /// The controllers of cert-manager, beside `crds`, the folder of its definitions.
+    CertManagerController,
+    /// cert-manager's cainjector.
+    CertManagerCainjector,
     /// kubelet 1.26.
     Kubelet,
     /// The program of a Pod's sandbox.
@@ -66,6 +70,8 @@ impl Tool {
             Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
             Self::MotoPython => "MOTO_PYTHON",
             Self::WebhookGo => "WEBHOOK_GO",
+            Self::CertManagerController => "CERT_MANAGER_CONTROLLER",
+            Self::CertManagerCainjector => "CERT_MANAGER_CAINJECTOR",
             Self::Kubelet => "KUBELET",
             Self::Pause => "PAUSE",
             Self::Probe => "PROBE",
@@ -86,6 +92,7 @@ impl Tool {
             Self::AwsCloudControllerManager => "aws-ccm",
             Self::MotoPython => "moto",
             Self::WebhookGo => "webhook-go",
+            Self::CertManagerController | Self::CertManagerCainjector => "cert-manager",
             Self::Kubelet | Self::Pause | Self::Probe => "kubelets",
             Self::Containerd => "containerd",
         }

@@ -96,6 +96,10 @@ impl Environment {
             container["args"] = json!(arguments);
             // The entry point of that image runs.
             container.as_object_mut().map(|container| container.remove("command"));
+            // Its port, if it has one, is in the arguments only.
+            container
+                .as_object_mut()
+                .map(|container| container.remove("readinessProbe"));
         }
 
         manifests::apply(&self.management_admin, &objects).await
@@ -209,11 +213,20 @@ impl Environment {
         arguments.push(format!("--secure-port={port}"));
         arguments.push(PUBLIC_PATHS.to_owned());
 
+        let container = "/spec/template/spec/containers/0";
+        let probed = if port == 0 {
+            json!({"op": "remove", "path": format!("{container}/readinessProbe")})
+        } else {
+            json!({"op": "replace", "path": format!("{container}/ports/0/containerPort"), "value": port})
+        };
         let patch = json!([
+            probed,
             {"op": "replace", "path": "/spec/replicas", "value": replicas},
             // The old Pod has ended when the new one starts, so that their times are measured apart.
             {"op": "replace", "path": "/spec/strategy", "value": {"type": "Recreate"}},
             {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
+            // A process has no mounts: these arguments name kubeconfigs.
+            {"op": "replace", "path": "/spec/template/spec/automountServiceAccountToken", "value": false},
             {"op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts", "value": [{"name": "run", "mountPath": home}]},
             {"op": "replace", "path": "/spec/template/spec/volumes", "value": [{"name": "run", "hostPath": {"path": home}}]},
         ]);

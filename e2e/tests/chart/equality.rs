@@ -284,6 +284,18 @@ async fn values_of_the_environment_arrive_in_the_objects() {
     );
 }
 
+/// 1.26 knows the field and ignores it, and server-side apply to an older API server refuses it.
+#[tokio::test]
+async fn pods_that_are_not_ready_may_be_evicted_from_1_27_on() {
+    let helm = Helm::new().await;
+    for (version, expected) in [("1.26.13", Value::Null), ("1.27.0", json!("AlwaysAllow"))] {
+        let objects = helm.template_for(version, NAMESPACE, &values(&json!({}))).await;
+        let objects = by_name_and_kind(&objects.expect("rendered"));
+        let policy = &objects["PodDisruptionBudget outrigger-webhook"]["spec"]["unhealthyPodEvictionPolicy"];
+        assert_eq!(*policy, expected, "{version}");
+    }
+}
+
 fn by_name_and_kind(objects: &[Value]) -> BTreeMap<String, Value> {
     let named = objects.iter().map(|object| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -143,8 +143,13 @@ fn commands() -> Vec<Vec<String>> {
     let joined = readme.replace("\\\n", " ");
     let lines = joined.lines().filter_map(|line| line.strip_prefix("$ helm "));
     lines
-        .map(|line| line.split_whitespace().skip(1).map(str::to_owned).collect())
+        .map(|line| line.split_whitespace().skip(1).map(unquoted).collect())
         .collect()
+}
+
+/// A word without the quotes of a shell.
+fn unquoted(word: &str) -> String {
+    word.trim_matches('\'').to_owned()
 }
 
 #[tokio::test]

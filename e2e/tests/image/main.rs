@@ -2,15 +2,17 @@
 //!
 //! | aspect | file |
 //! |---|---|
+//! | `image/check`, the check before a release | `check.rs` |
 //! | files, modes and owners, configuration, digests | `layout.rs` |
 //! | the bill of materials agrees with Cargo.lock | `materials.rs` |
 //! | push to a registry and pull from it | `registry.rs` |
 //! | the programs run with nothing else than the image's files | `root.rs` |
 //!
-//! Only `root.rs` needs our programs. The other tests put programs in their place that are at hand.
+//! Only `root.rs` and one test of `check.rs` need our programs. The other tests put programs in their place that are at hand.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "test helpers")]
 
+mod check;
 mod layout;
 mod materials;
 mod registry;

@@ -24,7 +24,7 @@ const HOST: &str = "sts.outrigger.test";
 const LEFT_OUT: &str = "OUTRIGGER_LEFT_OUT";
 
 /// Arguments of `unshare` that change the root folder and, as root, the user. None where the kernel allows neither.
-fn user() -> Option<&'static [&'static str]> {
+pub(super) fn user() -> Option<&'static [&'static str]> {
     let ways: [&[&str]; 2] = [&["--setuid=65532", "--setgid=65532"], &["--map-root-user"]];
     let works = |way: &&&[&str]| {
         let run = Command::new("unshare").args(**way).args(["--root=/", "true"]).output();
@@ -33,7 +33,7 @@ fn user() -> Option<&'static [&'static str]> {
     ways.iter().find(works).copied()
 }
 
-fn leave_out() {
+pub(super) fn leave_out() {
     let Some(list) = std::env::var_os(LEFT_OUT) else { return };
     let list = fs::File::options().create(true).append(true).open(list);
     writeln!(

@@ -3,40 +3,56 @@
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::repository;
 
+/// A fenced block of a page.
+#[derive(Debug, Clone, Default)]
+pub struct Fenced {
+    pub heading: String,
+    language: String,
+    /// The text between the block before and this one, in one line.
+    pub before: String,
+    pub text: String,
+}
+
 /// A page of the project.
 pub struct Page {
-    /// Heading, language and text of each fenced block.
-    blocks: Vec<(String, String, String)>,
+    blocks: Vec<Fenced>,
 }
 
 impl Page {
     pub fn read(path: &str) -> Result<Self> {
         let text = std::fs::read_to_string(repository::root().join(path)).context(path.to_owned())?;
         let mut blocks = Vec::new();
-        let mut heading = String::new();
-        let mut open: Option<(String, String)> = None;
+        let mut next = Fenced::default();
+        let mut is_open = false;
         for line in text.lines() {
-            match (&mut open, line.strip_prefix("```")) {
-                (None, Some(language)) => open = Some((language.to_owned(), String::new())),
-                (None, None) if line.starts_with('#') => heading = line.trim_start_matches(['#', ' ']).to_owned(),
-                (None, None) => {}
-                (Some(_), Some(_)) => {
-                    let (language, text) = open.take().context("an open block")?;
-                    blocks.push((heading.clone(), language, text));
+            match (is_open, line.strip_prefix("```")) {
+                (false, Some(language)) => {
+                    language.clone_into(&mut next.language);
+                    is_open = true;
                 }
-                (Some((_, text)), None) => {
-                    text.push_str(line);
-                    text.push('\n');
+                (false, None) if line.starts_with('#') => {
+                    line.trim_start_matches(['#', ' ']).clone_into(&mut next.heading);
                 }
+                (false, None) => next.before += &format!("{line} "),
+                (true, Some(_)) => {
+                    let heading = next.heading.clone();
+                    let same = Fenced {
+                        heading,
+                        ..Fenced::default()
+                    };
+                    blocks.push(std::mem::replace(&mut next, same));
+                    is_open = false;
+                }
+                (true, None) => next.text += &format!("{line}\n"),
             }
         }
         Ok(Self { blocks })
     }
 
-    /// Heading and text of the blocks in a language.
-    pub fn fenced(&self, language: &'static str) -> impl Iterator<Item = (String, String)> {
-        let blocks = self.blocks.iter().filter(move |(_, of, _)| of == language);
-        blocks.map(|(heading, _, text)| (heading.clone(), text.clone()))
+    /// The blocks in a language.
+    pub fn fenced(&self, language: &'static str) -> impl Iterator<Item = Fenced> {
+        let blocks = self.blocks.iter().filter(move |block| block.language == language);
+        blocks.cloned()
     }
 }
 

@@ -29,8 +29,8 @@ const END: Duration = Duration::from_secs(120);
 /// The commands of the section after `make nodes`, one text for each block.
 fn blocks() -> Result<[String; 2]> {
     let page = Page::read("README.md")?;
-    let found = page.fenced("console").filter(|(heading, _)| heading == SECTION);
-    let found: Vec<String> = found.map(|(_, text)| text).collect();
+    let found = page.fenced("console").filter(|block| block.heading == SECTION);
+    let found: Vec<String> = found.map(|block| block.text).collect();
     let [start, install, uninstall] = found.as_slice() else {
         bail!("{SECTION} has other blocks than this test knows: {found:#?}");
     };

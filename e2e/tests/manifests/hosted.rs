@@ -48,6 +48,25 @@ async fn a_tenants_manager_takes_no_aws_identity_from_the_management_clusters_no
     assert_eq!(*secret, json!("outrigger-aws-credentials"));
 }
 
+/// The kubelet renews the token of the Pod; a token in a Secret never ends.
+#[tokio::test]
+async fn a_tenants_manager_reads_its_migration_with_the_token_of_its_pod() {
+    let objects = hosted().await;
+    let manager = of_kind(&objects, "Deployment", "outrigger-manager");
+    let pod = &manager["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], true);
+    assert_eq!(pod["serviceAccountName"], "outrigger-manager");
+
+    let arguments = pod["containers"][0]["args"].as_array().expect("arguments");
+    assert!(arguments.contains(&json!("--migration-kubeconfig=in-cluster")));
+    let account = of_kind(&objects, "ServiceAccount", "outrigger-manager");
+    assert_eq!(account["metadata"]["namespace"], manager["metadata"]["namespace"]);
+    let tokens = objects
+        .iter()
+        .filter(|object| object["type"] == "kubernetes.io/service-account-token");
+    assert_eq!(tokens.count(), 0);
+}
+
 /// After the death of its node, a Pod is replaced only after minutes.
 #[tokio::test]
 async fn a_tenants_manager_has_a_standby_on_another_node() {

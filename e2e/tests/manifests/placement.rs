@@ -1,4 +1,5 @@
-//! Which Nodes the manager's DaemonSet runs on, as the real DaemonSet controller decides it.
+//! Which Nodes the manager's DaemonSet runs on, as the real DaemonSet controller decides it, and that the webhook may run
+//! there too.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use outrigger_cluster_harness::tools::Tools;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait;
 use outrigger_environment::manifests;
 use serde_json::{Value, json};
@@ -174,4 +175,29 @@ async fn the_daemon_set_runs_on_the_control_plane_nodes_of_every_distribution_an
     let mut expected: Vec<String> = CONTROL_PLANES.iter().map(|case| case.name.to_owned()).collect();
     expected.sort();
     assert_eq!(placed(&cluster.admin).await, expected);
+}
+
+/// So that it runs in a cluster in which no worker is initialized. No scheduler is started: its rules are those of the
+/// DaemonSet controller (<https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/>).
+#[tokio::test]
+async fn the_webhook_tolerates_what_the_manager_tolerates_and_prefers_the_same_nodes() {
+    let tools = Tools::load(&[Tool::Kustomize]).await.expect("tools");
+    let objects = rendered(&tools, "base").await;
+    let pod = |kind: &str| {
+        let found = objects.iter().find(|object| object["kind"] == kind);
+        found.expect("a workload")["spec"]["template"]["spec"].clone()
+    };
+    let (manager, webhook) = (pod("DaemonSet"), pod("Deployment"));
+
+    // The webhook needs a Pod network, so it does not tolerate a Node without one.
+    let mut tolerated = manager["tolerations"].as_array().expect("tolerations").clone();
+    tolerated.retain(|toleration| toleration["key"] != "node.kubernetes.io/not-ready");
+    assert_eq!(webhook["tolerations"], json!(tolerated));
+
+    let affinity = |pod: &Value, rule: &str| pod["affinity"]["nodeAffinity"][rule].clone();
+    let terms = affinity(&manager, "requiredDuringSchedulingIgnoredDuringExecution");
+    let preferred = affinity(&webhook, "preferredDuringSchedulingIgnoredDuringExecution");
+    let preferred = preferred.as_array().expect("preferences").iter();
+    let preferred: Vec<Value> = preferred.map(|rule| rule["preference"].clone()).collect();
+    assert_eq!(json!(preferred), terms["nodeSelectorTerms"]);
 }

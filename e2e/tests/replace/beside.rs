@@ -1,8 +1,10 @@
-//! Beside the incumbent's manifests, by `docs/operations/replace.md`.
+//! Beside the incumbent's manifests, by `docs/operations/replace.md`: with its published DaemonSet, and with its objects in
+//! our words where the data is absent.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
+use outrigger_cluster_harness::process::free_port;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -16,14 +18,29 @@ const PAGE: &str = "docs/operations/replace.md";
 async fn the_steps_of_the_page_replace_the_incumbent_and_return() {
     let started = Cluster::start("replace-beside-", "127.72.0.0/16").await;
     let cluster = started.expect("a cluster");
+    let flags = cluster.flags(incumbent::ACCOUNT).expect("flags");
     // The cluster still stands, so that its logs are kept.
-    if let Err(error) = there_and_back(&cluster).await {
+    if let Err(error) = there_and_back(&cluster, incumbent::manifests(&flags)).await {
         panic!("{error:#}");
     }
 }
 
-async fn there_and_back(cluster: &Cluster) -> Result<()> {
-    let objects = incumbent::manifests(&cluster.flags(incumbent::ACCOUNT)?);
+#[tokio::test(flavor = "multi_thread")]
+async fn the_steps_of_the_page_replace_the_published_daemon_set_and_return() {
+    if incumbent::published(&[]).expect("the published file").is_none() {
+        return;
+    }
+    let started = Cluster::start("replace-published-", "127.73.0.0/16").await;
+    let cluster = started.expect("a cluster");
+    let flags = cluster.flags(incumbent::ACCOUNT).expect("flags");
+    let objects = incumbent::published(&flags).expect("the published file");
+    // The cluster still stands, so that its logs are kept.
+    if let Err(error) = there_and_back(&cluster, objects.expect("the data")).await {
+        panic!("{error:#}");
+    }
+}
+
+async fn there_and_back(cluster: &Cluster, objects: Vec<Value>) -> Result<()> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(cluster.shell.folder().join("published.json"), list.to_string())?;
     cluster.shell.run("kubectl apply -f published.json").await?;
@@ -67,8 +84,15 @@ fn write_overlay(cluster: &Cluster, section: &Section) -> Result<()> {
         anyhow::bail!("{} overlays", blocks.len())
     };
     let add = |flag: String| json!({"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag});
-    let flags: Vec<Value> = cluster.flags(OURS)?.into_iter().map(add).collect();
-    let patch = json!({"target": {"kind": "DaemonSet", "name": OURS}, "patch": Value::from(flags).to_string()});
+    let mut changes: Vec<Value> = cluster.flags(OURS)?.into_iter().map(add).collect();
+    // Tests run at the same time, so each manager has a port of its own.
+    let port = free_port()?;
+    changes.push(add(format!("--secure-port={port}")));
+    for field in ["containerPort", "hostPort"] {
+        let path = format!("/spec/template/spec/containers/0/ports/0/{field}");
+        changes.push(json!({"op": "replace", "path": path, "value": port}));
+    }
+    let patch = json!({"target": {"kind": "DaemonSet", "name": OURS}, "patch": Value::from(changes).to_string()});
 
     let mut overlay: Value = serde_saphyr::from_str(overlay)?;
     let patches = overlay["patches"].as_array_mut().context("patches")?;

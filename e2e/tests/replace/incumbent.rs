@@ -1,13 +1,14 @@
-//! aws-cloud-controller-manager's objects by the names of its publications, in our words:
+//! aws-cloud-controller-manager's objects: its published DaemonSet, and all objects by the names of its publications, in
+//! our words:
 //! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/examples/existing-cluster/base> and
 //! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/charts/aws-cloud-controller-manager>
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::INCUMBENT;
+use super::{INCUMBENT, published_data};
 
 pub const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager";
 pub const ACCOUNT: &str = "cloud-controller-manager";
@@ -87,6 +88,26 @@ fn daemon_set(args: &[String]) -> Value {
             }},
         },
     })
+}
+
+/// The file of its base, which the published manifests of each version have.
+const PUBLISHED: &str = "corpus/cloud-providers/aws-ccm-daemonset-base.yaml";
+
+/// The published DaemonSet, with `flags` after its own; the image's name selects the program that runs. Its published
+/// roles are not part of the data. `None` without the data.
+pub fn published(flags: &[String]) -> Result<Option<Vec<Value>>> {
+    let Some(path) = published_data::find(PUBLISHED) else {
+        return Ok(None);
+    };
+    let mut daemon_set: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    let args = daemon_set.pointer_mut("/spec/template/spec/containers/0/args");
+    let args = args.and_then(Value::as_array_mut).context("no args")?;
+    args.extend(flags.iter().map(|flag| json!(flag)));
+
+    let mut objects = manifests(flags);
+    objects.retain(|object| object["kind"] != "DaemonSet");
+    objects.push(daemon_set);
+    Ok(Some(objects))
 }
 
 /// Its manifests. `flags` follow theirs.

@@ -6,7 +6,7 @@
 //! | beside its manifests, by `docs/operations/replace.md` | `beside.rs` |
 //! | in place, by the chart of the same name and its README | `in_place.rs` |
 //! | the objects of the chart, and the values that it refuses | `chart.rs` |
-//! | the incumbent's objects in both forms | `incumbent.rs` |
+//! | the incumbent's objects, as published and in our words | `incumbent.rs` |
 //! | the cluster, and the observation of a switch | `cluster.rs`, `switch.rs`, `rights.rs` |
 //! | commands of a page | `commands.rs` |
 
@@ -18,6 +18,8 @@ mod cluster;
 mod commands;
 mod in_place;
 mod incumbent;
+#[path = "../../../shared/tests/published/mod.rs"]
+mod published_data;
 mod rights;
 mod switch;
 

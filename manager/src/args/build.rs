@@ -7,8 +7,8 @@ use outrigger_aws::limit::Share;
 
 use super::controllers::Selection;
 use super::options::{
-    ANY_ADDRESS, Authentication, DeletionBreaker, General, LeaderElection, Logs, Migration, Nodes, Options,
-    RequestHeader, Routes, Services, Serving, Sweep, Tagging, TlsVersion,
+    ANY_ADDRESS, Authentication, DeletionBreaker, General, LeaderElection, Logs, Migration, MigrationCluster, Nodes,
+    Options, RequestHeader, Routes, Services, Serving, Sweep, Tagging, TlsVersion,
 };
 use super::parse::CommandLine;
 use super::{configz, node_ipam, tls, validate, value};
@@ -178,7 +178,10 @@ fn migration(line: &mut CommandLine) -> Migration {
         enable_leader_migration: line.bool("enable-leader-migration"),
         leader_migration_config: path(line, "leader-migration-config"),
         name: line.some_text("migration"),
-        kubeconfig: path(line, "migration-kubeconfig"),
+        cluster: line.some_text("migration-kubeconfig").map(|text| match text.as_str() {
+            "in-cluster" => MigrationCluster::InCluster,
+            path => MigrationCluster::Kubeconfig(path.into()),
+        }),
     }
 }
 

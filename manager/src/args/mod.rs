@@ -18,8 +18,8 @@ pub mod value;
 
 pub use node_ipam::{NodeIpam, NodeRanges};
 pub use options::{
-    Authentication, DeletionBreaker, General, LeaderElection, Logs, Migration, Nodes, Options, RequestHeader, Routes,
-    Services, Serving, Sweep, Tagging, TlsVersion,
+    Authentication, DeletionBreaker, General, LeaderElection, Logs, Migration, MigrationCluster, Nodes, Options,
+    RequestHeader, Routes, Services, Serving, Sweep, Tagging, TlsVersion,
 };
 pub use tls::NamedCertificate;
 

@@ -162,8 +162,17 @@ pub struct Migration {
     pub leader_migration_config: Option<PathBuf>,
     /// `--migration`.
     pub name: Option<String>,
-    /// `--migration-kubeconfig`.
-    pub kubeconfig: Option<PathBuf>,
+    /// `--migration-kubeconfig`; the cluster of the Services if unset.
+    pub cluster: Option<MigrationCluster>,
+}
+
+/// The cluster that holds the migration object, where it is not the cluster of the Services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MigrationCluster {
+    /// The cluster that this Pod runs in.
+    InCluster,
+    /// That of a kubeconfig.
+    Kubeconfig(PathBuf),
 }
 
 /// Node controller and node lifecycle controller.

@@ -6,7 +6,7 @@ use outrigger_shared::controller::Controller;
 
 use super::controllers::Selection;
 use super::node_ipam;
-use super::options::Options;
+use super::options::{MigrationCluster, Options};
 use super::parse::{CommandLine, Value};
 use super::table::{self, Effect, Flag};
 use super::{tagging, value};
@@ -35,8 +35,15 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
         _ => {}
     }
 
-    if options.migration.kubeconfig.is_some() && options.migration.name.is_none() {
+    if options.migration.cluster.is_some() && options.migration.name.is_none() {
         problems.push("--migration-kubeconfig needs --migration, the name of the object to find there".into());
+    }
+
+    if options.migration.cluster == Some(MigrationCluster::InCluster) && options.general.kubeconfig.is_none() {
+        problems.push(
+            "--migration-kubeconfig=in-cluster needs --kubeconfig of another cluster; remove it if there is only one"
+                .into(),
+        );
     }
 
     if options.nodes.node_monitor_period.is_zero() {

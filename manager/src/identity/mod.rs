@@ -18,7 +18,7 @@ use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
 use outrigger_shared::kubeconfig::{self, Author};
 
-use crate::args::Options;
+use crate::args::{MigrationCluster, Options};
 use crate::cloud_config::overrides::{self, AwsService};
 use crate::cloud_config::{CloudConfig, ClusterId};
 use crate::metrics::RestClient;
@@ -44,7 +44,8 @@ pub struct Cloud {
 impl Cloud {
     /// Reads the cloud configuration, creates the clients, and finds region, cluster and VPC: from flag, file and
     /// environment, then from the instance metadata service and the own instance's description. The last two are read
-    /// only if a value is still missing. `observer` is called at the end of each AWS call.
+    /// only if a value is still missing, and never if the Pod runs in another cluster than that of the Services.
+    /// `observer` is called at the end of each AWS call.
     ///
     /// # Errors
     /// Every problem names the flag, key or variable that solves it.
@@ -63,7 +64,11 @@ impl Cloud {
 
         let environment = |name: &str| std::env::var(name).ok();
         let imds = overrides::find(&config.service_overrides, AwsService::Imds, "");
-        let own = Own::new(Metadata::new(imds.map(|section| section.url.as_str()), environment));
+        let metadata = Metadata::new(imds.map(|section| section.url.as_str()), environment);
+        let own = match options.migration.cluster {
+            Some(MigrationCluster::InCluster) => Own::of_another_cluster(metadata),
+            _ => Own::new(metadata),
+        };
         let region = match config.given_region(options.general.region.as_deref(), environment)? {
             Some(given) => given,
             None => own.region().await?,
@@ -128,7 +133,7 @@ async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
 /// The author of the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control
 /// plane, so that `--kubeconfig` is the tenant's and must start no program in the management cluster.
 fn author(options: &Options) -> Author {
-    if options.migration.kubeconfig.is_some() {
+    if options.migration.cluster.is_some() {
         Author::Tenant
     } else {
         Author::Operator
@@ -184,10 +189,20 @@ impl Cluster {
     /// The cluster that holds the migration object: `--migration-kubeconfig`, else the same cluster.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    /// When the file cannot be used, or this is no Pod.
     pub async fn of_migration(options: &Options, own: &Self) -> Result<Self> {
-        let path = options.migration.kubeconfig.as_deref();
-        own.or_of_file(path, "--migration-kubeconfig", Author::Tenant).await
+        const FLAG: &str = "--migration-kubeconfig";
+        match &options.migration.cluster {
+            None => Ok(own.clone()),
+            Some(MigrationCluster::Kubeconfig(path)) => own.or_of_file(Some(path), FLAG, Author::Tenant).await,
+            Some(MigrationCluster::InCluster) => {
+                let config = Config::incluster();
+                let config = config.with_context(|| {
+                    format!("{FLAG}=in-cluster: run in a Pod with a token of its service account, or name a kubeconfig")
+                })?;
+                Ok(Self { config, ..own.clone() })
+            }
+        }
     }
 
     /// The cluster of the kubeconfig that `flag` names, else this one. Requests are counted and limited as here.
@@ -392,5 +407,15 @@ mod tests {
         assert_refused(tenant, "kubeconfig");
         let management = Cluster::of_migration(&hosted, &own).await;
         assert_refused(management, "migration-kubeconfig");
+
+        let in_cluster = parsed(&["--migration=prod".into(), "--migration-kubeconfig=in-cluster".into()]);
+        let tenant = Cluster::of(&in_cluster, RestClient::default()).await;
+        assert_refused(tenant, "kubeconfig");
+        let no_pod = Cluster::of_migration(&in_cluster, &own).await.err().unwrap();
+        let told = no_pod.to_string();
+        assert!(
+            told.starts_with("--migration-kubeconfig=in-cluster: run in a Pod"),
+            "{told}"
+        );
     }
 }

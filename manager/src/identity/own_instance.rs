@@ -1,6 +1,6 @@
 //! The instance that this manager runs on. Both sources are asked once at most, and only when something is missing.
 
-use outrigger_aws::imds::{Metadata, MetadataError, OwnInstance};
+use outrigger_aws::imds::{Metadata, OwnInstance};
 use outrigger_aws::{Ec2, Instance};
 use tokio::sync::OnceCell;
 
@@ -13,7 +13,7 @@ const DESCRIPTION: &str = "the own instance's description";
 /// The own instance, as far as anything was asked about it.
 pub(super) struct Own {
     metadata: Metadata,
-    said: OnceCell<Result<OwnInstance, MetadataError>>,
+    said: OnceCell<Result<OwnInstance, String>>,
     described: OnceCell<Result<Instance, String>>,
 }
 
@@ -26,9 +26,19 @@ impl Own {
         }
     }
 
+    /// An instance that is part of another cluster than that of the Services: nothing about it is of use, and its region
+    /// or VPC would be wrong ones.
+    pub(super) fn of_another_cluster(metadata: Metadata) -> Self {
+        let refused = "with --migration-kubeconfig=in-cluster instance metadata is that of another cluster";
+        Self {
+            said: OnceCell::new_with(Some(Err(refused.into()))),
+            ..Self::new(metadata)
+        }
+    }
+
     async fn said(&self) -> Result<&OwnInstance, String> {
-        let said = self.said.get_or_init(|| self.metadata.own_instance()).await;
-        said.as_ref().map_err(ToString::to_string)
+        let ask = || async { self.metadata.own_instance().await.map_err(|error| error.to_string()) };
+        self.said.get_or_init(ask).await.as_ref().map_err(Clone::clone)
     }
 
     /// EC2's description of the instance that the metadata service names.
@@ -114,6 +124,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use outrigger_aws::fake::{FakeAws, World};
+    use outrigger_aws::imds::MetadataError;
     use outrigger_aws::{Error, InstanceId};
 
     use super::*;
@@ -123,7 +134,7 @@ mod tests {
     /// An own instance about which the metadata service has said this already.
     fn own(said: Result<OwnInstance, MetadataError>) -> Own {
         Own {
-            said: OnceCell::new_with(Some(said)),
+            said: OnceCell::new_with(Some(said.map_err(|error| error.to_string()))),
             ..Own::new(Metadata::new(Some("http://127.0.0.1:1"), |_| None))
         }
     }
@@ -166,6 +177,29 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("AWS_EC2_METADATA_DISABLED; set --region"), "{error}");
+    }
+
+    /// The address is that of a service which would answer for the wrong cluster: it is not asked.
+    #[tokio::test]
+    async fn an_instance_of_another_cluster_gives_nothing() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let own = Own::of_another_cluster(Metadata::new(Some(&url), |_| None));
+
+        let aws = aws(&[("kubernetes.io/cluster/management", "owned")]);
+        let errors = [
+            own.region().await.unwrap_err(),
+            own.cluster(&aws).await.unwrap_err(),
+            own.vpc(&aws).await.unwrap_err(),
+        ];
+        for (error, flag) in errors.iter().zip(["--region", "--cluster-id", "--vpc-id"]) {
+            let text = error.to_string();
+            assert!(text.contains("--migration-kubeconfig=in-cluster"), "{text}");
+            assert!(text.contains(&format!("set {flag}")), "{text}");
+        }
+        assert_eq!(aws.calls(), []);
+        assert!(listener.accept().is_err(), "nobody connected");
     }
 
     #[tokio::test]

@@ -11,22 +11,28 @@ use crate::programs::{self, Parsed};
 use crate::shell;
 
 const MACHINE: &str = "changes a machine";
+const CLUSTER: &str = "needs the output of a cluster";
 const OTHER: &str = "belongs to another project, and needs a cluster of its distribution";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 12] = [
+pub const NOT_RUN: [(&str, &str); 17] = [
     ("argocd", OTHER),
     ("clusterctl", OTHER),
     ("flux", OTHER),
     ("kops", OTHER),
     ("aws", "needs an AWS account"),
+    ("cosign", "writes keys, and needs a registry"),
+    ("ctr", MACHINE),
     ("docker", "needs Docker"),
     ("export", "sets variables of the shell of the user"),
     ("hostname", MACHINE),
     ("pgrep", MACHINE),
+    ("scp", MACHINE),
     ("systemctl", MACHINE),
     ("openssl", "writes keys"),
-    ("base64", "needs the output of a cluster"),
+    ("base64", CLUSTER),
+    ("jq", CLUSTER),
+    ("skopeo", "needs a registry"),
 ];
 
 /// Resources that kubectl commands may name. Only an API server knows whether they exist.
@@ -80,6 +86,11 @@ fn of_inline(code: &str) -> Option<String> {
 
 fn of_command(words: &[String]) -> Option<String> {
     let program = words.first()?.as_str();
+    if let Some((_, value)) = program.split_once('=').filter(|(name, _)| is_variable(name)) {
+        // The words of a command in a value are not parsed.
+        return of_command(&words[1..]).filter(|_| !value.contains("$("));
+    }
+
     match program {
         "outrigger" => Args::try_parse_from(words).err().map(|error| error.to_string()),
         "make" => words[1..].iter().find_map(|word| of_make(word)),
@@ -91,6 +102,10 @@ fn of_command(words: &[String]) -> Option<String> {
         _ if NOT_RUN.iter().any(|(name, _)| *name == program) => None,
         _ => Some(format!("{program} is neither checked nor listed")),
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 
 /// A target, or a variable with its value.
@@ -117,15 +132,12 @@ fn of_cargo(words: &[String]) -> Option<String> {
 fn of_parsed(parsed: &Parsed) -> Option<String> {
     let values = parsed.flags.iter().filter_map(|(_, value)| value.as_ref());
     let missing = parsed.arguments.iter().chain(values).find_map(|word| of_path(word));
-    let more = match parsed.path[0].as_str() {
+    let more = || match parsed.path[0].as_str() {
         "kubectl" => of_kubectl(parsed),
-        "helm" => parsed
-            .flags
-            .iter()
-            .find_map(|(name, value)| of_value(name, value.as_deref())),
+        "helm" => of_helm(parsed),
         _ => None,
     };
-    missing.or(more)
+    missing.or_else(more)
 }
 
 /// A path that begins with a folder of the project.
@@ -158,10 +170,16 @@ fn of_kubectl(parsed: &Parsed) -> Option<String> {
     unknown.next().map(|name| format!("there is no resource {name}"))
 }
 
-/// A value of the chart, as in `--set manager.securePort=10268`.
-fn of_value(name: &str, value: Option<&str>) -> Option<String> {
+fn of_helm(parsed: &Parsed) -> Option<String> {
+    let chart = parsed.arguments.iter().find(|word| word.starts_with("charts/"))?;
+    let values: Value = serde_saphyr::from_str(&page::read(&format!("{chart}/values.yaml"))).unwrap();
+    let mut flags = parsed.flags.iter();
+    flags.find_map(|(name, value)| of_value(&values, name, value.as_deref()))
+}
+
+/// A value of a chart, as in `--set manager.securePort=10268`.
+fn of_value(values: &Value, name: &str, value: Option<&str>) -> Option<String> {
     let value = value.filter(|_| name.starts_with("--set"))?;
-    let values: Value = serde_saphyr::from_str(&page::read("charts/outrigger/values.yaml")).unwrap();
     let (key, _) = value.split_once('=')?;
     let pointer = format!("/{}", key.replace('.', "/"));
     let is_map = |pointer: &str| {

@@ -140,6 +140,11 @@ fn wrong_command_lines_are_found() {
             "helm install a charts/outrigger \\\n    --set manager.port=1",
             "manager.port",
         ),
+        (
+            "helm upgrade a charts/aws-cloud-controller-manager --set-json 'clusterRoles=[]'",
+            "clusterRoles",
+        ),
+        ("NAME=a outriger mutate -f a", "outriger"),
         ("crane push a b --insecur", "--insecur"),
         ("crane auth logon a", "logon"),
         ("make imag", "imag"),

@@ -15,13 +15,13 @@ use crate::page::{self, Page};
 
 /// Flags of Kubernetes and of the tools in the pages.
 pub const FOREIGN_FLAGS: &str = "all certificate-authority client-certificate client-key \
-    cloud-provider cluster cluster-name context dry-run embed-certs \
-    enable-leader-migration external-cloud-volume-plugin feature-gates filters for \
+    cloud-provider cluster cluster-name context create-namespace dry-run embed-certs \
+    enable-leader-migration external-cloud-volume-plugin feature-gates filters for force-conflicts \
     format from-file hostname-override ignore-not-found \
     image-credential-provider-bin-dir image-credential-provider-config \
     instance-group-roles kubeconfig kubeconfig-context leader-elect namespace \
-    node-name output overwrite query self-heal server \
-    server-side sync-policy tail timeout token type user yes";
+    node-name output overwrite query reuse-values self-heal server \
+    server-side set sync-policy tail timeout token type user values yes";
 
 /// Kinds, fields and proper names that are written like conditions.
 pub const OTHER_NAMES: &str = "Active Cluster ClusterClass CloudProviderMigration ConfigMap \

@@ -44,7 +44,10 @@ pub fn pages() -> Vec<Page> {
 /// Further pages with commands for operators.
 pub fn with_commands() -> Vec<Page> {
     let others = [
+        "charts/aws-cloud-controller-manager/README.md",
         "charts/outrigger/README.md",
+        "docs/certificates.md",
+        "docs/image.md",
         "docs/mutate.md",
         "docs/node.md",
         "docs/policies.md",
@@ -125,7 +128,7 @@ impl Page {
         let blocks = self.blocks().into_iter().filter(|block| block.language == "console");
         let lines = blocks.flat_map(|block| {
             let joined = block.text.replace("\\\n", " ");
-            let lines = joined.lines().filter_map(|line| line.strip_prefix("$ "));
+            let lines = joined.lines().filter_map(|line| line.trim_start().strip_prefix("$ "));
             lines.map(str::to_owned).collect::<Vec<_>>()
         });
         lines.collect()

@@ -147,7 +147,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn one_cold(&self, cloud: &Cloud, machines: &Machines, by: Subject, limited: bool) -> Result<Work> {
+    pub(crate) async fn one_cold(
+        &self,
+        cloud: &Cloud,
+        machines: &Machines,
+        by: Subject,
+        limited: bool,
+    ) -> Result<Work> {
         let cluster = self.cluster().await?;
         cluster.create(machines.instances.iter().map(node::tainted)).await?;
         match by {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::page::{Page, commands};
+use crate::page::{Fenced, Page, commands};
 
 /// Where the text of the guide says that a block is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,15 +19,38 @@ pub enum Place {
     Workers,
 }
 
+/// A sentence of this form stands before the block that reads the file.
+const COPIES: [&str; 2] = [
+    "`current.yaml` to each control-plane machine",
+    "`current.yaml` to each machine",
+];
+
 use Place::{AfterEachMachine, Machines, Operator, Workers};
 
 /// The blocks of `docs/guides/kubeadm.md`, in order.
-const BLOCKS: [(&str, &[Place]); 5] = [
+const BLOCKS: [(&str, &[Place]); 6] = [
+    ("Prerequisites", &[Operator]),
     ("1. InTree", &[Operator]),
     ("2. Prepare", &[Operator, Machines, AfterEachMachine, Operator]),
     ("3. Migrate", &[Operator, Machines, Operator]),
-    ("4. Complete", &[Operator, Machines, Workers, Operator]),
-    ("Go back", &[Operator, Operator, Machines, Operator, Machines]),
+    (
+        "4. Complete",
+        &[Operator, Machines, Workers, AfterEachMachine, Operator],
+    ),
+    (
+        "Go back",
+        &[
+            Operator,
+            Operator,
+            Machines,
+            Operator,
+            Machines,
+            Operator,
+            Operator,
+            Machines,
+            AfterEachMachine,
+        ],
+    ),
 ];
 
 /// A block of commands.
@@ -35,6 +58,27 @@ const BLOCKS: [(&str, &[Place]); 5] = [
 pub struct Block {
     pub place: Place,
     pub lines: Vec<String>,
+    /// Whether the text before the block says to copy `current.yaml` to the machines.
+    pub copies: bool,
+}
+
+impl Block {
+    fn new(place: Place, fenced: &Fenced) -> Result<Self> {
+        let lines = commands(&fenced.text)?;
+        let programs: &[&str] = match place {
+            Machines | Workers => &["outrigger node ", "systemctl "],
+            Operator | AfterEachMachine => &["kubectl ", "helm "],
+        };
+        let is_known = |line: &String| programs.iter().any(|program| line.starts_with(program));
+        ensure!(lines.iter().all(is_known), "{place:?} does not fit {lines:?}");
+
+        let copies = COPIES.iter().any(|text| fenced.before.contains(text));
+        ensure!(
+            !copies || place == Machines,
+            "a file is copied before a block that does not read it: {lines:?}"
+        );
+        Ok(Self { place, lines, copies })
+    }
 }
 
 /// The guide's migration, and the blocks of each section.
@@ -48,31 +92,25 @@ impl Guide {
         let page = Page::read("docs/guides/kubeadm.md")?;
         let migration = page
             .fenced("yaml")
-            .find(|(_, text)| text.contains("kind: CloudProviderMigration"));
-        let (_, migration) = migration.context("the guide has no CloudProviderMigration")?;
+            .find(|fenced| fenced.text.contains("kind: CloudProviderMigration"));
+        let migration = migration.context("the guide has no CloudProviderMigration")?.text;
 
         let mut found = page.fenced("console");
         let mut sections = BTreeMap::new();
         for (section, places) in BLOCKS {
             let mut blocks = Vec::new();
             for place in places {
-                let (heading, text) = found.next().with_context(|| format!("{section}: a block is gone"))?;
-                ensure!(heading == section, "a block of {section} is in {heading}: {text}");
-                let lines = commands(&text)?;
-                let on_machine = |line: &String| line.starts_with("outrigger node") || line.starts_with("systemctl");
-                let is_of_machines = matches!(place, Machines | Workers);
-                let is_known = match is_of_machines {
-                    // The guide leads from section to section with the first and the last command of such a block.
-                    true => lines.iter().any(on_machine),
-                    false => lines.iter().all(|line| line.starts_with("kubectl ")),
-                };
-                ensure!(is_known, "{section}: {place:?} does not fit {lines:?}");
-                blocks.push(Block { place: *place, lines });
+                let fenced = found.next().with_context(|| format!("{section}: a block is gone"))?;
+                ensure!(
+                    fenced.heading == section,
+                    "a block of {section} is elsewhere: {fenced:?}"
+                );
+                blocks.push(Block::new(*place, &fenced)?);
             }
             sections.insert(section, blocks);
         }
-        if let Some((heading, text)) = found.next() {
-            anyhow::bail!("{heading}: this test does not know the block {text}");
+        if let Some(fenced) = found.next() {
+            anyhow::bail!("this test does not know the block {fenced:?}");
         }
         Ok(Self { migration, sections })
     }
@@ -87,4 +125,10 @@ impl Guide {
 fn every_block_of_the_guide_is_known() {
     let guide = Guide::read().unwrap();
     assert!(guide.migration.contains("KubeadmConfig"));
+    let copies = |section: &str| {
+        let blocks = guide.section(section).unwrap();
+        blocks.iter().filter(|block| block.copies).count()
+    };
+    let sections = ["1. InTree", "2. Prepare", "3. Migrate", "4. Complete", "Go back"];
+    assert_eq!(sections.map(copies), [0, 1, 1, 1, 1]);
 }

@@ -7,6 +7,7 @@ use outrigger_environment::Binaries;
 use outrigger_machines::Fleet;
 
 use super::CLUSTER_ID;
+use super::guide::Guide;
 use super::operator::Operator;
 use crate::page::{Page, commands};
 
@@ -32,16 +33,15 @@ pub async fn tool_on_path(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command of the chart's page, which needs no cert-manager, and the checks of `docs/guides/install.md`.
-pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()> {
-    let chart = Page::read("charts/outrigger/README.md")?;
-    let install = only_command(&chart, "A cluster with the in-tree provider")?;
-    // The page's name is an example. That of the kube-controller-managers is kubeadm's default.
-    ensure!(
-        install.contains("--set clusterName=prod") && install.contains(IMAGE),
-        "{install}"
-    );
-    let install = install.replace("clusterName=prod", "clusterName=kubernetes");
+/// Runs the guide's command for the chart, which needs no cert-manager, and the checks of `docs/guides/install.md`.
+pub async fn install(operator: &Operator, cluster: &InTreeCluster, guide: &Guide) -> Result<()> {
+    let [block] = guide.section("Prerequisites")? else {
+        bail!("Prerequisites have other blocks")
+    };
+    let [install] = block.lines.as_slice() else {
+        bail!("Prerequisites have other commands: {block:?}")
+    };
+    ensure!(install.contains(IMAGE), "{install}");
     std::fs::write(
         operator.folder().join("values.yaml"),
         cluster.chart_values(CLUSTER_ID).to_string(),
@@ -62,16 +62,9 @@ pub async fn install(operator: &Operator, cluster: &InTreeCluster) -> Result<()>
     operator.run_until(last, |printed| !printed.is_empty()).await.map(drop)
 }
 
-fn only_command(page: &Page, section: &str) -> Result<String> {
-    let mut lines = commands_of(page, section)?;
-    ensure!(lines.len() == 1, "{section} has other commands: {lines:?}");
-    lines.pop().context("no command")
-}
-
 fn commands_of(page: &Page, section: &str) -> Result<Vec<String>> {
     let mut blocks = page.fenced("console");
-    let (_, text) = blocks
-        .find(|(heading, _)| heading == section)
-        .with_context(|| format!("no section {section}"))?;
-    commands(&text)
+    let block = blocks.find(|block| block.heading == section);
+    let block = block.with_context(|| format!("no section {section}"))?;
+    commands(&block.text)
 }

@@ -1,11 +1,12 @@
 //! The guide of kubeadm, followed to the letter on three machines with real kubelets, from InTree to Complete, back to
-//! Prepare, and forward again; then a power cut of all machines.
+//! InTree, and forward again; then the deletion of the leading manager's Pod, and a power cut of all machines.
 //!
 //! Stand-ins: there is no scheduler (`e2e/src/test_nodes/scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
 //! the role of the instance; `endpoint.rs` beside it is the endpoint of the control planes.
 
 mod guide;
+mod hand_over;
 mod install;
 mod operator;
 mod power_cut;
@@ -61,7 +62,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
 
     let operator = Operator::new(fleet.folder(), cluster).await?;
     install::image(fleet).await?;
-    install::install(&operator, cluster).await?;
+    install::install(&operator, cluster, guide).await?;
     std::fs::write(operator.folder().join("migration.yaml"), &guide.migration)?;
 
     let steps = Steps {
@@ -74,8 +75,8 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
     steps.in_tree().await?;
     steps.forward().await?;
     steps.back_to_prepare().await?;
-    steps.migrate().await?;
-    steps.complete().await?;
+    steps.back_to_in_tree().await?;
+    steps.forward().await?;
 
     let bounds = Bounds {
         hand_overs: 3,
@@ -84,6 +85,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
         late_effects: false,
     };
     record.judge(fleet, cluster, &bounds).await?;
+    hand_over::by_deletion(fleet, cluster, &operator).await?;
     drop(scheduler);
     power_cut::all_machines(fleet, cluster).await
 }

@@ -14,6 +14,7 @@ const EXTERNAL: &str = "--cloud-provider=external";
 const LEADER_MIGRATION: &str = "--enable-leader-migration";
 const API_SERVER: &str = "kube-apiserver";
 const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
+const CONFIG: &str = "configmap kubeadm-config";
 
 pub struct Steps<'a> {
     pub fleet: &'a Fleet,
@@ -29,8 +30,7 @@ impl Steps<'_> {
         let [apply] = self.section("1. InTree")? else {
             bail!("InTree has other blocks")
         };
-        self.run(apply).await?;
-        self.config_has("cloud-provider: aws", "enable-leader-migration").await
+        self.run(apply).await.map(drop)
     }
 
     /// From InTree to Complete.
@@ -45,10 +45,9 @@ impl Steps<'_> {
         let [begin, edit, after, wait] = self.section("2. Prepare")? else {
             bail!("Prepare has other blocks")
         };
-        self.run(begin).await?;
-        self.config_has("enable-leader-migration", "cloud-provider: external")
+        self.request(begin, "enable-leader-migration", "cloud-provider: external")
             .await?;
-
+        self.copy_if_told(edit)?;
         for machine in self.leader_last().await? {
             self.on(machine, edit).await?;
             self.cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
@@ -64,10 +63,9 @@ impl Steps<'_> {
         let [begin, edit, check] = self.section("3. Migrate")? else {
             bail!("Migrate has other blocks")
         };
-        self.run(begin).await?;
-        self.config_has("cloud-provider: external", "enable-leader-migration")
+        self.request(begin, "cloud-provider: external", "enable-leader-migration")
             .await?;
-
+        self.copy_if_told(edit)?;
         for machine in self.leader_last().await? {
             self.on(machine, edit).await?;
             self.cluster.runs_with(machine, EXTERNAL, IN_TREE).await?;
@@ -84,47 +82,70 @@ impl Steps<'_> {
 
     pub async fn complete(&self) -> Result<()> {
         self.record.mark("phase Complete");
-        let [begin, edit, worker, wait] = self.section("4. Complete")? else {
+        let [begin, edit, worker, after, wait] = self.section("4. Complete")? else {
             bail!("Complete has other blocks")
         };
-        self.run(begin).await?;
+        self.request(begin, "cloud-provider: external", "cloud-provider: aws")
+            .await?;
+        self.copy_if_told(edit)?;
         for machine in self.fleet.machines() {
             self.on(machine, edit).await?;
             self.has_provider(machine, EXTERNAL, IN_TREE).await?;
         }
-        // No machine is only a worker. A second edit changes nothing.
-        let last = self.fleet.machines().last().context("no machine")?;
-        self.on(last, worker).await?;
-        self.has_provider(last, EXTERNAL, IN_TREE).await?;
+        self.worker(worker, EXTERNAL, IN_TREE).await?;
+        self.run(after).await?;
         self.run(wait).await?;
         self.record.snapshot(self.cluster).await
     }
 
     /// From Complete.
     pub async fn back_to_prepare(&self) -> Result<()> {
-        let [migrate, prepare, edit, holder, _to_in_tree] = self.section("Go back")? else {
+        let [migrate, prepare, kubelet, state, edit, holders, ..] = self.section("Go back")? else {
             bail!("Go back has other blocks")
         };
         self.record.mark("phase Migrate");
         self.run(migrate).await?;
         self.record.mark("phase Prepare");
-        self.run(prepare).await?;
+        self.request(prepare, "enable-leader-migration", "cloud-provider: external")
+            .await?;
+        self.copy_if_told(kubelet)?;
+        for machine in self.fleet.machines() {
+            self.on(machine, kubelet).await?;
+            self.kubelet_runs_with(machine, IN_TREE, EXTERNAL).await?;
+        }
+        self.run(state).await?;
         for machine in self.leader_last().await? {
             self.on(machine, edit).await?;
             self.cluster.runs_with(machine, LEADER_MIGRATION, EXTERNAL).await?;
             self.has_provider(machine, IN_TREE, EXTERNAL).await?;
         }
 
-        // The next step needs a leading kube-controller-manager as the holder.
-        let both = async || -> Result<()> {
-            let holder = self.run(holder).await?;
-            let leading =
-                "kubectl -n kube-system get lease kube-controller-manager -o jsonpath='{.spec.holderIdentity}'";
-            let leading = self.operator.run(leading).await?;
-            ensure!(holder == leading, "{holder} holds the migration lease, {leading} leads");
+        let same = async || -> Result<()> {
+            let printed = self.run(holders).await?;
+            let rows = printed.lines().skip(1);
+            let holders: Vec<_> = rows.filter_map(|row| row.split_whitespace().nth(1)).collect();
+            ensure!(holders.len() == 2 && holders[0] == holders[1], "{printed}");
             Ok(())
         };
-        until("the migration lease in the hands of the old manager", SOON, both).await?;
+        until("the migration lease in the hands of the old manager", SOON, same).await?;
+        self.record.snapshot(self.cluster).await
+    }
+
+    /// From Prepare.
+    pub async fn back_to_in_tree(&self) -> Result<()> {
+        let [.., begin, undo, after] = self.section("Go back")? else {
+            bail!("Go back has other blocks")
+        };
+        self.record.mark("phase InTree");
+        self.request(begin, "cloud-provider: aws", "enable-leader-migration")
+            .await?;
+        self.copy_if_told(undo)?;
+        for machine in self.leader_last().await? {
+            self.on(machine, undo).await?;
+            self.cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
+            self.has_provider(machine, IN_TREE, EXTERNAL).await?;
+            self.run(after).await?;
+        }
         self.record.snapshot(self.cluster).await
     }
 
@@ -145,16 +166,40 @@ impl Steps<'_> {
         Ok(printed)
     }
 
-    /// Runs a block for a machine: `outrigger` and `systemctl` on it, with the new `current.yaml`.
+    /// Runs a block that sets a phase and prints kubeadm's configuration, until the webhook has given it the form of the
+    /// phase.
+    async fn request(&self, block: &Block, text: &str, missing: &str) -> Result<()> {
+        self.run(block).await?;
+        let print = block.lines.last().filter(|line| line.contains(CONFIG));
+        let print = print.with_context(|| format!("the last command does not print kubeadm-config: {block:?}"))?;
+        let wanted = |config: &str| config.contains(text) && !config.contains(missing);
+        self.operator.run_until(print, wanted).await.map(drop)
+    }
+
+    /// Copies `current.yaml` to all machines, if the guide says so before the block.
+    fn copy_if_told(&self, block: &Block) -> Result<()> {
+        if !block.copies {
+            return Ok(());
+        }
+        let current = std::fs::read(self.operator.folder().join("current.yaml"))?;
+        for machine in self.fleet.machines() {
+            say(&format!("current.yaml is copied to {}", machine.name()));
+            machine.write("/var/tmp/current.yaml", current.clone())?;
+        }
+        Ok(())
+    }
+
+    /// No machine is only a worker: the last one plays it. A second edit changes nothing.
+    async fn worker(&self, block: &Block, flag: &str, missing: &str) -> Result<()> {
+        let last = self.fleet.machines().last().context("no machine")?;
+        self.on(last, block).await?;
+        self.has_provider(last, flag, missing).await
+    }
+
+    /// Runs a block on a machine.
     async fn on(&self, machine: &Machine, block: &Block) -> Result<()> {
         ensure!(matches!(block.place, Place::Machines | Place::Workers), "{block:?}");
-        let current = std::fs::read(self.operator.folder().join("current.yaml"))?;
-        machine.write("/var/tmp/current.yaml", current)?;
         for line in &block.lines {
-            if line.starts_with("kubectl ") {
-                self.operator.run(line).await?;
-                continue;
-            }
             say(&format!("{} # {line}", machine.name()));
             let printed = machine.run("sh", &["-c", &format!("cd /var/tmp && {line}")]).await?;
             print!("{printed}");
@@ -164,6 +209,15 @@ impl Steps<'_> {
 
     /// The kube-apiserver and the kubelet of a machine run with `flag`, and its API server answers.
     async fn has_provider(&self, machine: &Machine, flag: &str, missing: &str) -> Result<()> {
+        self.kubelet_runs_with(machine, flag, missing).await?;
+        self.cluster
+            .component_runs_with(API_SERVER, machine, flag, missing)
+            .await?;
+        self.cluster.cluster.ready(machine, self.fleet.machines().len()).await
+    }
+
+    /// The kubelet of a machine runs with `flag`, and all Nodes are Ready.
+    async fn kubelet_runs_with(&self, machine: &Machine, flag: &str, missing: &str) -> Result<()> {
         let command = ["-c", "tr '\\0' ' ' < /proc/$(cat /run/kubelet.pid)/cmdline"];
         let runs = async || -> Result<()> {
             let line = machine.run("sh", &command).await?;
@@ -174,9 +228,6 @@ impl Steps<'_> {
             Ok(())
         };
         until(&format!("the kubelet of {} with {flag}", machine.name()), SOON, runs).await?;
-        self.cluster
-            .component_runs_with(API_SERVER, machine, flag, missing)
-            .await?;
         self.cluster.cluster.ready(machine, self.fleet.machines().len()).await
     }
 
@@ -186,12 +237,5 @@ impl Steps<'_> {
         let mut machines: Vec<_> = self.fleet.machines().iter().enumerate().collect();
         machines.sort_by_key(|(position, _)| *position == leader);
         Ok(machines.into_iter().map(|(_, machine)| machine).collect())
-    }
-
-    /// The webhook gave `kubeadm-config` the form of the phase.
-    async fn config_has(&self, text: &str, missing: &str) -> Result<()> {
-        let line = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}'";
-        let wanted = |config: &str| config.contains(text) && !config.contains(missing);
-        self.operator.run_until(line, wanted).await.map(drop)
     }
 }

@@ -107,17 +107,24 @@ fn unless(
 }
 
 fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {
-    tx.send_if_modified(|old| {
-        if matches!(old, Reading::Unreadable(last) if *last == why) {
-            return false;
-        }
+    if unreadable(tx, &why) {
         tracing::error!(
             why,
             "cannot read the CloudProviderMigration; keeping current leases and following the phase of the latch"
         );
-        *old = Reading::Unreadable(why);
-        true
-    });
+    }
+}
+
+/// Whether this is a new reason.
+fn unreadable(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: &str) -> bool {
+    tx.send_if_modified(|old| {
+        let is_new = !matches!(old, Reading::Unreadable(last) if last == why);
+        if is_new {
+            *old = Reading::Unreadable(why.to_owned());
+        }
+
+        is_new
+    })
 }
 
 /// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
@@ -135,7 +142,15 @@ pub fn follow_migration(
         let start = || watcher::watch_object(api.clone(), &name);
         let pass = |event| match event {
             Ok(Some(object)) => drop(tx.send_replace(Reading::Known(object))),
-            Ok(None) => refuse(&tx, format!("there is no CloudProviderMigration {name}")),
+            // A usual state: the guides install the manager first, and then create the object.
+            Ok(None) => {
+                if unreadable(&tx, &format!("there is no CloudProviderMigration {name}")) {
+                    tracing::warn!(
+                        name,
+                        "waiting for the CloudProviderMigration; keeping current leases and following the phase of the latch"
+                    );
+                }
+            }
             Err(error) => refuse(&tx, format!("CloudProviderMigration {name} cannot be read: {error}")),
         };
         object_watch::follow(start, stop, pass).await;

@@ -1,4 +1,4 @@
-//! Shared by the three benches: programs, folder, output.
+//! Shared by the benches: programs, folder, output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,12 +60,16 @@ pub(super) async fn tools() -> Result<Tools> {
 }
 
 pub(super) fn bench<'a>(tools: &'a Tools, folder: &'a Path) -> Result<Bench<'a>> {
+    bench_of(tools, folder, own_program("outrigger-manager")?)
+}
+
+pub(super) fn bench_of<'a>(tools: &'a Tools, folder: &'a Path, manager: PathBuf) -> Result<Bench<'a>> {
     Ok(Bench {
         tools,
         folder,
         range: RANGE,
         programs: Programs {
-            ours: own_program("outrigger-manager")?,
+            ours: manager,
             incumbent: tools.path(Tool::AwsCloudControllerManager)?.to_owned(),
         },
         progress: &say,

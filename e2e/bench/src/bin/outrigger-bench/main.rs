@@ -1,5 +1,6 @@
 //! `outrigger-bench`, the program of `make bench`.
 
+mod builds;
 mod common;
 mod manager;
 mod services;
@@ -20,11 +21,13 @@ fn run(arguments: &[String]) -> Result<bool> {
         Some((what, options)) if what == "webhook" => webhook::run(options),
         Some((what, options)) if what == "manager" => manager::run(options),
         Some((what, options)) if what == "services" => services::run(options),
+        Some((what, options)) if what == "builds" => builds::run(options),
         _ => bail!(
-            "usage: {}\n       {}\n       {}",
+            "usage: {}\n       {}\n       {}\n       {}",
             webhook::USAGE,
             manager::USAGE,
-            services::USAGE
+            services::USAGE,
+            builds::USAGE
         ),
     }
 }

@@ -1,0 +1,126 @@
+//! Probes of the process while it reviews as much as it may and sheds everything else. An unready replica gets no reviews,
+//! and a dead one is restarted, so load alone must not cause either.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says what it measured"
+)]
+
+mod server_support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use server_support::process::Webhook;
+use server_support::{H1, H2, h2, read, request, review, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
+
+/// Of `--max-concurrent-requests`.
+const REVIEWS: usize = 16;
+/// Callers that send one review after the other meanwhile.
+const CALLERS: usize = 8;
+const ROUNDS: usize = 50;
+const PROBES: [&str; 3] = ["/livez", "/healthz", "/readyz"];
+
+/// A review whose last byte is not sent yet, so it holds one of the places.
+struct Held {
+    stream: TlsStream<TcpStream>,
+    rest: String,
+}
+
+impl Held {
+    async fn begin(webhook: &Webhook) -> Self {
+        let mut body = review("held");
+        let head = format!(
+            "POST /mutate/prod HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let rest = body.split_off(body.len() - 1);
+        let mut stream = webhook.connect(H1).await.unwrap();
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        Self { stream, rest }
+    }
+
+    /// Sends the last byte, and returns the response.
+    async fn end(mut self) -> String {
+        self.stream.write_all(self.rest.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let _ = within(self.stream.read_to_string(&mut answer)).await;
+        answer
+    }
+}
+
+/// Holds all places. The server has read the requests when it sheds the next one.
+async fn saturate(webhook: &Webhook) -> Vec<Held> {
+    let mut held = Vec::new();
+    for _ in 0..REVIEWS {
+        held.push(Held::begin(webhook).await);
+    }
+    let shed = async {
+        while webhook.review().await != 503 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(shed).await;
+    held
+}
+
+/// Sends reviews until `stop`, and counts those that were shed. Every other answer is a fault.
+async fn call(webhook: Arc<Webhook>, stop: Arc<AtomicBool>, shed: Arc<AtomicU64>) {
+    let mut client = h2(webhook.connect(H2).await.unwrap()).await;
+    while !stop.load(Ordering::SeqCst) {
+        let answer = client.send_request(request("/mutate/prod", review("u"))).await.unwrap();
+        assert_eq!(read(answer).await.0, 503, "all places are held");
+        shed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_probe_is_answered_while_all_places_for_reviews_are_held_and_others_are_shed() {
+    let limit = format!("--max-concurrent-requests={REVIEWS}");
+    let webhook = Arc::new(Webhook::ready(&[&limit, "--request-timeout=10m"]).await);
+    let held = saturate(&webhook).await;
+    let (stop, shed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let callers: Vec<JoinHandle<()>> = (0..CALLERS)
+        .map(|_| tokio::spawn(call(Arc::clone(&webhook), Arc::clone(&stop), Arc::clone(&shed))))
+        .collect();
+
+    let mut failures = Vec::new();
+    for round in 0..ROUNDS {
+        // Each round takes place under load: at least one review was shed since the last one.
+        let before = shed.load(Ordering::SeqCst);
+        for path in PROBES {
+            let answer = within(webhook.get(path)).await;
+            if !answer.as_ref().is_some_and(|text| text.starts_with("HTTP/1.1 200")) {
+                failures.push(format!("round {round}, {path}: {answer:?}"));
+            }
+        }
+        let others_go_on = async {
+            while shed.load(Ordering::SeqCst) == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(others_go_on).await;
+    }
+
+    stop.store(true, Ordering::SeqCst);
+    for caller in callers {
+        within(caller).await.unwrap();
+    }
+    println!(
+        "{} probes, {} reviews shed meanwhile",
+        ROUNDS * PROBES.len(),
+        shed.load(Ordering::SeqCst)
+    );
+    assert!(failures.is_empty(), "{failures:#?}");
+    for review in held {
+        let answer = review.end().await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(webhook.review().await, 200, "the places are free again");
+}
