@@ -20,6 +20,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
+use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
@@ -148,7 +149,7 @@ fn respond(request: &Request, writes: &AtomicUsize) -> Response {
         return Body::from_stream(begin.chain(nothing)).into_response();
     }
     match object(request.uri().path()) {
-        Some(object) => axum::Json(object).into_response(),
+        Some(object) => ([(CONTENT_TYPE, "application/json")], object.to_string()).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
