@@ -218,7 +218,7 @@ fn repeat(clone: &Path, lines: &str, wanted: impl Fn(&str) -> bool) -> Result<()
 
 /// The list of `kubectl get pods -A` at the end of the block.
 fn all_pods_are_ready(printed: &str) -> Result<()> {
-    let (_, list) = printed.split_once("NAMESPACE").context("no list of Pods")?;
+    let (_, list) = printed.split_once("\nNAMESPACE ").context("no list of Pods")?;
     let mut of_outrigger = 0;
     for line in list.lines().skip(1) {
         let [_, name, ready, status, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {

@@ -13,7 +13,7 @@ use outrigger_timeline::Limits;
 
 use super::operator::{Operator, say};
 use super::processes::{NEW, Processes};
-use crate::in_tree::{InTreeCluster, SOON};
+use outrigger_e2e::test_nodes::{InTreeCluster, SOON};
 
 const MAIN_LEASE: &str = "cloud-controller-manager";
 const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
