@@ -13,13 +13,16 @@ use crate::shell;
 const MACHINE: &str = "changes a machine";
 const CLUSTER: &str = "needs the output of a cluster";
 const OTHER: &str = "belongs to another project, and needs a cluster of its distribution";
+const INSTALLS: &str = "installs on the machine of the user";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 17] = [
+pub const NOT_RUN: [(&str, &str); 19] = [
     ("argocd", OTHER),
     ("clusterctl", OTHER),
     ("flux", OTHER),
     ("kops", OTHER),
+    ("apt-get", INSTALLS),
+    ("rustup", INSTALLS),
     ("aws", "needs an AWS account"),
     ("cosign", "writes keys, and needs a registry"),
     ("ctr", MACHINE),
