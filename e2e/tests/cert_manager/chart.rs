@@ -79,7 +79,7 @@ fn post_renderer(cluster: &Cluster) -> Result<String> {
         format!("s/containerPort: 8081/containerPort: {health}/"),
         format!("s/port: 443$/port: {port}/"),
         format!("s/^  ports:$/  clusterIP: {address}\\n  ports:/"),
-        "s/^      serviceAccountName: outrigger-webhook$/&\\n      automountServiceAccountToken: false/".to_owned(),
+        "s/^      automountServiceAccountToken: true$/      automountServiceAccountToken: false/".to_owned(),
         format!("s#/etc/outrigger/certs#{certificates}#"),
         "s/^          secret:$/          hostPath:/".to_owned(),
         format!("s#^            secretName: outrigger-webhook-tls$#            path: {certificates}#"),

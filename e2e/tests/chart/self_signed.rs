@@ -94,7 +94,7 @@ impl Cluster {
             format!("s/containerPort: 8081/containerPort: {health}/"),
             format!("s/port: 443$/port: {port}/"),
             format!("s/^  ports:$/  clusterIP: {address}\\n  ports:/"),
-            "s/^      serviceAccountName: outrigger-webhook$/&\\n      automountServiceAccountToken: false/".to_owned(),
+            "s/^      automountServiceAccountToken: true$/      automountServiceAccountToken: false/".to_owned(),
             "s/failurePolicy: Ignore/failurePolicy: Fail/".to_owned(),
         ];
         let edits: String = edits.iter().map(|edit| format!(" -e '{edit}'")).collect();
