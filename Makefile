@@ -86,7 +86,8 @@ bench: check-languages tools-bench binaries-bench ## compare webhook, manager an
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 
 .PHONY: bench-libc
-bench-libc: check-languages tools-bench binaries-bench ## compare our programs for musl with those for glibc: memory, requests per second, cold start
+bench-libc: check-languages tools-bench prune ## compare our programs for musl with those for glibc: memory, requests per second, cold start
+	@cargo build --locked --release -p outrigger-bench --bins
 	@gnu=$$(LIBC=gnu image/programs release $(ARCH)) && musl=$$(LIBC=musl image/programs release $(ARCH)) && \
 		OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench builds $(BENCH_OPTIONS) glibc=$${gnu##*=} musl=$${musl##*=}
 
