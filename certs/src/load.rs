@@ -63,7 +63,7 @@ pub enum LoadError {
     #[error("the private key in {} cannot be used; use ECDSA P-256, P-384, Ed25519, or RSA with 2048 bits or more", path.display())]
     BadKey { path: PathBuf, source: rustls::Error },
     /// Certificate and key are not a pair.
-    #[error("the private key in {} does not belong to the certificate in {}; both must come from one issue", key.display(), certificate.display())]
+    #[error("the private key in {} does not belong to the certificate in {}; issue both together", key.display(), certificate.display())]
     KeyMismatch {
         /// The certificate's file.
         certificate: PathBuf,

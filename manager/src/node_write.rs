@@ -35,7 +35,7 @@ pub enum WriteError {
     #[error("the API server did not accept the write")]
     Kubernetes(#[source] kube::Error),
     /// A Node without a name that a URL can hold.
-    #[error("the Node's name does not make a URL")]
+    #[error("cannot form a URL from the Node's name")]
     Name(#[source] http::Error),
 }
 

@@ -246,7 +246,7 @@ impl Due {
                 registration = format!("{}/{}", one.configuration.kind(), one.configuration.name()),
                 entry = one.entry,
                 field = one.field.as_str(),
-                "the registration is repaired"
+                "the registration no longer differs"
             );
         }
     }

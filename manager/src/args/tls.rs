@@ -88,7 +88,7 @@ pub fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
     if LACKING.contains(&name) {
         let has: Vec<&str> = SUITES.iter().take(9).map(|(known, _)| *known).collect();
         return Err(format!(
-            "this program has no such suite, which is weak; it has {}",
+            "this suite is weak, so it is not supported; supported are {}",
             has.join(", ")
         ));
     }

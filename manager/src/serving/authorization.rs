@@ -197,11 +197,14 @@ async fn answered<T>(review: impl Future<Output = kube::Result<T>>) -> Option<T>
     match tokio::time::timeout(PATIENCE, review).await {
         Ok(Ok(review)) => Some(review),
         Ok(Err(error)) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "failed to review a client");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to review the access of a client"
+            );
             None
         }
         Err(_) => {
-            tracing::warn!("timed out reviewing a client");
+            tracing::warn!("timed out reviewing the access of a client");
             None
         }
     }

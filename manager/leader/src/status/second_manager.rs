@@ -52,7 +52,7 @@ impl Overwrites {
 fn message(row: &ControllerStatus) -> String {
     let (holder, lease) = (row.holder.as_deref(), row.lease.as_deref());
     format!(
-        "{} leads this migration, too, under a lease {} of its own, so two managers run the controllers: give all the same --leader-elect-resource-name and --leader-elect-resource-namespace, or stop one. The other one writes the status",
+        "{} leads this migration, too, under a lease {} that this manager does not use, so two managers run the controllers: give both the same --leader-elect-resource-name and --leader-elect-resource-namespace, or stop one of them. The other manager writes the status",
         holder.unwrap_or_default(),
         lease.unwrap_or_default()
     )

@@ -27,7 +27,7 @@ struct ListMeta {
 pub(super) enum ListError {
     #[error("the API server did not list the Nodes: {0}")]
     Kubernetes(#[from] kube::Error),
-    #[error("the API server's continue token does not make a URL: {0}")]
+    #[error("cannot form a URL from the API server's continue token: {0}")]
     Token(#[from] http::Error),
 }
 

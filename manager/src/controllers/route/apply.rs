@@ -251,7 +251,7 @@ impl Writes<'_> {
         Ok(match (made, &work.waits) {
             (Done::Routed, _) if !work.obstacles.is_empty() => Done::Unrouted(work.obstacles.join("; ")),
             (Done::Routed, Some(why)) => {
-                tracing::debug!(node = node.name(), why, "the Node's routes wait");
+                tracing::debug!(node = node.name(), why, "deferring the Node's routes");
                 Done::Later
             }
             (made, _) => made,

@@ -52,7 +52,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
 pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
     format!(
         "its instance {id} does not have the tag {}: tag the instance if it belongs to this cluster, else delete the \
-         Node, whose provider ID names an instance of others",
+         Node, whose provider ID names an instance of another owner",
         tags::cluster_key(cluster_id)
     )
 }

@@ -51,7 +51,7 @@ pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
             .into_iter()
             .find_map(|key| Some((key, node.label(key).filter(|old| *old != value)?)));
         match differs {
-            Some((key, old)) => kept.push(format!("label {key} keeps {old:?}, where EC2 says {value:?}")),
+            Some((key, old)) => kept.push(format!("label {key} keeps {old:?}, while EC2 reports {value:?}")),
             None => labels.extend(
                 keys.into_iter()
                     .filter(|key| node.label(key).is_none())

@@ -278,7 +278,7 @@ pub(super) fn resolve(group: &GroupRef, made: &Created) -> Result<String, Error>
         GroupRef::Created => made.group.clone().ok_or_else(|| {
             Error::Aws(AwsError::unusable(
                 "CreateSecurityGroup",
-                "the plan names a group that it does not make",
+                "the plan uses a group that it does not create",
             ))
         }),
     }

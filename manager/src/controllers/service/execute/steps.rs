@@ -222,7 +222,7 @@ fn target_group(group: &TargetGroupRef, made: &Created) -> Result<String, Error>
 fn unmade(action: &'static str) -> Error {
     Error::Aws(AwsError::unusable(
         action,
-        "the plan names something that it does not make",
+        "the plan uses a resource that it does not create",
     ))
 }
 

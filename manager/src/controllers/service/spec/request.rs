@@ -87,7 +87,7 @@ pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
         return Err(Invalid::Field {
             field: "spec.sessionAffinity",
             value: affinity.to_owned(),
-            expected: "load balancers of AWS know no affinity here; expected None",
+            expected: "session affinity is not supported; expected None",
         });
     }
 

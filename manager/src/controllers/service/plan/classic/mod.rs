@@ -163,7 +163,7 @@ pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) 
     let mut steps = Vec::new();
 
     if !change.add.is_empty() {
-        let reason = "these nodes are Ready and no targets";
+        let reason = "these Nodes are Ready and not registered as targets";
         let step = Step::Register {
             instances: change.add.into_iter().collect(),
             needed: registered.is_disjoint(&after),
@@ -172,7 +172,7 @@ pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) 
     }
 
     if !change.remove.is_empty() {
-        let reason = "these targets belong to no node that may be one";
+        let reason = "these targets belong to no Node that qualifies";
         steps.push(Planned::new(
             Step::Deregister(change.remove.into_iter().collect()),
             reason,

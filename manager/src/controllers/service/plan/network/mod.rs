@@ -223,7 +223,7 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
         return None;
     }
 
-    let reason = format!("the load balancer has {} other security groups", now.len());
+    let reason = format!("its {} security groups are not the requested ones", now.len());
     Some(Planned::new(
         Step::SetSecurityGroups(described.arn.clone(), wanted),
         reason,

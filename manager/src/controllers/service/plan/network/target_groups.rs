@@ -197,9 +197,9 @@ pub(super) fn targets_of_kept(goal: &Goal, group: &Group, port: i32) -> Option<P
     let (add, remove): (Vec<Target>, Vec<Target>) = (missing.collect(), leaving.cloned().collect());
     let reason = match (add.is_empty(), remove.is_empty()) {
         (true, true) => return None,
-        (false, true) => "nodes are Ready and no targets",
-        (true, false) => "targets belong to no node that may be one",
-        (false, false) => "nodes are Ready and no targets, and targets belong to no node that may be one",
+        (false, true) => "Nodes are Ready and not registered as targets",
+        (true, false) => "targets belong to no Node that qualifies",
+        (false, false) => "Nodes are Ready and not registered as targets, and targets belong to no Node that qualifies",
     };
     let step = Step::ChangeTargets {
         group: TargetGroupRef::Arn(group.described.arn.clone()),
