@@ -39,7 +39,7 @@ async fn one_of_them(bench: &Bench, migration: &str) -> Result<()> {
     release(bench, &path).await?;
     until_tainted(bench, false).await?;
     let nobody = create(bench, &format!("{migration}-nobody"), json!({})).await?;
-    ensure!(!is_tainted(&nobody), "nobody would take the taint off: {nobody}");
+    ensure!(!is_tainted(&nobody), "nobody would remove the taint: {nobody}");
 
     renew(bench, &path).await?;
     until_tainted(bench, true).await?;

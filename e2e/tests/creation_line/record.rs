@@ -100,7 +100,7 @@ fn promise(told: &ServiceEvent) -> Promise {
         let rest = told.message.split_once(before)?.1;
         rest.split_once(after)?.0.parse::<u32>().ok()
     };
-    let ahead = number("(Services that come first: ", ")");
+    let ahead = number("(Services ahead in the queue: ", ")");
     let wait = number("expected in about ", " s");
     let (ahead, wait) = ahead.zip(wait).unwrap_or_else(|| panic!("{}", told.message));
     let wait = f64::from(wait);

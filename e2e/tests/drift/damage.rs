@@ -48,7 +48,7 @@ pub async fn of_classic(cluster: &SingleCluster) -> Vec<Damage> {
         Damage {
             name: "the nodes' rule for the load balancer",
             repair: "AuthorizeSecurityGroupIngress",
-            reason: "targets of this group cannot be reached from the load balancer",
+            reason: "no rule lets the load balancer reach targets with this group",
             ..revoke(
                 &cluster.account.security_group_id,
                 &[
@@ -193,7 +193,7 @@ fn target_group_settings(group: &str) -> Vec<Damage> {
         Damage {
             name: "the health check",
             repair: "ModifyTargetGroup",
-            reason: "the health check is another one",
+            reason: "the health check differs",
             ..by_hand(
                 ElbV2,
                 "ModifyTargetGroup",

@@ -51,7 +51,7 @@ fn line(text: &mut String, content: &str) {
 
 const fn meaning(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::NotOurs => "not ours: no migration selects it, or it is nothing that the webhook ever changes",
+        Outcome::NotOurs => "not managed: no migration selects it, or the webhook has no rule for it",
         Outcome::Unchanged => "unchanged",
         Outcome::Changed => "changed",
         Outcome::Audited => "audited: it would be changed, but the migration's mode is Audit",

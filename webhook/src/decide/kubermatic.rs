@@ -117,7 +117,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 
     let spec = migration.spec;
     if let Err(reason) = refuse_other_clouds(input.object) {
-        let mut draft = unchanged("phase InTree leaves the cluster as it is");
+        let mut draft = unchanged("phase InTree does not change the cluster");
         if spec.phase > Phase::InTree {
             draft = Draft::default();
             draft.refuse(reason);
@@ -153,7 +153,7 @@ fn is_on(object: &Value) -> bool {
 fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let phase = migration.spec.phase;
     let mut draft = Draft {
-        reasons: vec![format!("phase {phase} leaves the cluster as it is")],
+        reasons: vec![format!("phase {phase} does not change the cluster")],
         ..Draft::default()
     };
     let recorded = |object: &Value| annotation(object, annotations::EXTERNAL).is_some();
@@ -259,8 +259,8 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
                 .to_owned(),
         );
         draft.warnings.push(
-            "Kubermatic calls the migration completed when every Machine carries its mark, and so at once where there is no \
-             Machine; look at the Nodes themselves"
+            "Kubermatic reports the migration as completed when every Machine has its annotation, and at once where there is \
+             no Machine; check the Nodes themselves"
                 .to_owned(),
         );
     }

@@ -71,7 +71,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
         return Some("the Node has a provider ID, so it is initialized");
     }
     if is_no_instance(input.object) {
-        return Some("the Node is no EC2 instance, so no cloud-controller-manager would take the taint off");
+        return Some("the Node is no EC2 instance, so no cloud-controller-manager would remove the taint");
     }
     if taints_of(input.object)
         .iter()
@@ -84,7 +84,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
         (NodeTaint::Always, _) | (NodeTaint::WhenManagerReady, Some(true)) => None,
         (NodeTaint::Never, _) => Some("spec.nodeTaint is Never"),
         (NodeTaint::WhenManagerReady, Some(false)) => {
-            Some("no cloud-controller-manager is ready to take the taint off")
+            Some("no cloud-controller-manager is ready to remove the taint")
         }
         (NodeTaint::WhenManagerReady, None) => Some("whether a cloud-controller-manager is ready is not known"),
     }

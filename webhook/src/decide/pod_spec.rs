@@ -204,7 +204,7 @@ fn doubt(finding: &Finding<'_>) -> Option<String> {
             let program = program.ok().and_then(|located| located.program).unwrap_or_default();
             let program: String = program.chars().take(40).collect();
             Some(format!(
-                "container {name:?} is not changed: nothing is known of {program:?}, by which it starts a {component}; start that itself, or change its flags by hand"
+                "container {name:?} is not changed: {program:?}, which starts the {component}, is not known; start the {component} directly, or change its flags by hand"
             ))
         }
     }

@@ -50,7 +50,7 @@ impl Obstacle {
     pub fn of_flags(component: Component, reason: Refusal) -> Self {
         match reason {
             Refusal::VersionUnknown => Self::Other(format!(
-                "{component} is not changed: the object does not tell its Kubernetes version; set spec.kubernetesVersion of the migration"
+                "{component} is not changed: the object does not state its Kubernetes version; set spec.kubernetesVersion of the migration"
             )),
             reason => Self::Flags { component, reason },
         }

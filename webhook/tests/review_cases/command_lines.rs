@@ -220,7 +220,7 @@ fn started_by_others() -> Vec<Case> {
         "06d-timeout-entrypoint.yaml",
         &[
             Refused,
-            Warns("nothing is known of \"entrypoint.sh\", by which it starts a kube-controller-manager"),
+            Warns("\"entrypoint.sh\", which starts the kube-controller-manager, is not known"),
         ],
     ));
     cases

@@ -242,7 +242,7 @@ fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
 fn end_of_rollout(object: &DynamicObject) -> String {
     let spec = &object.data["spec"];
     if spec["paused"].as_bool() == Some(true) {
-        return "it is paused, resume it".to_owned();
+        return "it is paused: resume it".to_owned();
     }
     if spec["updateStrategy"]["type"].as_str() == Some("OnDelete") {
         return "its update strategy is OnDelete, so delete its Pods one after another".to_owned();
@@ -405,7 +405,7 @@ mod tests {
         );
         ends(
             reason(Kind::Deployment, json!({"paused": true}), json!([])),
-            "it is paused, resume it",
+            "it is paused: resume it",
         );
         let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
         ends(

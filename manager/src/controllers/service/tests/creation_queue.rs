@@ -111,7 +111,7 @@ async fn a_long_wait_is_reported_once_with_its_duration() {
         .collect();
     assert_eq!(waiting.len(), 1, "{told:?}");
     assert!(
-        waiting[0].contains("(Services that come first: 1); expected in about 10 s"),
+        waiting[0].contains("(Services ahead in the queue: 1); expected in about 10 s"),
         "{waiting:?}"
     );
 }

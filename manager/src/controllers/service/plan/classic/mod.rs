@@ -255,7 +255,7 @@ pub(super) fn node_rules<D>(
             node_group: id.clone(),
             from: source.clone(),
         };
-        Planned::new(step, "targets of this group cannot be reached from the load balancer")
+        Planned::new(step, "no rule lets the load balancer reach targets with this group")
     });
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
     // Others may depend on rules that name a shared group.

@@ -46,7 +46,7 @@ pub(super) fn upkeep(input: NetworkInput<'_>, port: &Port, group: &Group, goal: 
     if let Some(change) = health_check_change(&port.target_group.health_check, &group.described.health_check) {
         steps.push(Planned::new(
             Step::ModifyTargetGroup(arn.clone(), change),
-            "the health check is another one",
+            "the health check differs",
         ));
     }
 
