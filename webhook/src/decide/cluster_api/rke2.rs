@@ -342,13 +342,14 @@ fn kubelet_arguments(
     )
 }
 
-/// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name.
+/// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name. The
+/// provider does not read `agentConfig.nodeName`, although its definition has the field:
+/// <https://github.com/rancher/cluster-api-provider-rke2/blob/main/pkg/rke2/config.go>
 fn warn_of_names(document: &mut Document, prefix: &[&str]) {
-    let is_named = document.get(&join(prefix, &["agentConfig", "nodeName"])).is_some();
     let commands = document.get(&join(prefix, &["preRKE2Commands"])).map(Value::to_string);
-    if !is_named && !commands.unwrap_or_default().contains("hostname") {
+    if !commands.unwrap_or_default().contains("hostname") {
         document.warn(
-            "Nodes are no longer named by instance metadata; give them their private DNS name by agentConfig.nodeName or preRKE2Commands"
+            "Nodes are no longer named by instance metadata; give them their private DNS name by a host name in preRKE2Commands (agentConfig.nodeName has no effect)"
                 .to_owned(),
         );
     }
