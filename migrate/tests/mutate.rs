@@ -126,7 +126,7 @@ fn nodes_of_a_hosted_cluster_are_asked_for_at_its_path() {
             migration.as_bytes(),
         )
     };
-    assert!(run(&[]).stdout.contains("not ours"));
+    assert!(run(&[]).stdout.contains("not managed"));
     assert!(
         run(&["--path=m"])
             .stdout

@@ -394,8 +394,8 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
     context.states.update(uid(service), ServiceState::wait);
     if report {
         let message = format!(
-            "Waiting to create load balancer: AWS limits how many an account may create (Services that \
-             come first: {ahead}); expected in about {} s",
+            "Waiting to create load balancer: AWS limits how many an account may create (Services \
+             ahead in the queue: {ahead}); expected in about {} s",
             wait.as_secs_f64().ceil()
         );
         events::emit(context, service, "WaitingToCreateLoadBalancer", &message).await;

@@ -34,7 +34,7 @@ pub enum Slot {
     Later {
         /// Expected wait.
         wait: Duration,
-        /// Services that come first.
+        /// Services ahead in the queue.
         ahead: usize,
         /// Whether to report the wait.
         report: bool,
