@@ -117,7 +117,7 @@ image: prune ## write the container image without an engine, into target/image; 
 image-check: ## check digests and programs of target/image, and start the programs, with qemu those of another architecture; LIBC=gnu permits libraries
 	@image/check $(if $(filter musl,$(LIBC)),--static) $(RUN)/image
 
-alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
+alerts: ## check the alerts and run their cases with promtool: an installed one, a Debian package, or a build
 	@e2e/tools/alerts
 
 .PHONY: site
