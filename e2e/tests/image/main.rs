@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `image/check`, the check before a release | `check.rs` |
 //! | files, modes and owners, configuration, digests | `layout.rs` |
+//! | the texts of the licences of crates and packages | `licences.rs` |
 //! | the bill of materials agrees with Cargo.lock | `materials.rs` |
 //! | push to a registry and pull from it | `registry.rs` |
 //! | the programs run with nothing else than the image's files | `root.rs` |
@@ -14,6 +15,7 @@
 
 mod check;
 mod layout;
+mod licences;
 mod materials;
 mod registry;
 mod root;
@@ -106,6 +108,12 @@ impl Image {
 
     fn config(&self) -> Value {
         self.json(&self.manifest()["config"]["digest"])
+    }
+
+    /// The bill of materials.
+    fn bill(&self) -> Value {
+        let text = fs::read_to_string(self.root().join("usr/local/share/sbom/outrigger.cdx.json"));
+        serde_json::from_str(&text.expect("the bill")).expect("JSON")
     }
 
     /// Mode, owner and path of each file of the layer, and the target of links.
