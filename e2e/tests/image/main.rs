@@ -6,6 +6,7 @@
 //! | files, modes and owners, configuration, digests | `layout.rs` |
 //! | the texts of the licences of crates and packages | `licences.rs` |
 //! | the bill of materials agrees with Cargo.lock | `materials.rs` |
+//! | who built it from which sources | `provenance.rs` |
 //! | push to a registry and pull from it | `registry.rs` |
 //! | the programs run with nothing else than the image's files | `root.rs` |
 //!
@@ -17,6 +18,7 @@ mod check;
 mod layout;
 mod licences;
 mod materials;
+mod provenance;
 mod registry;
 mod root;
 
