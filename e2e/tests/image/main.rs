@@ -3,6 +3,7 @@
 //! | aspect | file |
 //! |---|---|
 //! | `image/check`, the check before a release | `check.rs` |
+//! | an engine builds the same from the `Containerfile` | `containerfile.rs` |
 //! | files, modes and owners, configuration, digests | `layout.rs` |
 //! | the texts of the licences of crates and packages | `licences.rs` |
 //! | the bill of materials agrees with Cargo.lock | `materials.rs` |
@@ -15,6 +16,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "test helpers")]
 
 mod check;
+mod containerfile;
 mod layout;
 mod licences;
 mod materials;
@@ -118,17 +120,21 @@ impl Image {
         serde_json::from_str(&text.expect("the bill")).expect("JSON")
     }
 
-    /// Mode, owner and path of each file of the layer, and the target of links.
+    /// The files of the layer.
     fn files(&self) -> Vec<String> {
-        let layer = self.blob(&self.manifest()["layers"][0]["digest"]);
-        let mut tar = Command::new("tar");
-        tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"])
-            .arg(layer);
-        let listed = tar.output().expect("tar");
-        assert!(listed.status.success(), "{listed:?}");
-        let text = String::from_utf8(listed.stdout).expect("text");
-        text.lines().map(without_size).collect()
+        list(&self.blob(&self.manifest()["layers"][0]["digest"]))
     }
+}
+
+/// Mode, owner, time and path of each file of a layer, and the target of links.
+fn list(layer: &Path) -> Vec<String> {
+    let mut tar = Command::new("tar");
+    tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"])
+        .arg(layer);
+    let listed = tar.output().expect("tar");
+    assert!(listed.status.success(), "{listed:?}");
+    let text = String::from_utf8(listed.stdout).expect("text");
+    text.lines().map(without_size).collect()
 }
 
 /// `-rw-r--r-- 0/0 27 1970-01-01 00:00:00 etc/group`
