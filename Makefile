@@ -117,7 +117,7 @@ image: prune ## write the container image without an engine, into target/image; 
 image-check: ## check digests and programs of target/image, and start the programs, with qemu those of another architecture; LIBC=gnu permits libraries
 	@image/check $(if $(filter musl,$(LIBC)),--static) $(RUN)/image
 
-alerts: ## check the alerts and run their cases with promtool, which is built once if it is not installed
+alerts: ## check the alerts and run their cases with promtool: an installed one, a Debian package, or a build
 	@e2e/tools/alerts
 
 .PHONY: site
@@ -150,9 +150,10 @@ binaries-bench: prune
 tools-demo:
 	@mkdir -p $(RUN) && e2e/tools/build --paths $(DEMO_TOOLS) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
 
-# Tests with real kubelets are left out where the machine cannot run them; the last line of `make test` has the reason.
+# Tests with real kubelets and with buildah are left out where the machine cannot run them; the last lines of `make test` have the
+# reasons.
 tools-test:
-	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) $$(if e2e/tools/kubelets-possible >/dev/null; then echo $(KUBELET_TOOLS); fi) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
+	@mkdir -p $(RUN) && e2e/tools/build --paths $(TEST_TOOLS) $$(if e2e/tools/kubelets-possible >/dev/null; then echo $(KUBELET_TOOLS); fi) $$(if e2e/tools/buildah-possible >/dev/null; then echo buildah; fi) > $(RUN)/tools.env.new && mv $(RUN)/tools.env.new $(RUN)/tools.env
 
 tools-kubelets: ## build a kubelet, and unpack containerd from Debian packages, for tests on real kubelets
 	@e2e/tools/kubelets-possible || exit 1

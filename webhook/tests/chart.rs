@@ -13,7 +13,7 @@ use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::Value;
 
 /// The copies: a file of the chart, and its source below `manifests/`.
-const COPIES: [(&str, &str); 17] = [
+const COPIES: [(&str, &str); 18] = [
     ("crds/cloudprovidermigrations.yaml", "base/crd.yaml"),
     ("files/roles.yaml", "base/roles.yaml"),
     ("files/rbac-manager.yaml", "base/manager/rbac-manager.yaml"),
@@ -58,6 +58,7 @@ const COPIES: [(&str, &str); 17] = [
         "files/prometheus-rule-webhook.yaml",
         "components/monitoring/webhook/prometheus-rule.yaml",
     ),
+    ("files/dashboard.json", "components/monitoring/dashboard/outrigger.json"),
 ];
 const PROFILES: &str = "files/profiles.yaml";
 const CONDITIONS: &str = "files/match-conditions.yaml";

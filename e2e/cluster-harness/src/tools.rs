@@ -52,6 +52,8 @@ pub enum Tool {
     Probe,
     /// containerd, beside the other programs and libraries of its Debian packages.
     Containerd,
+    /// buildah, beside the libraries of its Debian packages, if it is not installed.
+    Buildah,
 }
 
 impl Tool {
@@ -76,6 +78,7 @@ impl Tool {
             Self::Pause => "PAUSE",
             Self::Probe => "PROBE",
             Self::Containerd => "CONTAINERD",
+            Self::Buildah => "BUILDAH",
         }
     }
 
@@ -95,6 +98,7 @@ impl Tool {
             Self::CertManagerController | Self::CertManagerCainjector => "cert-manager",
             Self::Kubelet | Self::Pause | Self::Probe => "kubelets",
             Self::Containerd => "containerd",
+            Self::Buildah => "buildah",
         }
     }
 }

@@ -134,8 +134,15 @@ impl Cluster {
     /// # Errors
     /// When its certificate cannot be issued.
     pub fn kubeconfig(&self, server: &str) -> Result<Value> {
-        let user = User::admin();
-        let credentials = self.authority.client(&user)?;
+        self.kubeconfig_of(&User::admin(), server)
+    }
+
+    /// A kubeconfig with a client certificate, as `kubeadm kubeconfig user` prints it.
+    ///
+    /// # Errors
+    /// When the certificate cannot be issued.
+    pub fn kubeconfig_of(&self, user: &User, server: &str) -> Result<Value> {
+        let credentials = self.authority.client(user)?;
         let authority = self.authority.certificate();
         Ok(kubeconfig("kubernetes", server, authority, user.name(), &credentials))
     }

@@ -131,6 +131,7 @@ async fn the_overlay_migrate_with_its_components_is_the_chart_with_all_profiles(
                 "manager": {"controllerAccounts": true},
                 "podMonitor": {"enabled": true},
                 "prometheusRule": {"enabled": true},
+                "dashboard": {"enabled": true},
             })),
         )
         .await
@@ -142,6 +143,7 @@ async fn the_overlay_migrate_with_its_components_is_the_chart_with_all_profiles(
         "network-policy",
         "monitoring/manager",
         "monitoring/webhook",
+        "monitoring/dashboard",
         "cert-manager",
     ];
 

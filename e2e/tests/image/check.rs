@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use outrigger_cluster_harness::repository;
 use outrigger_environment::Binaries;
 
-use super::root::{leave_out, user};
+use super::root::{NO_ROOT, leave_out, user};
 use super::{ARCHITECTURE, Image, PROGRAMS, dynamic_program, stand_ins};
 
 fn check(image: &Image, options: &[&str]) -> Output {
@@ -37,7 +37,7 @@ fn our_programs_start_and_the_webhook_serves() {
     assert!(run.status.success(), "{run:?}");
     if user().is_none() {
         assert!(text.contains("not started: "), "{text}");
-        return leave_out();
+        return leave_out("image::check", NO_ROOT);
     }
     let expected = format!(
         "{ARCHITECTURE}: three dynamic programs start and print {}, the webhook serves TLS\n",
@@ -62,7 +62,7 @@ fn a_dynamic_program_is_refused_where_static_ones_are_expected() {
 #[test]
 fn a_program_with_another_version_is_refused() {
     if user().is_none() {
-        return leave_out();
+        return leave_out("image::check", NO_ROOT);
     }
     let image = Image::build(stand_ins(&dynamic_program()).path(), &[]);
 

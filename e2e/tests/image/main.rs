@@ -3,8 +3,11 @@
 //! | aspect | file |
 //! |---|---|
 //! | `image/check`, the check before a release | `check.rs` |
+//! | an engine builds the same from the `Containerfile` | `containerfile.rs` |
 //! | files, modes and owners, configuration, digests | `layout.rs` |
+//! | the texts of the licences of crates and packages | `licences.rs` |
 //! | the bill of materials agrees with Cargo.lock | `materials.rs` |
+//! | who built it from which sources | `provenance.rs` |
 //! | push to a registry and pull from it | `registry.rs` |
 //! | the programs run with nothing else than the image's files | `root.rs` |
 //!
@@ -13,8 +16,11 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "test helpers")]
 
 mod check;
+mod containerfile;
 mod layout;
+mod licences;
 mod materials;
+mod provenance;
 mod registry;
 mod root;
 
@@ -108,17 +114,27 @@ impl Image {
         self.json(&self.manifest()["config"]["digest"])
     }
 
-    /// Mode, owner and path of each file of the layer, and the target of links.
-    fn files(&self) -> Vec<String> {
-        let layer = self.blob(&self.manifest()["layers"][0]["digest"]);
-        let mut tar = Command::new("tar");
-        tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"])
-            .arg(layer);
-        let listed = tar.output().expect("tar");
-        assert!(listed.status.success(), "{listed:?}");
-        let text = String::from_utf8(listed.stdout).expect("text");
-        text.lines().map(without_size).collect()
+    /// The bill of materials.
+    fn bill(&self) -> Value {
+        let text = fs::read_to_string(self.root().join("usr/local/share/sbom/outrigger.cdx.json"));
+        serde_json::from_str(&text.expect("the bill")).expect("JSON")
     }
+
+    /// The files of the layer.
+    fn files(&self) -> Vec<String> {
+        list(&self.blob(&self.manifest()["layers"][0]["digest"]))
+    }
+}
+
+/// Mode, owner, time and path of each file of a layer, and the target of links.
+fn list(layer: &Path) -> Vec<String> {
+    let mut tar = Command::new("tar");
+    tar.args(["--numeric-owner", "--utc", "--full-time", "-tvzf"])
+        .arg(layer);
+    let listed = tar.output().expect("tar");
+    assert!(listed.status.success(), "{listed:?}");
+    let text = String::from_utf8(listed.stdout).expect("text");
+    text.lines().map(without_size).collect()
 }
 
 /// `-rw-r--r-- 0/0 27 1970-01-01 00:00:00 etc/group`

@@ -49,8 +49,7 @@ fn the_crates_are_those_of_the_lock_file_with_its_checksums() {
     let programs = stand_ins(&dynamic_program());
     let image = Image::build(programs.path(), &[]);
 
-    let bill = fs::read_to_string(image.root().join("usr/local/share/sbom/outrigger.cdx.json")).expect("the bill");
-    let bill: Value = serde_json::from_str(&bill).expect("JSON");
+    let bill = image.bill();
 
     let locked = locked();
     let components = bill["components"].as_array().expect("components");
@@ -104,8 +103,7 @@ fn the_graph_and_the_files_are_complete() {
     let programs = stand_ins(&dynamic_program());
     let image = Image::build(programs.path(), &[]);
 
-    let bill = fs::read_to_string(image.root().join("usr/local/share/sbom/outrigger.cdx.json")).expect("the bill");
-    let bill: Value = serde_json::from_str(&bill).expect("JSON");
+    let bill = image.bill();
 
     let components = bill["components"].as_array().expect("components");
     let known: BTreeSet<String> = components.iter().map(|component| text(&component["bom-ref"])).collect();

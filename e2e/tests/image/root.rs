@@ -22,6 +22,7 @@ const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
 const HOST: &str = "sts.outrigger.test";
 /// The file that lists the tests that were left out. `make test` prints it.
 const LEFT_OUT: &str = "OUTRIGGER_LEFT_OUT";
+pub(super) const NO_ROOT: &str = "unshare may not change the root folder";
 
 /// Arguments of `unshare` that change the root folder and, as root, the user. None where the kernel allows neither.
 pub(super) fn user() -> Option<&'static [&'static str]> {
@@ -33,14 +34,10 @@ pub(super) fn user() -> Option<&'static [&'static str]> {
     ways.iter().find(works).copied()
 }
 
-pub(super) fn leave_out() {
+pub(super) fn leave_out(test: &str, reason: &str) {
     let Some(list) = std::env::var_os(LEFT_OUT) else { return };
     let list = fs::File::options().create(true).append(true).open(list);
-    writeln!(
-        list.expect("opened"),
-        "image::root\tunshare may not change the root folder"
-    )
-    .expect("written");
+    writeln!(list.expect("opened"), "{test}\t{reason}").expect("written");
 }
 
 /// Our programs of this build, in an image.
@@ -52,7 +49,7 @@ struct Root {
 impl Root {
     fn build() -> Option<Self> {
         let Some(user) = user() else {
-            leave_out();
+            leave_out("image::root", NO_ROOT);
             return None;
         };
         let programs = PROGRAMS.map(|name| Binaries::one(name).expect("built"));

@@ -12,3 +12,4 @@ mod kubeadm_guide;
 mod node_edit;
 mod page;
 mod readme;
+mod static_pod;

@@ -29,6 +29,8 @@ async fn whoever_the_manager_is_may_ask_for_the_accounts_tokens() {
     let tenant = with_component("overlays/hosted/tenant").await;
     let user = json!([{"kind": "User", "name": "outrigger-manager", "apiGroup": "rbac.authorization.k8s.io"}]);
     assert_eq!(subjects(&tenant), &user);
+    let static_pod = with_component("overlays/static-pod/cluster").await;
+    assert_eq!(subjects(&static_pod), &user);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@
 //! | on which Nodes the manager runs | `placement.rs` |
 //! | nothing of a running incumbent changes | `beside_the_incumbent.rs` |
 //! | where a tenant's manager takes its AWS identity from, and who reaches the webhook | `hosted.rs` |
+//! | the manager as a static Pod | `static_pod.rs` |
 //! | an API server with a kube-controller-manager | `test_cluster.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
@@ -25,6 +26,7 @@ mod placement;
 mod registration;
 mod rights;
 mod roles;
+mod static_pod;
 mod status_writers;
 mod test_cluster;
 
@@ -39,11 +41,12 @@ use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
 /// The kustomizations for operators, below `manifests/`.
-const KUSTOMIZATIONS: [&str; 4] = [
+const KUSTOMIZATIONS: [&str; 5] = [
     "base",
     "overlays/replace",
     "overlays/hosted/management",
     "overlays/hosted/tenant",
+    "overlays/static-pod/cluster",
 ];
 
 async fn rendered(tools: &Tools, path: &str) -> Vec<Value> {
@@ -106,6 +109,7 @@ async fn all_are_accepted(tools: &Tools, admin: &Client) -> Result<usize> {
             manifests::with_component(tools, run.path(), path, component).await?,
         ));
     }
+    all.push(("overlays/static-pod/machine", vec![static_pod::mirror(tools).await]));
     for (path, objects) in all {
         for object in objects {
             let kind = object["kind"].as_str().unwrap_or_default();

@@ -67,8 +67,8 @@ async fn only_pods_of_a_kube_controller_manager_in_labelled_namespaces_may_be_ke
     }
     assert_eq!(
         failing,
-        2 * outrigger_shared::component::POD_LABELS.len(),
-        "one for each label in the base, and as many in its overlay for management clusters"
+        3 * outrigger_shared::component::POD_LABELS.len(),
+        "one for each label in the base, and as many in its overlays for management clusters and for static Pods"
     );
 }
 

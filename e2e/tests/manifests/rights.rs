@@ -26,6 +26,7 @@ const OLD_MANAGER: Subject = Subject {
     user: "system:kube-controller-manager",
     group: "system:authenticated",
 };
+/// In a tenant, and in a cluster whose managers are static Pods.
 const TENANT_MANAGER: Subject = Subject {
     user: "outrigger-manager",
     group: "system:authenticated",
@@ -111,10 +112,16 @@ pub async fn check(tools: &Tools, admin: &Client, version: Version) -> Result<us
     in_the_management_cluster(&mut ask).await.context("management")?;
     // Last, as its roles have the tenant's names: the same rights for another subject.
     install(tools, admin, "base").await?;
-    in_a_cluster_that_migrates_itself(&mut ask).await.context("base")?;
+    in_a_cluster_that_migrates_itself(&mut ask, OWN_MANAGER, TENANT_MANAGER)
+        .await
+        .context("base")?;
     install_component(tools, admin, "base", "self-signed").await?;
     registrations_of_the_webhook(&mut ask, WEBHOOK).await?;
     secrets_of_the_webhook(&mut ask).await?;
+    install(tools, admin, "overlays/static-pod/cluster").await?;
+    in_a_cluster_that_migrates_itself(&mut ask, TENANT_MANAGER, OWN_MANAGER)
+        .await
+        .context("static Pod")?;
     Ok(ask.asked)
 }
 
@@ -384,43 +391,35 @@ async fn what_the_webhook_may(ask: &mut Authorizer<'_>) -> Result<()> {
     ask.lease(false, WEBHOOK, &["update", "patch"], C).await
 }
 
-async fn in_a_cluster_that_migrates_itself(ask: &mut Authorizer<'_>) -> Result<()> {
+async fn in_a_cluster_that_migrates_itself(ask: &mut Authorizer<'_>, manager: Subject, before: Subject) -> Result<()> {
     ask.lease(true, OLD_MANAGER, &["get", "update", "create"], M).await?;
-    leases_of_the_manager(ask, OWN_MANAGER).await?;
-    work_of_the_manager_here(ask).await?;
-    // The bindings name one subject, so the tenant's user has lost what it had.
-    ask.lease(false, TENANT_MANAGER, &["get", "update", "create"], M)
-        .await?;
+    leases_of_the_manager(ask, manager).await?;
+    work_of_the_manager_here(ask, manager).await?;
+    // The bindings name one subject, so the subject before it has lost what it had.
+    ask.lease(false, before, &["get", "update", "create"], M).await?;
     what_the_webhook_may(ask).await
 }
 
-async fn work_of_the_manager_here(ask: &mut Authorizer<'_>) -> Result<()> {
+async fn work_of_the_manager_here(ask: &mut Authorizer<'_>, manager: Subject) -> Result<()> {
     let (migrations, status) = (
         "outrigger.dev/cloudprovidermigrations",
         "outrigger.dev/cloudprovidermigrations/status",
     );
-    work_of_the_manager(ask, OWN_MANAGER).await?;
-    ask.expect(true, OWN_MANAGER, &["get", "list", "watch"], migrations, ("", ""))
+    work_of_the_manager(ask, manager).await?;
+    ask.expect(true, manager, &["get", "list", "watch"], migrations, ("", ""))
         .await?;
-    ask.expect(true, OWN_MANAGER, &["patch"], status, ("", "prod")).await?;
-    ask.expect(
-        false,
-        OWN_MANAGER,
-        &["update", "patch", "delete"],
-        migrations,
-        ("", "prod"),
-    )
-    .await?;
-    ask.expect(true, OWN_MANAGER, &["list", "watch"], "/pods", ("kube-system", ""))
+    ask.expect(true, manager, &["patch"], status, ("", "prod")).await?;
+    ask.expect(false, manager, &["update", "patch", "delete"], migrations, ("", "prod"))
         .await?;
-    ask.expect(false, OWN_MANAGER, &["list"], "/pods", ("default", ""))
+    ask.expect(true, manager, &["list", "watch"], "/pods", ("kube-system", ""))
         .await?;
+    ask.expect(false, manager, &["list"], "/pods", ("default", "")).await?;
     let authentication = ("kube-system", "extension-apiserver-authentication");
-    ask.expect(true, OWN_MANAGER, &["get"], "/configmaps", authentication)
+    ask.expect(true, manager, &["get"], "/configmaps", authentication)
         .await?;
     ask.expect(
         true,
-        OWN_MANAGER,
+        manager,
         &["create"],
         "authentication.k8s.io/tokenreviews",
         ("", ""),

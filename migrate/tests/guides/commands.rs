@@ -16,7 +16,7 @@ const OTHER: &str = "belongs to another project, and needs a cluster of its dist
 const INSTALLS: &str = "installs on the machine of the user";
 
 /// Programs whose commands are not run, and why.
-pub const NOT_RUN: [(&str, &str); 19] = [
+pub const NOT_RUN: [(&str, &str); 21] = [
     ("argocd", OTHER),
     ("clusterctl", OTHER),
     ("flux", OTHER),
@@ -29,6 +29,8 @@ pub const NOT_RUN: [(&str, &str); 19] = [
     ("docker", "needs Docker"),
     ("export", "sets variables of the shell of the user"),
     ("hostname", MACHINE),
+    ("install", MACHINE),
+    ("kubeadm", OTHER),
     ("pgrep", MACHINE),
     ("scp", MACHINE),
     ("systemctl", MACHINE),

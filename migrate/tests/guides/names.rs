@@ -15,7 +15,7 @@ use crate::page::{self, Page};
 
 /// Flags of Kubernetes and of the tools in the pages.
 pub const FOREIGN_FLAGS: &str = "all certificate-authority client-certificate client-key \
-    cloud-provider cluster cluster-name context create-namespace dry-run embed-certs \
+    cloud-provider cluster cluster-name config context create-namespace dry-run embed-certs \
     enable-leader-migration external-cloud-volume-plugin feature-gates filters for force-conflicts \
     format from-file hostname-override ignore-not-found \
     image-credential-provider-bin-dir image-credential-provider-config \
