@@ -65,9 +65,31 @@ fn every_order_of_events_has_one_owner_or_names_what_is_needed() {
             explored.path_to(state)
         );
     }
+    if let Some(state) = explored.crash_without_owner() {
+        panic!("a crash of the owner ends the ownership:\n{}", explored.path_to(state));
+    }
     if let Some(state) = explored.phase_without_owner() {
         panic!(
             "a change of the phase ends the only ownership:\n{}",
+            explored.path_to(state)
+        );
+    }
+}
+
+/// The same where a manager that starts has read nothing yet, and where writes have no answer.
+#[test]
+fn late_reads_and_late_answers_cost_no_owner() {
+    let explored = explore(Rules {
+        late: true,
+        events: 3,
+        ..Rules::default()
+    });
+    never_two_owners(&explored);
+    an_owner_or_a_message(&explored);
+    the_old_manager_gets_the_lease_in_prepare(&explored);
+    if let Some(state) = explored.acquired_without_offer() {
+        panic!(
+            "the lease is acquired again before the old manager could acquire it:\n{}",
             explored.path_to(state)
         );
     }
@@ -183,6 +205,14 @@ fn each_rule_that_is_left_out_is_found() {
         "an unguarded old manager is no alarm"
     );
     assert!(
+        two_owners(Rules {
+            unread_is_unreadable: true,
+            late: true,
+            ..default
+        }),
+        "what was not read yet counts as not readable"
+    );
+    assert!(
         ownerless(Rules {
             evidence_only: true,
             ..default
@@ -213,6 +243,25 @@ fn each_rule_about_offers_that_is_left_out_is_found() {
     assert!(
         unreadable.find_edge(State::released_without_operator).is_some(),
         "each error of the object's watch is a reason to offer the lease"
+    );
+    let no_latch = explore(Rules {
+        no_latch: true,
+        events: 3,
+        ..default
+    });
+    assert!(
+        no_latch.crash_without_owner().is_some(),
+        "the evidence counts while it lasts, and is not recorded"
+    );
+    let early = explore(Rules {
+        yield_before_expiry: true,
+        late: true,
+        events: 3,
+        ..default
+    });
+    assert!(
+        early.acquired_without_offer().is_some(),
+        "M counts as offered before it expires"
     );
     let at_once = explore(Rules {
         in_tree_at_once: true,

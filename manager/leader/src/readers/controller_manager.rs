@@ -320,6 +320,49 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_migration_file_counts_only_if_it_is_known_and_guards_each_controller_by_the_lease() {
+        let text = |lease: &str, leaders: &[(&str, &str)]| {
+            let leaders: Vec<Value> = leaders
+                .iter()
+                .map(|(name, component)| json!({"name": name, "component": component}))
+                .collect();
+            let text = json!({"apiVersion": "controllermanager.config.k8s.io/v1", "kind": "LeaderMigrationConfiguration",
+                "leaderName": lease, "controllerLeaders": leaders});
+            text.to_string()
+        };
+        let configuration = |path: &str, text: Option<String>| {
+            let file = format!("--leader-migration-config={path}");
+            let flags = ["--enable-leader-migration", &file];
+            let mut pod = object(json!({"spec": container(&flags), "status": {}}));
+            let annotation = |text: String| [(annotations::LEADER_MIGRATION.to_owned(), text)].into();
+            pod.metadata.annotations = text.map(annotation);
+            read(Kind::Pod, &pod).unwrap().configuration
+        };
+
+        let all = [("service", "*"), ("route", "*"), ("cloud-node-lifecycle", "*")];
+        let ours = leader_migration::FILE;
+        assert_eq!(configuration("", None), Configuration::BuiltIn);
+        assert_eq!(configuration(ours, Some(text(LEASE, &all))), Configuration::OfMigration);
+        for (path, text, reason) in [
+            (ours, None, "Kubernetes does not show"),
+            ("/own.yaml", Some(text(LEASE, &all)), "Kubernetes does not show"),
+            (ours, Some(text("other", &all)), "names the lease \"other\""),
+            (ours, Some(text(LEASE, &all[..2])), "does not guard"),
+            (
+                ours,
+                Some(text(LEASE, &[("service", "cloud-controller-manager"), all[1], all[2]])),
+                "does not guard",
+            ),
+            (ours, Some("{".to_owned()), ours),
+        ] {
+            match configuration(path, text) {
+                Configuration::Unproven(why) => assert!(why.contains(reason), "{reason}: {why}"),
+                other => panic!("{reason}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn node_ipam_is_read_from_the_flags_and_from_the_list_of_leader_migration() {
         let list = |names: &[&str]| {
             let leaders = names.iter().map(|name| json!({"name": name, "component": "*"}));

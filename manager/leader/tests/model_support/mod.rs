@@ -98,6 +98,10 @@ pub struct State {
     leader: Option<u8>,
     /// The leader holds M.
     holding: bool,
+    /// The leader has read neither the object nor the command lines since it started.
+    unread: bool,
+    /// A write of the leader has no answer: it does not release M, which then expires.
+    unanswered: bool,
     main_change: MainChange,
     offer_again: bool,
     latch: Option<Latched>,
@@ -127,6 +131,15 @@ pub struct Rules {
     pub offered_to_all: bool,
     /// While the object cannot be read, every new holder of K counts, at once.
     pub unreadable_at_once: bool,
+    /// The evidence counts while it lasts, and is not recorded.
+    pub no_latch: bool,
+    /// A source that was not read yet counts as not readable.
+    pub unread_is_unreadable: bool,
+    /// M counts as offered when [`gate::YIELD`] is over since its holder ended, also before it expires.
+    pub yield_before_expiry: bool,
+    /// A manager that starts reads its sources later, and writes may have no answer. Rules to which neither matters are
+    /// explored without.
+    pub late: bool,
 }
 
 impl Default for Rules {
@@ -143,6 +156,10 @@ impl Default for Rules {
             in_tree_at_once: false,
             offered_to_all: false,
             unreadable_at_once: false,
+            no_latch: false,
+            unread_is_unreadable: false,
+            yield_before_expiry: false,
+            late: false,
         }
     }
 }
@@ -158,6 +175,8 @@ pub enum Event {
     Recreate,
     /// A manager acquires C.
     Lead(u8),
+    /// The manager that started has read each source.
+    Read,
     /// The backoff of the last offer is over.
     Backoff,
     // Of the operator.
@@ -172,6 +191,7 @@ pub enum Event {
     DeleteLatch,
     HideObject(bool),
     HideCommandLines(bool),
+    Unanswered,
 }
 
 impl Event {
@@ -179,7 +199,13 @@ impl Event {
     pub fn is_progress(self) -> bool {
         matches!(
             self,
-            Self::Tick | Self::AcquireMain(_) | Self::Acquire(_) | Self::Recreate | Self::Lead(_) | Self::Backoff
+            Self::Tick
+                | Self::AcquireMain(_)
+                | Self::Acquire(_)
+                | Self::Recreate
+                | Self::Lead(_)
+                | Self::Read
+                | Self::Backoff
         )
     }
 }
@@ -210,6 +236,8 @@ impl State {
             old: [old; 2],
             leader: Some(0),
             holding: false,
+            unread: false,
+            unanswered: false,
             main_change: MainChange::None,
             offer_again: false,
             latch: held_by.is_some().then_some(Latched {
@@ -273,11 +301,15 @@ impl State {
         self.old.iter().any(|old| old.believes.is_some())
     }
 
-    /// The object cannot be read, and the holder of K has leader migration on and was not offered M.
+    /// The holder of K has leader migration on and was not offered M, in a step back, or while the object cannot be read.
     pub fn is_offer_due(&self) -> bool {
         let is_guarded = |index: u8| self.old[usize::from(index)].form == Form::Guarded;
         let is_recorded = self.latch.is_some_and(|latch| latch.names_main);
-        !self.readable && self.main.is_some_and(is_guarded) && !is_recorded && !self.was_offered()
+        let may_be_a_step_back = match self.readable {
+            true => self.phase == Phase::Prepare,
+            false => !is_recorded,
+        };
+        may_be_a_step_back && self.main.is_some_and(is_guarded) && !self.was_offered()
     }
 
     /// This process holds M, and K has a new holder as the steward counts it.
@@ -320,17 +352,33 @@ impl State {
 
     /// M has been free, and K's holder the same, for [`gate::YIELD`].
     fn was_offered(&self) -> bool {
-        let free_for = match self.record {
+        self.free_for() >= YIELD && self.main_age >= YIELD
+    }
+
+    /// The same, as the leader counts it.
+    fn has_yielded(&self, rules: &Rules) -> bool {
+        let ended = rules.yield_before_expiry && self.is_left_to_expire();
+        self.is_free(rules) && self.was_offered() || ended && self.age >= YIELD && self.main_age >= YIELD
+    }
+
+    /// The leader held M and did not release it.
+    fn is_left_to_expire(&self) -> bool {
+        self.leader.is_some() && !self.holding && self.record == Record::Held(self.own())
+    }
+
+    /// Ticks since M may be acquired by any process that waits for it.
+    fn free_for(&self) -> u8 {
+        match self.record {
             Record::Free => self.age,
             _ => self.age.saturating_sub(LEASE),
-        };
-        free_for >= YIELD && self.main_age >= YIELD
+        }
     }
 
     /// Why nobody owns the controllers, as the condition says.
     pub fn waiting(&self, rules: &Rules) -> &'static str {
         let led = Self {
             leader: self.leader.or(Some(0)),
+            unread: false,
             ..*self
         };
         led.react(rules).decide(rules).0.unwrap_or("Competing")
@@ -374,16 +422,17 @@ impl State {
         let names_main = |latch: Latched| latch.names_main || rules.offered_to_all;
 
         Inputs {
-            spec: match self.readable {
+            spec: match self.readable && !self.unread {
                 true => Reading::Known(MigrationSpec {
                     uid: "u".into(),
                     generation: 10,
                     phase: self.phase,
                     attested_phase: attested.then_some(self.phase),
                 }),
+                false if self.unread && !rules.unread_is_unreadable => Reading::Pending,
                 false => Reading::Unreadable("gone".into()),
             },
-            latch: self.latch.map_or(Stored::Absent, |latch| {
+            latch: self.latch.filter(|_| !rules.no_latch).map_or(Stored::Absent, |latch| {
                 Stored::Latch(Latch {
                     version: VERSION,
                     uid: if latch.of_object { "u" } else { "v" }.into(),
@@ -404,12 +453,12 @@ impl State {
             services_read: true,
             main_holder_changed: self.has_new_main_holder(rules),
             offer_again: self.holding && self.offer_again,
-            yielded: self.is_free(rules) && self.was_offered(),
+            yielded: self.has_yielded(rules),
             facts: Facts {
                 controller_managers: self.command_lines(rules),
                 main,
                 migration: lease(live, self.is_free(rules)),
-                attested_phase: (self.readable && attested).then_some(self.phase),
+                attested_phase: (self.readable && !self.unread && attested).then_some(self.phase),
                 own: OwnSettings {
                     routes: true,
                     node_ipam: Placement::NotHere,
@@ -463,28 +512,26 @@ impl State {
         };
         let running = self.old.iter().enumerate().filter(|(_, old)| old.life == Life::Running);
 
+        if self.unread && !rules.unread_is_unreadable {
+            return ControllerManagers::default();
+        }
+        let visible = self.visible && !self.unread;
+
         ControllerManagers {
             read: true,
-            seen: if self.visible {
+            seen: if visible {
                 running.map(line).collect()
             } else {
                 Vec::new()
             },
-            unreadable: if self.visible {
-                Vec::new()
-            } else {
-                vec!["forbidden".into()]
-            },
+            unreadable: if visible { Vec::new() } else { vec!["forbidden".into()] },
         }
     }
 
     /// The state without what the decision does not depend on.
     fn as_seen(&self, rules: &Rules) -> Self {
-        let free_for = match self.record {
-            Record::Free => self.age,
-            _ => self.age.saturating_sub(LEASE),
-        };
-        let age = match (self.is_free(rules), free_for >= YIELD) {
+        let age = match (self.is_free(rules), self.free_for() >= YIELD) {
+            _ if rules.yield_before_expiry => self.age,
             (false, _) => 0,
             (true, false) if matches!(self.record, Record::Free) => 0,
             (true, false) => LEASE,
@@ -498,6 +545,7 @@ impl State {
                 YIELD.. => self.main_age,
             },
             old: self.old.map(|old| Old { believes, ..old }),
+            unanswered: false,
             operations: 0,
             faults: 0,
             ..*self
@@ -529,7 +577,8 @@ impl State {
         if rules.phase_is_evidence && self.readable && self.phase >= Phase::Migrate {
             return true;
         }
-        self.decide(rules).1
+        let (why, competes, _) = self.decide(rules);
+        competes || rules.no_latch && why == Some(gate::reason::STORING_EVIDENCE)
     }
 
     /// The leader's immediate actions: store the latch, and release M.
@@ -541,18 +590,17 @@ impl State {
             }
             if self.holding && self.record != Record::Held(self.own()) && !matches!(self.record, Record::Deleted(_)) {
                 // Another process has acquired it: the permit is revoked and the process ends.
-                return Self {
-                    leader: None,
-                    holding: false,
-                    ..self
-                };
+                return self.ended();
             }
 
             let (_, _, change) = self.decide(rules);
             self.store(&change, rules);
             if self.holding && !self.competes(rules) {
                 (self.holding, self.main_change, self.offer_again) = (false, MainChange::None, false);
-                (self.record, self.age) = (Record::Free, 0);
+                self.age = 0;
+                if !std::mem::take(&mut self.unanswered) {
+                    self.record = Record::Free;
+                }
             }
             if self == before {
                 break;
@@ -560,6 +608,17 @@ impl State {
         }
 
         self
+    }
+
+    /// The process of the leader has ended.
+    fn ended(self) -> Self {
+        Self {
+            leader: None,
+            holding: false,
+            unread: false,
+            unanswered: false,
+            ..self
+        }
     }
 
     fn own(&self) -> Process {
@@ -592,7 +651,7 @@ impl State {
 
     /// Every event that is possible now, with the state after it.
     fn next(&self, rules: &Rules) -> Vec<(Event, Self)> {
-        let mut events = vec![Event::Tick, Event::Recreate, Event::Backoff];
+        let mut events = vec![Event::Tick, Event::Recreate, Event::Backoff, Event::Read];
         for index in 0..2 {
             events.extend([
                 Event::AcquireMain(index),
@@ -608,7 +667,7 @@ impl State {
         let phases = [Phase::InTree, Phase::Prepare, Phase::Migrate, Phase::Complete];
         events.extend(phases.map(Event::SetPhase));
         events.extend(phases.map(Event::Recreated));
-        events.extend([Event::Crash, Event::DeleteLease, Event::DeleteLatch]);
+        events.extend([Event::Crash, Event::DeleteLease, Event::DeleteLatch, Event::Unanswered]);
         events.extend([true, false].map(Event::HideObject));
         events.extend([true, false].map(Event::HideCommandLines));
 
@@ -658,7 +717,8 @@ impl State {
                 (self.record, self.age) = (Record::Held(Process::Old(index)), 0);
             }
             Event::Acquire(process @ Process::Manager(index)) => {
-                let may = self.leader == Some(index) && !self.holding && self.is_free(rules);
+                let is_free = self.is_free(rules) || rules.yield_before_expiry && self.is_left_to_expire();
+                let may = self.leader == Some(index) && !self.holding && is_free;
                 (may && self.competes(rules)).then_some(())?;
                 (self.holding, self.main_change, self.offer_again) = (true, MainChange::None, false);
                 (self.record, self.age) = (Record::Held(process), 0);
@@ -676,7 +736,11 @@ impl State {
             }
             Event::Lead(index) => {
                 self.leader.is_none().then_some(())?;
-                (self.leader, self.holding) = (Some(index), false);
+                (self.leader, self.holding, self.unread) = (Some(index), false, rules.late);
+            }
+            Event::Read => {
+                self.unread.then_some(())?;
+                self.unread = false;
             }
             Event::Backoff => {
                 (self.holding && self.phase == Phase::Prepare).then_some(())?;
@@ -716,7 +780,12 @@ impl State {
         match event {
             Event::Crash => {
                 self.leader?;
-                (self.leader, self.holding) = (None, false);
+                *self = self.ended();
+                self.fault(rules)?;
+            }
+            Event::Unanswered => {
+                (rules.late && self.holding && !self.unanswered).then_some(())?;
+                self.unanswered = true;
                 self.fault(rules)?;
             }
             Event::StopOld(index) | Event::StartOld(index) => {
@@ -914,6 +983,17 @@ impl Explored {
             .flat_map(|(_, edges)| edges);
         let lost = |(event, to): &&(Event, usize)| matches!(event, Event::SetPhase(_)) && !reached[*to];
         changes.copied().find(|change| lost(&change)).map(|(_, to)| to)
+    }
+
+    /// A crash of our manager by which nobody owns the controllers any more, which it owned.
+    pub fn crash_without_owner(&self) -> Option<usize> {
+        let reached = self.reaching(State::has_one_owner, Event::is_progress);
+        let owned = self.states.iter().zip(&self.edges);
+        let next = owned
+            .filter(|(state, _)| state.manager_acts())
+            .flat_map(|(_, edges)| edges);
+        let lost = |(event, to): &&(Event, usize)| *event == Event::Crash && !reached[*to];
+        next.copied().find(|edge| lost(&edge)).map(|(_, to)| to)
     }
 
     /// The state after an edge that `is`.
