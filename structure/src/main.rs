@@ -21,14 +21,20 @@ fn main() -> Result<()> {
     }
 }
 
-/// Prints each place that breaks a rule of language.
+/// Prints each place that breaks a rule of language, and fails if there is one.
 fn report_words(root: &Path) -> Result<()> {
     let packages = packages::read(root)?;
     let sources = sources::read(root, &packages)?;
-    for finding in words::all(root, &sources)? {
+
+    let findings = words::all(root, &sources)?;
+    for finding in &findings {
         println!("{}:{}: {}", finding.file.display(), finding.line, finding.text);
     }
-    Ok(())
+
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!("places that break a rule of language: {count}"),
+    }
 }
 
 fn report(root: &Path) -> Result<()> {
