@@ -143,6 +143,7 @@ check-languages:
 
 binaries: prune
 	@cargo build --locked --workspace
+	@e2e/tools/cold-build $(CARGO_TARGET_DIR)
 
 binaries-bench: prune
 	@cargo build --locked --release -p outrigger-bench -p outrigger-manager -p outrigger-webhook --bins
