@@ -127,10 +127,10 @@ site: check-languages ## build the documentation as a site into target/site, wit
 house: check-languages ## print the sizes of files and functions, and the import cycles
 	@cargo run --locked --quiet -p outrigger-structure
 
-words: check-languages ## print the comments and pages that break a rule of language
+words: check-languages ## print the comments and pages that break a rule of language; none may
 	@cargo run --locked --quiet -p outrigger-structure -- words
 
-lint: check-languages ## formatting, clippy with warnings denied, cargo-deny
+lint: check-languages words ## formatting, rules of language, clippy with warnings denied, cargo-deny
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@e2e/tools/deny
@@ -143,6 +143,7 @@ check-languages:
 
 binaries: prune
 	@cargo build --locked --workspace
+	@e2e/tools/cold-build $(CARGO_TARGET_DIR)
 
 binaries-bench: prune
 	@cargo build --locked --release -p outrigger-bench -p outrigger-manager -p outrigger-webhook --bins

@@ -2,6 +2,9 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "test helpers")]
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Stdio;
 
 use outrigger_timeline::Limits;
@@ -34,9 +37,97 @@ async fn the_demo_ends_with_the_proof_as_the_last_line_of_stdout() {
     let limit = Limits::default().beside_other_work().old_to_new.as_millis();
     let gap = figures["gap_ms"].as_u64().map(u128::from);
     assert!(gap.is_some_and(|gap| gap <= limit), "{figures}");
-    for step in ["Before the migration", "Prepare", "Migrate", "New work", "Complete"] {
-        assert!(stdout.contains(step), "no step {step}");
+    assert_eq!(steps_without_number_and_time(&stdout), Vec::<String>::new());
+    let total = stdout.lines().next().expect("a first line");
+    assert!(
+        total.starts_with("7 steps, about ") && total.ends_with(" min"),
+        "{total}"
+    );
+    let results = stdout.split_once("== The timeline\n").expect("the timeline").1;
+    let widest = results.lines().map(|line| line.chars().count()).max();
+    assert!(
+        results.lines().count() > 20 && widest <= Some(WIDEST),
+        "{widest:?}\n{results}"
+    );
+}
+
+/// The most columns of a table that a terminal shows without a line break.
+const WIDEST: usize = 160;
+
+/// The steps of the migration.
+const STEPS: [&str; 7] = [
+    "The environment",
+    "Before the migration",
+    "Install",
+    "Prepare",
+    "Migrate",
+    "New work",
+    "Complete",
+];
+
+/// The headings that are not `== step 3 of 7, about 1 min: Install…`, in this order.
+fn steps_without_number_and_time(stdout: &str) -> Vec<String> {
+    let headings = stdout.lines().filter_map(|line| line.strip_prefix("== "));
+    let headings: Vec<&str> = headings.take(STEPS.len()).collect();
+    let wrong = (1..).zip(STEPS).filter(|(number, step)| {
+        let place = format!("step {number} of {}, about ", STEPS.len());
+        let rest = headings
+            .get(number - 1)
+            .and_then(|heading| heading.strip_prefix(&place));
+        let Some((time, name)) = rest.and_then(|rest| rest.split_once(": ")) else {
+            return true;
+        };
+        let amount = time.strip_suffix(" min").or_else(|| time.strip_suffix(" s"));
+        !name.starts_with(step) || amount.is_none_or(|amount| amount.parse::<u32>().is_err())
+    });
+    wrong
+        .map(|(number, step)| format!("{number} {step}: {headings:?}"))
+        .collect()
+}
+
+/// `make binaries` with a program in place of cargo, and a target folder that has these folders.
+async fn make_binaries(folders: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (programs, cache) = (folder.path().join("programs"), folder.path().join("cache"));
+    fs::create_dir_all(&programs).expect("create");
+    let cargo = programs.join("cargo");
+    fs::write(&cargo, "#!/bin/sh\necho \"cargo $*\"\n").expect("write");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("permissions");
+    for target in folders {
+        fs::create_dir_all(cache.join("target").join(target)).expect("create");
     }
+
+    let path = std::env::var("PATH").expect("PATH");
+    let root = Path::new("..").canonicalize().expect("the root");
+    let mut command = Command::new("make");
+    command.arg("binaries").current_dir(root).stdin(Stdio::null());
+    command.env("PATH", format!("{}:{path}", programs.display()));
+    command
+        .env("OUTRIGGER_CACHE", &cache)
+        .env("CARGO_TARGET_DIR", cache.join("target"));
+    // Those of a `make test` that runs this test.
+    for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
+        command.env_remove(name);
+    }
+
+    let output = command.output().await.expect("make");
+    let text = [output.stderr, output.stdout].concat();
+    String::from_utf8(text).expect("text")
+}
+
+#[tokio::test]
+async fn a_first_build_says_how_long_it_takes() {
+    let cold = make_binaries(&[]).await;
+    let (note, build) = cold.split_once('\n').expect("two lines");
+    assert!(
+        note.starts_with("compiling the workspace") && note.contains(" min on two cores"),
+        "{cold}"
+    );
+    assert_eq!(build, "cargo build --locked --workspace\n");
+    assert_eq!(
+        make_binaries(&["debug/deps"]).await,
+        "cargo build --locked --workspace\n"
+    );
 }
 
 #[tokio::test]

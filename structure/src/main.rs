@@ -21,14 +21,20 @@ fn main() -> Result<()> {
     }
 }
 
-/// Prints each place that breaks a rule of language.
+/// Prints each place that breaks a rule of language, and fails if there is one.
 fn report_words(root: &Path) -> Result<()> {
     let packages = packages::read(root)?;
     let sources = sources::read(root, &packages)?;
-    for finding in words::all(root, &sources)? {
+
+    let findings = words::all(root, &sources)?;
+    for finding in &findings {
         println!("{}:{}: {}", finding.file.display(), finding.line, finding.text);
     }
-    Ok(())
+
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!("places that break a rule of language: {count}"),
+    }
 }
 
 fn report(root: &Path) -> Result<()> {
@@ -56,7 +62,7 @@ fn report(root: &Path) -> Result<()> {
     println!("{:<22} {:>6} {:>8}", "all", lines.len(), lines.iter().sum::<usize>());
 
     let functions: Vec<sizes::Function> = files().flat_map(sizes::functions).collect();
-    let sum = |of: fn(&sizes::Function) -> usize| functions.iter().map(of).sum::<usize>();
+    let sum = |of| sizes::sum(&functions, of);
     println!("\nmedian / 90th percentile / largest");
     println!("lines of a file:     {:?}", sizes::spread(lines));
     println!(
@@ -66,11 +72,11 @@ fn report(root: &Path) -> Result<()> {
     println!("\nlines in bodies of functions: {}", sum(|function| function.body));
     println!(
         "  blank:    {:.1} %",
-        percent(sum(|function| function.blank), sum(|function| function.body))
+        sizes::percent(sum(|function| function.blank), sum(|function| function.body))
     );
     println!(
         "  comments: {:.1} %",
-        percent(sum(|function| function.comments), sum(|function| function.body))
+        sizes::percent(sum(|function| function.comments), sum(|function| function.body))
     );
 
     let texts: Vec<&str> = files().map(|file| file.text.as_str()).collect();
@@ -106,9 +112,4 @@ fn network_path(sources: &Sources, imports: &Imports) -> (usize, usize) {
     let reached = imports.reached(start, |file| !path(file).contains("classic"));
     let inside = reached.iter().filter(|file| path(**file).starts_with(SERVICE)).count();
     (inside, reached.len() - inside)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "lines of a program are few")]
-fn percent(part: usize, whole: usize) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use crate::packages::Package;
 use crate::sources::Sources;
-use crate::{Imports, cycles};
+use crate::{Imports, cycles, sizes};
 
 /// The most files of an import cycle that needs no exception.
 pub const MOST_FILES_OF_A_CYCLE: usize = 5;
@@ -100,6 +100,64 @@ pub fn compiled_paths(sources: &Sources) -> Vec<String> {
     found
         .map(|source| format!("{}: a program contains the path of its clone", name(&source.path)))
         .collect()
+}
+
+/// Blank lines separate the steps of functions: at least this share of the lines of their bodies, in percent.
+#[must_use]
+pub fn blank_lines(sources: &Sources, least: f64) -> Vec<String> {
+    let functions: Vec<sizes::Function> = sources.files.iter().flat_map(sizes::functions).collect();
+    let blank = sizes::sum(&functions, |function| function.blank);
+    let percent = sizes::percent(blank, sizes::sum(&functions, |function| function.body));
+    let found = (percent < least).then(|| format!("{percent:.1} % of the lines in functions are blank, not {least} %"));
+    found.into_iter().collect()
+}
+
+/// A page gets to its details within some lines: before this heading there are at most `most`.
+#[must_use]
+pub fn beginning(page: &str, details: &str, most: usize) -> Vec<String> {
+    let found = match page.lines().position(|line| line == details) {
+        Some(before) if before <= most => None,
+        Some(before) => Some(format!("{before} lines are before {details:?}, and {most} may be")),
+        None => Some(format!("there is no heading {details:?}")),
+    };
+    found.into_iter().collect()
+}
+
+/// The paths in the last column of a Markdown table that do not exist. A name without a folder is one in the first
+/// folder of its cell. `exists` answers for the paths.
+#[must_use]
+pub fn places(table: &str, exists: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with('|')) {
+        let Some(cell) = row.trim_end_matches('|').rsplit('|').next() else {
+            continue;
+        };
+
+        let mut folder = Path::new("");
+        let words = cell.split('`').skip(1).step_by(2);
+        for word in words.filter(|word| !word.contains(' ')) {
+            let path = match word.contains('/') {
+                true => Path::new(word).to_owned(),
+                false => folder.join(word),
+            };
+            if folder == Path::new("") {
+                folder = Path::new(word);
+            }
+            let missing = alternatives(&path.to_string_lossy()).into_iter();
+            found.extend(missing.filter(|path| !exists(Path::new(path))));
+        }
+    }
+
+    found
+}
+
+/// The paths of `a/{b,c}/d`.
+fn alternatives(path: &str) -> Vec<String> {
+    let braces = path.split_once('{').and_then(|(before, rest)| {
+        let (names, after) = rest.split_once('}')?;
+        Some(names.split(',').map(|name| format!("{before}{name}{after}")).collect())
+    });
+    braces.unwrap_or_else(|| vec![path.to_owned()])
 }
 
 /// Deciding modules import no IO, and no file of the project that does.

@@ -56,6 +56,19 @@ pub fn spread(mut sizes: Vec<usize>) -> [usize; 3] {
     [50, 90, 100].map(|percent| at(percent).unwrap_or_default())
 }
 
+/// The sum of a size of all functions.
+#[must_use]
+pub fn sum(functions: &[Function], of: fn(&Function) -> usize) -> usize {
+    functions.iter().map(of).sum()
+}
+
+/// A share in percent.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "lines of a program are few")]
+pub fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
 struct Finder<'a> {
     lines: Vec<&'a str>,
     found: Vec<Function>,

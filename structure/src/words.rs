@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use crate::sources::Sources;
 
 /// Words at which no sentence begins: the sentence names the thing instead.
-const RELATIVE: [&str; 6] = ["Who", "Whoever", "Whom", "What", "Those that", "That which"];
+pub const RELATIVE: [&str; 6] = ["Who", "Whoever", "Whom", "What", "Those that", "That which"];
 
 /// Phrases that have a standard term, and the term.
-const PHRASES: [(&str, &str); 22] = [
+pub const PHRASES: [(&str, &str); 22] = [
     ("is told", "is logged, emits an Event, is reported"),
     ("are told", "are logged, emit Events, are reported"),
     ("tells of", "reports"),

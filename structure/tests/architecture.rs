@@ -38,9 +38,41 @@ fn the_sources_obey_the_rules() {
         rules::cycles(&sources, &imports, CYCLES),
         rules::purity(&sources, &imports, IMPURE),
         rules::compiled_paths(&sources),
+        rules::blank_lines(&sources, LEAST_BLANK),
     ];
     none(&violations.concat());
 }
+
+#[test]
+fn every_place_of_architecture_md_exists() {
+    let root = root();
+    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, section) = architecture
+        .split_once("\n## Where the code is\n")
+        .expect("the section");
+    let (table, _) = section.split_once("\n## ").expect("a further section");
+
+    let paths = std::cell::Cell::new(0);
+    let exists = |path: &Path| {
+        paths.set(paths.get() + 1);
+        root.join(path).exists()
+    };
+    none(&rules::places(table, exists));
+    // Fewer would mean that they were not found.
+    assert!(paths.get() > 40, "{} paths", paths.get());
+}
+
+#[test]
+fn the_readme_gets_to_its_details_within_60_lines() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    none(&rules::beginning(&readme, DETAILS, 60));
+}
+
+/// Before it the README says what Outrigger is, how to try it, and which guide is for the reader's cluster.
+const DETAILS: &str = "## What it does to your cluster";
+
+/// The least share of blank lines in functions, in percent.
+const LEAST_BLANK: f64 = 3.0;
 
 const fn exception(file: &'static str, what: &'static str, reason: &'static str) -> Exception {
     Exception { file, what, reason }

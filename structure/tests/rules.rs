@@ -191,3 +191,34 @@ fn a_package_that_depends_on_another_one_than_the_table_says_is_a_violation() {
         ]
     );
 }
+
+#[test]
+fn functions_without_blank_lines_are_a_violation() {
+    let dense = "fn f() {\n    g();\n    g();\n    g();\n}\n";
+    let (sources, _) = project(&[("src/lib.rs", dense)]);
+    let found = rules::blank_lines(&sources, 3.0);
+    assert_eq!(found, ["0.0 % of the lines in functions are blank, not 3 %"]);
+
+    let (sources, _) = project(&[("src/lib.rs", &dense.replacen("g();\n", "g();\n\n", 1))]);
+    assert_eq!(rules::blank_lines(&sources, 25.0), Vec::<String>::new());
+    assert_eq!(rules::blank_lines(&sources, 26.0).len(), 1);
+}
+
+#[test]
+fn a_page_that_begins_its_details_late_is_a_violation() {
+    let page = "# Page\n\nText.\n\n## Details\n";
+    assert_eq!(rules::beginning(page, "## Details", 4), Vec::<String>::new());
+    let found = rules::beginning(page, "## Details", 3);
+    assert_eq!(found, ["4 lines are before \"## Details\", and 3 may be"]);
+    let found = rules::beginning(page, "## More", 3);
+    assert_eq!(found, ["there is no heading \"## More\""]);
+}
+
+#[test]
+fn a_place_that_does_not_exist_is_a_violation() {
+    let table = "| topic | place |\n|---|---|\n| `not/read` | `a/{b,c}/`, from `d.rs` |\n\
+                 | more | `a/e.rs`: one table for `a command/with words`; [`f/g.md`](f/g.md) |\n";
+    let exists = |path: &Path| path == Path::new("a/b/") || path == Path::new("f/g.md");
+    let found = rules::places(table, exists);
+    assert_eq!(found, ["a/c/", "a/b/d.rs", "a/c/d.rs", "a/e.rs"]);
+}

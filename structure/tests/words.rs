@@ -87,6 +87,50 @@ fn each_rule_finds_a_comment_that_breaks_it() {
 }
 
 #[test]
+fn each_phrase_and_each_beginning_is_found_in_comments_and_in_pages() {
+    let phrases = words::PHRASES.map(|(phrase, instead)| {
+        let rule = format!("\"{phrase}\": write \"{instead}\"");
+        (rule, format!("The Service {phrase} there."))
+    });
+    let beginnings = words::RELATIVE.map(|word| (format!("begins with {word}"), format!("{word} waits, waits long.")));
+
+    for (rule, sentence) in phrases.into_iter().chain(beginnings) {
+        let expected = [(1, format!("{rule}: {sentence}"))];
+        let comment = format!("// {sentence}\n");
+        assert_eq!(texts(words::of_source(Path::new("one.rs"), &comment)), expected);
+        assert_eq!(texts(words::of_page(Path::new("one.md"), &sentence)), expected);
+
+        // A part of a longer word is not the phrase, and a string is no comment.
+        let longer = sentence.replace(' ', "x ");
+        assert_eq!(texts(words::of_page(Path::new("one.md"), &longer)), []);
+        let code = format!("const A: &str = \"{sentence}\";\n");
+        assert_eq!(texts(words::of_source(Path::new("one.rs"), &code)), []);
+    }
+}
+
+#[test]
+fn the_program_fails_if_a_comment_breaks_a_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = "[package]\nname = \"one\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    std::fs::write(folder.path().join("Cargo.toml"), manifest).expect("write");
+    std::fs::create_dir_all(folder.path().join("src")).expect("create");
+    std::fs::create_dir_all(folder.path().join("docs")).expect("create");
+
+    for (comment, is_good) in [
+        ("// The Service is deleted.\n", true),
+        ("// The Service is doomed.\n", false),
+    ] {
+        std::fs::write(folder.path().join("src/lib.rs"), comment).expect("write");
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_outrigger-structure"));
+        let root = folder.path().canonicalize().expect("the folder");
+        let output = program.arg("words").current_dir(root).output().expect("it runs");
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        assert_eq!(output.status.success(), is_good, "{text}");
+        assert_eq!(text.contains("src/lib.rs:1: \"doomed\""), !is_good, "{text}");
+    }
+}
+
+#[test]
 fn each_rule_finds_a_page_that_breaks_it() {
     let page =
         "# What is this\n\nA Service is left\nalone.\n\n```\nWhat is code\n```\n\n| Name | Whoever reads this |\n";

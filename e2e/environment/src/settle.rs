@@ -1,6 +1,8 @@
 //! Waits for a state of a cluster, and prints meanwhile which.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -13,6 +15,31 @@ pub struct Progress {
     colour: bool,
     /// In front of each line, where several run at the same time.
     name: String,
+    plan: Option<Plan>,
+}
+
+/// How long each step of a run takes, in order.
+#[derive(Debug, Clone)]
+struct Plan {
+    expected: &'static [Duration],
+    begun: Arc<AtomicUsize>,
+}
+
+impl Plan {
+    /// The place of the step that begins now. A step that is not planned has none.
+    fn next(&self) -> Option<String> {
+        let place = self.begun.fetch_add(1, Ordering::Relaxed);
+        let expected = about(*self.expected.get(place)?);
+        Some(format!("step {} of {}, {expected}: ", place + 1, self.expected.len()))
+    }
+}
+
+/// A length of time as a person says it: in seconds below a minute, else in minutes.
+fn about(expected: Duration) -> String {
+    match expected.as_secs() {
+        seconds @ 0..60 => format!("about {seconds} s"),
+        seconds => format!("about {} min", (seconds + 30) / 60),
+    }
 }
 
 impl Progress {
@@ -25,6 +52,7 @@ impl Progress {
             loud: true,
             colour,
             name: String::new(),
+            plan: None,
         }
     }
 
@@ -35,6 +63,7 @@ impl Progress {
             loud: false,
             colour: false,
             name: String::new(),
+            plan: None,
         }
     }
 
@@ -47,6 +76,18 @@ impl Progress {
         }
     }
 
+    /// The same progress for a run of steps that take these times. Each step is numbered.
+    #[must_use]
+    pub fn planned(&self, expected: &'static [Duration]) -> Self {
+        let total = about(expected.iter().sum());
+        self.line(&format!("{} steps, {total}", expected.len()));
+        let begun = Arc::new(AtomicUsize::new(0));
+        Self {
+            plan: Some(Plan { expected, begun }),
+            ..self.clone()
+        }
+    }
+
     /// A heading: a step of the migration begins.
     pub fn step(&self, text: &str) {
         let (on, off) = if self.colour {
@@ -54,7 +95,8 @@ impl Progress {
         } else {
             ("", "")
         };
-        self.line(&format!("\n{on}== {}{text}{off}", self.name));
+        let place = self.plan.as_ref().and_then(Plan::next).unwrap_or_default();
+        self.line(&format!("\n{on}== {}{place}{text}{off}", self.name));
     }
 
     pub fn say(&self, text: &str) {
@@ -101,5 +143,23 @@ impl Progress {
 
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_planned_step_has_its_number_and_its_time() {
+        const EXPECTED: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(70)];
+        let plan = Plan {
+            expected: &EXPECTED,
+            begun: Arc::new(AtomicUsize::new(0)),
+        };
+        // A clone is the same run.
+        assert_eq!(plan.clone().next().as_deref(), Some("step 1 of 2, about 8 s: "));
+        assert_eq!(plan.next().as_deref(), Some("step 2 of 2, about 1 min: "));
+        assert_eq!(plan.next(), None);
     }
 }

@@ -26,11 +26,23 @@ pub(crate) const ROLL: Duration = Duration::from_secs(90);
 /// How long both sides run under load after each handover, so that an idle owner would show.
 pub(crate) const QUIET: Duration = Duration::from_secs(8);
 
+/// How long the steps of [`migrate`] take on two cores beside other work, in order.
+const STEPS: [Duration; 7] = [
+    Duration::from_secs(30),
+    Duration::from_secs(10),
+    Duration::from_secs(15),
+    Duration::from_secs(25),
+    Duration::from_secs(25),
+    Duration::from_secs(5),
+    Duration::from_secs(5),
+];
+
 /// Performs the migration in `run`.
 ///
 /// # Errors
 /// When a step does not come about; what is missing is in the message.
 pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
+    let progress = &progress.planned(&STEPS);
     progress.step("The environment: two real control planes on this machine");
 
     let mut environment = Environment::build(run, 3, &[], progress).await?;
