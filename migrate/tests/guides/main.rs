@@ -10,6 +10,7 @@
 //! | flags, conditions, reasons, fields, names of objects | `names.rs` |
 //! | the headings that all guides share | `headings.rs` |
 //! | objects before and after a phase | `examples.rs` |
+//! | which console blocks tests run | `tested.rs` |
 
 #![allow(
     clippy::panic,
@@ -28,6 +29,7 @@ mod programs;
 mod shell;
 #[path = "../support/mod.rs"]
 mod support;
+mod tested;
 
 use page::{Page, pages, with_commands};
 
@@ -157,6 +159,68 @@ fn wrong_command_lines_are_found() {
     finds(commands::faults, "Run `outrigger node restore --force`.", "restore");
     finds(commands::faults, "Run `outrigger node undo --hard`.", "--hard");
     finds(commands::faults, "Run `kubectl delete cpms cluster`.", "cpms");
+}
+
+/// A reader of `docs/README.md` sees which commands a test runs.
+#[test]
+fn the_table_of_tested_commands_is_complete() {
+    let pages = with_commands();
+    let faults = tested::faults(&pages, tested::RUNS, tested::REASONS, page::read);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+
+    let table = tested::table(&pages, tested::RUNS, tested::REASONS);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(page::root().join("docs/README.md"), tested::written(Some(&table))).unwrap();
+        return;
+    }
+    assert_eq!(
+        tested::written(None),
+        table,
+        "docs/README.md is out of date: see tested.rs"
+    );
+}
+
+#[test]
+fn wrong_rows_of_the_table_of_tested_commands_are_found() {
+    let block = "```console\n$ kubectl get pods\n```\n";
+    let page = Page::planted(&format!(
+        "# Page\n{block}## Section\n{block}```yaml\na: b\n```\n{block}"
+    ));
+    let run = |section, whole, part, evidence| tested::Run {
+        page: "docs/guides/planted.md",
+        section,
+        whole,
+        part,
+        test: "e2e/tests/a.rs",
+        evidence,
+        make: "make test",
+    };
+    let reasons = [("docs/guides/planted.md", "It needs a cluster.")];
+    let pages = [page];
+
+    let row = "| [docs/guides/planted.md](guides/planted.md) | 3 | 1 | 1 | 1 | `e2e/tests/a.rs` (make test) | It needs a cluster. |";
+    let table = tested::table(&pages, &[run("Section", 1, 1, "a")], &reasons);
+    assert_eq!(table.lines().nth(2), Some(row));
+
+    let find = |run: &tested::Run, reasons: &[(&str, &str)]| {
+        let faults = tested::faults(&pages, std::slice::from_ref(run), reasons, |_| "abc".to_owned());
+        faults.join("\n")
+    };
+    let place = "docs/guides/planted.md, section \"Section\"";
+    assert_eq!(find(&run("Section", 1, 1, "b"), &reasons), "");
+    let more = find(&run("Section", 2, 1, "b"), &reasons);
+    assert_eq!(more, format!("{place}: has 2 console blocks"));
+    let other = find(&run("Section", 1, 0, "d"), &reasons);
+    assert_eq!(other, format!("{place}: e2e/tests/a.rs does not follow it"));
+    let none = find(&run("Section", 1, 0, "b"), &[]);
+    assert_eq!(none, "docs/guides/planted.md: say why no test runs all of its blocks");
+
+    let both = [run("Section", 2, 0, "b"), run("Page", 1, 0, "b")];
+    let done = tested::faults(&pages, &both, &reasons, |_| "abc".to_owned());
+    assert_eq!(
+        done,
+        ["docs/guides/planted.md: a test runs all of its blocks: delete the reason"]
+    );
 }
 
 #[test]
