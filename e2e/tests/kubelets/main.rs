@@ -10,5 +10,4 @@
 
 mod kubeadm_guide;
 mod node_edit;
-mod page;
 mod readme;

@@ -14,10 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use outrigger_cluster_harness::repository;
+use outrigger_e2e::page::{Page, commands};
 use outrigger_e2e::test_nodes::COMMANDS;
 use outrigger_machines::{Host, is_gone, left_out};
-
-use crate::page::{Page, commands};
 
 const SECTION: &str = "Install it on a test cluster";
 /// As the recipe of `make nodes` starts the program.
