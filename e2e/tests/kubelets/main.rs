@@ -8,6 +8,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod hand_over;
 mod kubeadm_guide;
 mod node_edit;
+mod processes;
 mod readme;
