@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use kube::api::{DynamicObject, ListParams};
-use kube::discovery::{Discovery, verbs};
-use kube::{Api, Client, ResourceExt};
+use kube::Client;
 use outrigger_cluster_harness::cluster::{ApiServer, ApiServerOptions, Etcd, User, Version};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait;
+use outrigger_e2e::stored_objects;
 use outrigger_environment::{manifests, review};
 use serde_json::{Value, json};
 
@@ -22,29 +21,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Everything of ours that is stored: kind, namespace and name. Every object of the chart has the project's name in its own.
 pub async fn ours(client: &Client) -> Result<BTreeSet<String>> {
-    let discovery = Discovery::new(client.clone()).run().await?;
-    let mut found = BTreeSet::new();
-    for group in discovery.groups() {
-        for (resource, capabilities) in group.recommended_resources() {
-            if !capabilities.supports_operation(verbs::LIST) {
-                continue;
-            }
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let objects = api.list(&ListParams::default()).await.context(resource.kind.clone())?;
-            for object in objects {
-                let name = format!(
-                    "{} {} {}",
-                    resource.kind,
-                    object.namespace().unwrap_or_default(),
-                    object.name_any()
-                );
-                if name.contains("outrigger") {
-                    found.insert(name);
-                }
-            }
-        }
-    }
-    Ok(found)
+    let mut names = stored_objects::names(client).await?;
+    names.retain(|name| name.contains("outrigger"));
+    Ok(names)
 }
 
 fn node(name: &str) -> Value {

@@ -7,9 +7,11 @@
 //! | each profile has its registration and its rights, and no others | `profiles.rs` |
 //! | install, upgrade and uninstall on real API servers | `install.rs` |
 //! | the same with the default values and a running webhook | `self_signed.rs` |
+//! | the command that turns the webhook off | `emergency.rs` |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
+mod emergency;
 mod equality;
 mod install;
 mod profiles;

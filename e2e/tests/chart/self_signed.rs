@@ -26,15 +26,15 @@ use outrigger_environment::{Binaries, manifests, review};
 use serde_json::{Value, json};
 
 use super::install::{Installer, ours};
-use super::{Helm, NAMESPACE, values};
+use super::{Helm, NAMESPACE, emergency, values};
 
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 const IMAGE: &str = "registry.example.com/outrigger";
 const SECRET: &str = "Secret outrigger-system outrigger-webhook-self-signed";
 
-struct Cluster {
-    admin: Client,
-    kubeconfig: PathBuf,
+pub struct Cluster {
+    pub admin: Client,
+    pub kubeconfig: PathBuf,
     /// Of the webhook's service account.
     webhook: PathBuf,
     address: Ipv4Addr,
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// The default values, and the flags for a process that is in no container.
-    fn values(&self, more: &Value) -> Value {
+    pub fn values(&self, more: &Value) -> Value {
         let kubeconfig = format!("--kubeconfig={}", self.webhook.display());
         let webhook = json!({"replicas": 1, "extraArgs": [kubeconfig, "--shutdown-delay=0s"]});
         let mut all = values(more);
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// `caBundle` of every entry, decoded.
-    async fn bundles(&self) -> Result<Vec<String>> {
+    pub async fn bundles(&self) -> Result<Vec<String>> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.admin.clone());
         let mut bundles = Vec::new();
         for registration in api.list(&ListParams::default()).await? {
@@ -118,8 +118,8 @@ impl Cluster {
         Ok(bundles)
     }
 
-    /// Waits until the Deployment is available, and every entry calls it with success.
-    async fn works(&self, entries: usize) -> Result<Vec<String>> {
+    /// Waits until the Deployment is available.
+    pub async fn is_available(&self) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.admin.clone(), NAMESPACE);
         let mut last = Value::Null;
         let is_available = wait::until("the Deployment is available", LIMIT, async || {
@@ -129,8 +129,12 @@ impl Cluster {
             Ok::<_, anyhow::Error>(is_observed && last["updatedReplicas"] == 1 && last["availableReplicas"] == 1)
         });
         let result = is_available.await;
-        result.with_context(|| format!("{last}; {:?}", self.runner.spans()))?;
+        result.with_context(|| format!("{last}; {:?}", self.runner.spans()))
+    }
 
+    /// Waits until the Deployment is available, and every entry calls it with success.
+    pub async fn works(&self, entries: usize) -> Result<Vec<String>> {
+        self.is_available().await?;
         wait::until("a Node is created", LIMIT, async || {
             let is_complete = self.bundles().await?.iter().all(|bundle| !bundle.is_empty());
             Ok::<_, anyhow::Error>(is_complete && self.try_node().await?)
@@ -173,7 +177,7 @@ impl Cluster {
         let mut last = BTreeSet::new();
         let is_clean = wait::until("a clean cluster", LIMIT, async || {
             last = ours(&self.admin).await?;
-            last.retain(|name| !name.starts_with("Event ") && !of_the_namespace.contains(&name.as_str()));
+            last.retain(|name| !of_the_namespace.contains(&name.as_str()));
             Ok::<_, anyhow::Error>(last.iter().eq(expected))
         });
         let result = is_clean.await;
@@ -217,6 +221,7 @@ async fn on(helm: &Helm, version: Version, network: u8) -> Result<()> {
     helm.install(&cluster.values(&json!({}))).await?;
     let again = cluster.works(1).await.context("after another installation")?;
     ensure!(again != first, "the CA of the first installation is trusted");
+    emergency::off_and_on(&helm, &cluster).await.context("emergency")?;
     helm.uninstall().await?;
     cluster.is_clean().await?;
     cluster.runner.shutdown(Duration::from_secs(5)).await;

@@ -8,8 +8,9 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod hand_over;
 mod kubeadm_guide;
 mod node_edit;
-mod page;
+mod processes;
 mod readme;
 mod static_pod;

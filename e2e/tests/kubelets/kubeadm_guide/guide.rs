@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::page::{Fenced, Page, commands};
+use outrigger_e2e::page::{Fenced, Page, commands};
 
 /// Where the text of the guide says that a block is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use outrigger_cluster_harness::repository;
+use outrigger_e2e::page::{Page, commands};
 use outrigger_e2e::test_nodes::{self, InTreeCluster};
 use outrigger_environment::Binaries;
 use outrigger_machines::Fleet;
@@ -9,7 +10,6 @@ use outrigger_machines::Fleet;
 use super::CLUSTER_ID;
 use super::guide::Guide;
 use super::operator::Operator;
-use crate::page::{Page, commands};
 
 const IMAGE: &str = "registry.example.com/outrigger";
 

@@ -10,7 +10,6 @@ mod hand_over;
 mod install;
 mod operator;
 mod power_cut;
-mod processes;
 mod record;
 mod steps;
 
@@ -28,9 +27,9 @@ use serde_json::json;
 
 use self::guide::Guide;
 use self::operator::{Operator, say};
-use self::processes::Processes;
 use self::record::Record;
 use self::steps::Steps;
+use crate::processes::Processes;
 
 /// The cluster ID of the guide's migration.
 const CLUSTER_ID: &str = "prod";

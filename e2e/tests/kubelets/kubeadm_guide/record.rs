@@ -18,7 +18,7 @@ use outrigger_machines::kubeadm::AUDIT_LOG;
 use outrigger_timeline::{AwsCall, Bounds, Component, Inputs, Limits, Marker, Measurement, Report, Rules, Snapshot};
 
 use super::operator::say;
-use super::processes::{self, NEW, OLD, Processes};
+use crate::processes::{self, NEW, OLD, Processes};
 
 /// The name of the guide's migration.
 const MIGRATION: &str = "cluster";

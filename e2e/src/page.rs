@@ -19,6 +19,10 @@ pub struct Page {
 }
 
 impl Page {
+    /// Reads a page by its path in the repository.
+    ///
+    /// # Errors
+    /// When it cannot be read.
     pub fn read(path: &str) -> Result<Self> {
         let text = std::fs::read_to_string(repository::root().join(path)).context(path.to_owned())?;
         let mut blocks = Vec::new();
@@ -57,6 +61,9 @@ impl Page {
 }
 
 /// The commands of a console block. A backslash at the end of a line continues a command.
+///
+/// # Errors
+/// When a line is no command.
 pub fn commands(text: &str) -> Result<Vec<String>> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(|line| {

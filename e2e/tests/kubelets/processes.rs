@@ -32,7 +32,11 @@ impl Processes {
     pub fn start(fleet: &Fleet) -> Self {
         let machines = fleet.machines().iter();
         let machines = machines.map(|machine| (machine.cgroup().to_owned(), machine.name().to_owned()));
-        let machines: Vec<_> = machines.collect();
+        Self::of(machines.collect())
+    }
+
+    /// The machines by their cgroups, with the names of their Nodes.
+    pub fn of(machines: Vec<(String, String)>) -> Self {
         let spans = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, stopped) = (Arc::clone(&spans), Arc::clone(&stop));
