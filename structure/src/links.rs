@@ -67,6 +67,30 @@ pub fn incomplete(pages: &Pages) -> Vec<String> {
     faults
 }
 
+/// Tests that a page names as `FILE.rs::TEST` and that its file does not have. `read` returns the text of a file below the
+/// root.
+pub fn missing_tests(pages: &Pages, read: impl Fn(&Path) -> Option<String>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (path, text) in pages {
+        for (file, test) in named_tests(text) {
+            let source = read(Path::new(file)).unwrap_or_default();
+            if !source.contains(&format!("fn {test}(")) {
+                faults.push(format!("{}: {file} has no test {test}", path.display()));
+            }
+        }
+    }
+    faults
+}
+
+/// The tests that a page names between backticks.
+pub fn named_tests(text: &str) -> Vec<(&str, &str)> {
+    let spans = prose(text).flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans
+        .filter_map(|span| span.split_once("::"))
+        .filter(|(file, _)| file.ends_with(".rs"))
+        .collect()
+}
+
 /// The targets of the links within the project.
 fn relative(text: &str) -> Vec<&str> {
     let mut targets = Vec::new();

@@ -40,6 +40,41 @@ fn the_site_has_every_page_and_the_target_of_every_link() {
 }
 
 #[test]
+fn every_test_that_a_page_names_is_there() {
+    let root = root();
+    let missing = links::missing_tests(&pages(), |file| std::fs::read_to_string(root.join(file)).ok());
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// Each finding about leadership has a rule, and a test or a reason why there is none.
+#[test]
+fn every_finding_about_owners_has_a_row() {
+    let pages = pages();
+    let page = &pages[Path::new("docs/adr/0002-one-owner.md")];
+    for finding in 1..=16 {
+        let of_it =
+            |line: &&str| line.starts_with(&format!("| L{finding}:")) || line.starts_with(&format!("| L{finding}."));
+        let mut rows = page.lines().filter(of_it);
+        assert!(
+            rows.any(|row| !links::named_tests(row).is_empty()),
+            "L{finding} names no test"
+        );
+    }
+}
+
+#[test]
+fn tests_that_are_not_there_are_found() {
+    let page = "`a/b.rs::one` and `a/b.rs::tw`, `a::b`\n```\n`a/b.rs::four`\n```\n`a/c.rs::three`\n";
+    let pages = planted(&[("docs/a.md", page)]);
+    let read = |file: &Path| (file == Path::new("a/b.rs")).then(|| "fn one() {} async fn two() {}".to_owned());
+    let expected = [
+        "docs/a.md: a/b.rs has no test tw",
+        "docs/a.md: a/c.rs has no test three",
+    ];
+    assert_eq!(links::missing_tests(&pages, read), expected);
+}
+
+#[test]
 fn broken_links_are_found() {
     let page = "# A\n## Go back\n## Go back\n[1](b.md) [2](#go-back-1) [3](#go-back-2) [4](../LICENSE)\n\
                 [5](b.md#b-1-c) [6](b.md#b)\n```\n[7](c.md)\n## Code\n```\n[8](#code) [9](../../LICENSE) [10](https://a/b.md)\n";
