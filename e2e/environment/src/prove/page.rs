@@ -121,6 +121,13 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
+/// Why other programs do not run beside ours in each scenario.
+const INCUMBENT: &str = "\
+    aws-cloud-controller-manager v1.37.0 takes part in scenarios 15 and 19 only. It reads no CloudProviderMigration \
+    and has no gate: the other scenarios change or hide what the gate decides by, and v1.37.0 would only compete for \
+    its leases in each of them. `make demo-incumbent` measures that: with its default list of controllers it runs \
+    the Service controller beside the old manager, and with a list that has its names it does not.\n\n";
+
 pub(super) fn page(rows: &[Row], options: &Options) -> String {
     let mut text = String::from(
         "# Proof of one owner\n\n\
@@ -132,6 +139,7 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
          owner. Numbers are not consecutive, because not every planned scenario exists. `proof.jsonl` has the figures \
          of each run.\n\n",
     );
+    text.push_str(INCUMBENT);
     let _ = writeln!(
         text,
         "Seed {}. Gaps are `median / longest`, in seconds.\n",
