@@ -342,6 +342,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_counts_for_the_given_time() {
+        let (grantor, permit) = Permit::pair();
+        let second = Duration::from_secs(1);
+        assert!(!grantor.unanswered_within(second));
+        permit.note_unanswered();
+        assert!(grantor.unanswered_within(second));
+        tokio::time::advance(second).await;
+        assert!(!grantor.unanswered_within(second));
+        assert!(grantor.unanswered_within(second * 2));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_closed_permit_lets_the_write_in_flight_end_and_no_other_begin() {
         let (grantor, permit) = Permit::pair();
         grantor.extend(Instant::now() + Duration::from_secs(10));
@@ -351,6 +363,9 @@ mod tests {
         grantor.close();
         assert_eq!(permit.check(), Err(NotLeader));
         assert_eq!(permit.guard(async {}).await, Err(NotLeader));
+        let (short, rest) = (Duration::from_millis(900), Duration::from_millis(200));
+        assert!(tokio::time::timeout(short, grantor.without_writes()).await.is_err());
+        assert!(tokio::time::timeout(rest, grantor.without_writes()).await.is_ok());
         assert_eq!(writing.await.unwrap(), Ok(()));
         assert!(!grantor.unanswered_within(Duration::MAX), "all were answered");
     }

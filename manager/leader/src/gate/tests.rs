@@ -256,7 +256,7 @@ fn an_unguarded_old_manager_is_to_get_the_form_of_the_phase_or_to_be_stopped() {
 #[test]
 fn an_old_manager_owns_the_controllers_only_where_its_leases_show_it() {
     type Change = fn(&mut Facts);
-    let cases: [(Phase, Change, Option<&str>); 10] = [
+    let cases: [(Phase, Change, Option<&str>); 11] = [
         (Phase::Prepare, |_| {}, None),
         (
             Phase::Prepare,
@@ -265,6 +265,7 @@ fn an_old_manager_owns_the_controllers_only_where_its_leases_show_it() {
         ),
         (Phase::Prepare, |f| f.main = nobodys(), Some("is not being renewed")),
         (Phase::Prepare, |f| f.main.live_holder = None, None),
+        (Phase::Prepare, |f| f.migration.live_holder = None, None),
         (
             Phase::Prepare,
             |f| (f.main.live_holder, f.main.idle) = (None, true),
@@ -429,6 +430,23 @@ fn without_the_object_a_new_main_holder_is_offered_the_lease() {
     inputs.yielded = false;
     assert!(matches!(decide(&inputs).action, LeaseAction::Yield(_)));
     inputs.yielded = true;
+    let decision = decide(&inputs);
+    assert_eq!(decision.action, LeaseAction::Compete);
+    assert_eq!(
+        stored(&decision).main_holder.as_deref(),
+        Some("unread_a"),
+        "it was offered in vain"
+    );
+}
+
+#[test]
+fn without_the_object_and_without_a_latch_an_external_main_holder_is_offered_nothing() {
+    let mut inputs = inputs(Phase::Migrate, None);
+    inputs.spec = Reading::Unreadable("forbidden".to_owned());
+    hold(&mut inputs);
+    inputs.main_holder_changed = true;
+    assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
     assert!(competes(&inputs));
 }
 
@@ -519,6 +537,12 @@ fn without_evidence_every_old_manager_must_be_external_and_the_lease_idle() {
         assert_eq!(stored(&decide(&inputs)).basis, Basis::Attested);
         inputs.facts.attested_phase = None;
     }
+
+    inputs.facts.controller_managers = unreadable();
+    inputs.facts.controller_managers.seen = vec![kcm(GUARDED)];
+    let decision = decide(&inputs);
+    let why = &decision.action.why().unwrap().message;
+    assert!(!why.contains("if none is in-tree any more"), "one is in-tree: {why}");
 }
 
 #[test]
@@ -564,6 +588,22 @@ fn an_old_manager_that_holds_the_lease_for_nothing_is_named() {
         why.contains("kcm-0") && why.contains("--enable-leader-migration"),
         "{why}"
     );
+}
+
+#[test]
+fn the_holder_of_the_lease_is_an_external_manager_if_its_host_name_says_so_or_it_can_be_no_other() {
+    let template = ControllerManager {
+        host_names: Vec::new(),
+        ..kcm(Form::External { leader_migration: true })
+    };
+    let mut facts = complete();
+    facts.controller_managers = seen(vec![template]);
+    assert!(held_for_nothing(&facts).is_some(), "both leases have one holder");
+    facts.controller_managers.seen.push(kcm(GUARDED));
+    assert!(held_for_nothing(&facts).is_none(), "it may be the other one");
+    facts.controller_managers.seen.pop();
+    facts.migration = held("other_a");
+    assert!(held_for_nothing(&facts).is_none(), "no kube-controller-manager");
 }
 
 #[test]
@@ -708,6 +748,16 @@ fn a_step_back_offers_nothing_while_the_leader_is_external() {
 }
 
 #[test]
+fn without_a_main_holder_a_step_back_offers_the_lease_unless_every_old_manager_is_external() {
+    let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Migrate, true)));
+    hold(&mut inputs);
+    inputs.facts.main = nobodys();
+    assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)));
+    inputs.facts.controller_managers = all(&[&EXTERNAL]);
+    assert!(competes(&inputs), "none of them would acquire it");
+}
+
+#[test]
 fn the_lease_is_not_offered_again_while_nobody_leads() {
     let mut inputs = inputs(Phase::Prepare, Some(latch(Phase::Prepare, true)));
     hold(&mut inputs);
@@ -728,6 +778,10 @@ fn a_latch_from_before_unobserved_changes_needs_command_lines_or_the_operators_w
             });
             inputs.facts.controller_managers = unreadable();
             assert_eq!(competes(&inputs), current, "{phase:?} {generation}");
+            assert_eq!(decide(&inputs).warnings.is_empty(), current, "{phase:?} {generation}");
+            if generation == 2 {
+                assert_eq!(stored(&decide(&inputs)).generation, 2, "{phase:?}: observed now");
+            }
             if !current {
                 let decision = decide(&inputs);
                 assert!(
@@ -761,9 +815,11 @@ fn a_holder_whose_latch_was_deleted_stores_a_new_one() {
     for phase in [Phase::Prepare, Phase::Migrate] {
         let mut inputs = inputs(phase, None);
         hold(&mut inputs);
+        inputs.acquired = Some(at(7));
         let decision = decide(&inputs);
         assert_eq!(decision.action, LeaseAction::Compete, "{phase}");
-        assert_eq!(stored(&decision).held_by.as_deref(), Some("us"));
+        let latch = stored(&decision);
+        assert_eq!((latch.held_since, latch.held_by.as_deref()), (Some(at(7)), Some("us")));
     }
 }
 
@@ -798,7 +854,22 @@ fn a_service_that_an_old_manager_wrote_after_the_acquisition_is_an_alarm() {
         why.contains("shop/web") && why.contains("1970-01-01T00:00:16Z"),
         "{why}"
     );
-    assert_eq!(stored(&decision).held_since, Some(at(0)), "for the successor");
+    let latch = stored(&decision);
+    assert_eq!(
+        (latch.held_since, latch.held_by.as_deref()),
+        (Some(at(0)), Some("us")),
+        "for the successor"
+    );
+
+    let created_again = MigrationSpec {
+        uid: "new".into(),
+        generation: 5,
+        ..spec(Phase::Migrate)
+    };
+    inputs.spec = Reading::Known(created_again);
+    let decision = decide(&inputs);
+    let latch = stored(&decision);
+    assert_eq!((latch.uid.as_str(), latch.generation), ("new", 5));
 
     inputs.acquired = None;
     assert!(competes(&inputs), "an API server without field managers shows nothing");
@@ -824,6 +895,14 @@ fn after_such_an_alarm_nobody_competes_until_the_writes_have_ended() {
             (reason(&decision), decision.latch),
             (reason::SECOND_OWNER, LatchChange::Keep)
         );
+        let mut of_predecessor = inputs.clone();
+        of_predecessor.latch = Stored::Latch(Latch {
+            held_by: Some("our predecessor".into()),
+            ..held.clone()
+        });
+        of_predecessor.facts.migration.named_holder = Some("our predecessor".into());
+        assert_eq!(reason(&decide(&of_predecessor)), reason::SECOND_OWNER);
+
         inputs.service_write = None;
         assert!(competes(&inputs), "none is recent");
     }
@@ -881,7 +960,9 @@ fn in_phase_in_tree_a_manager_without_leader_migration_is_the_owner_and_no_probl
     inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
     let decision = decide(&inputs);
     assert!(stands_by(&decision));
-    assert_eq!(reason(&decision), reason::OLD_MANAGER_OWNS);
+    let why = decision.action.why().unwrap();
+    assert_eq!(why.reason, reason::OLD_MANAGER_OWNS);
+    assert!(why.message.contains("set spec.phase to Prepare"), "{}", why.message);
 
     hold(&mut inputs);
     assert!(matches!(decide(&inputs).action, LeaseAction::Alarm(_)));
