@@ -200,3 +200,308 @@ fn all_observed(to: &Tenure, inputs: &Inputs) -> Option<Timestamp> {
 
     observed.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::{AwsCall, LoadBalancer, Marker, Pause, Snapshot};
+    use crate::samples::{actor, at, process, tenure};
+
+    const KCM: &str = "kube-controller-manager";
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// Ours, released at 10 s.
+    fn released(names: &[&str], ended: Option<i64>) -> Tenure {
+        Tenure {
+            actor: actor(names, Side::New),
+            released: Some(at(10)),
+            process_ended: ended.map(at),
+            ..tenure(Lease::M, "a", Side::New, (0, 10))
+        }
+    }
+
+    #[test]
+    fn each_kind_of_handover_has_its_limit() {
+        let limits = Limits {
+            old_to_new: seconds(1),
+            new_to_new_released: seconds(2),
+            new_to_new_killed: seconds(4),
+            new_to_old_released: seconds(8),
+            silence: seconds(16),
+        };
+        let limit = |from, to, change: fn(&mut HandOver)| {
+            let mut hand_over = HandOver {
+                from: actor(&["a"], from),
+                to: actor(&["b"], to),
+                ended: None,
+                released: false,
+                offered: false,
+                emptied: false,
+                expired: false,
+                acquired: at(0),
+                gap: None,
+                first_sync: None,
+                all_observed: None,
+            };
+            change(&mut hand_over);
+            hand_over.limit(&limits)
+        };
+        let (old, new) = (Side::Old, Side::New);
+        assert_eq!(limit(old, new, |_| {}), Some(seconds(1)));
+        assert_eq!(limit(new, new, |_| {}), Some(seconds(4)));
+        assert_eq!(limit(new, new, |it| it.released = true), Some(seconds(2)));
+        assert_eq!(limit(new, new, |it| (it.released, it.offered) = (true, true)), None);
+        assert_eq!(limit(new, old, |it| it.released = true), Some(seconds(8)));
+        assert_eq!(limit(new, old, |it| it.emptied = true), Some(seconds(12)));
+        assert_eq!(limit(new, old, |_| {}), None);
+        assert_eq!(limit(old, old, |it| it.released = true), None);
+    }
+
+    #[test]
+    fn the_first_holder_of_ours_takes_over_from_the_in_tree_process_and_nobody_from_itself() {
+        let rules = Rules::new(crate::Component::outrigger_manager());
+        let inputs = Inputs {
+            processes: vec![process("kcm", KCM, &["--cloud-provider=aws"], 0, Some(5))],
+            ..Inputs::default()
+        };
+        let found = |tenures: &[Tenure]| {
+            let all = hand_overs(tenures, &inputs, &rules);
+            let rows = all
+                .iter()
+                .map(|one| (one.from.label(), one.to.label(), one.ended, one.gap));
+            rows.collect::<Vec<_>>()
+        };
+        let ours = |lease, times| tenure(lease, "ours", Side::New, times);
+        let first = ("kcm".to_owned(), "ours".to_owned(), Some(at(5)), Some(seconds(3)));
+        assert_eq!(found(&[ours(Lease::M, (8, 10)), ours(Lease::M, (12, 20))]), [first]);
+        assert_eq!(found(&[ours(Lease::C, (8, 20))]), []);
+        assert_eq!(found(&[tenure(Lease::M, "kcm", Side::Old, (2, 5))]), []);
+    }
+
+    #[test]
+    fn a_process_that_runs_on_after_its_release_has_offered_the_lease() {
+        assert!(is_offer(&released(&["a"], None)));
+        assert!(is_offer(&released(&["a"], Some(13))));
+        assert!(!is_offer(&released(&["a"], Some(12))), "it ended");
+        assert!(!is_offer(&released(&["a", "b"], None)), "it is not known which it was");
+        assert!(!is_offer(&tenure(Lease::M, "a", Side::New, (0, 10))), "not released");
+    }
+
+    #[test]
+    fn a_lease_is_free_from_its_release_or_from_the_moment_when_it_was_emptied() {
+        let expired = tenure(Lease::M, "a", Side::New, (0, 10));
+        assert_eq!(free(&expired), None);
+        assert_eq!(free(&released(&["a"], None)), Some(at(10)));
+        let emptied = Tenure {
+            emptied: Some(at(12)),
+            ..expired
+        };
+        assert_eq!(free(&emptied), Some(at(12)));
+    }
+
+    #[test]
+    fn the_last_two_phases_before_a_moment_show_a_step_back() {
+        let inputs = Inputs {
+            markers: [
+                (1, "phase Migrate"),
+                (2, "something else"),
+                (3, "phase Prepare"),
+                (5, "phase Migrate"),
+            ]
+            .map(|(second, name)| Marker {
+                at: at(second),
+                name: name.into(),
+            })
+            .into(),
+            ..Inputs::default()
+        };
+        for (second, expected) in [(0, false), (1, false), (2, false), (3, true), (4, true), (5, false)] {
+            assert_eq!(steps_back(at(second), &inputs), expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn the_gap_to_ours_begins_again_when_another_leader_of_ours_ends_without_a_release() {
+        let leader = |ended, released: Option<i64>| Tenure {
+            process_ended: ended,
+            released: released.map(at),
+            ..tenure(Lease::C, "leader", Side::New, (0, 30))
+        };
+        let to = tenure(Lease::M, "next", Side::New, (20, 30));
+        let from = actor(&["former"], Side::New);
+        let lost = |leader: Tenure| leader_lost((&from, at(10)), &to, &[leader]);
+        let never = Timestamp::MIN;
+
+        assert_eq!(lost(leader(Some(at(15)), None)), at(15));
+        assert_eq!(lost(leader(Some(at(10)), None)), never, "before");
+        assert_eq!(lost(leader(Some(at(20)), None)), never, "after");
+        assert_eq!(lost(leader(Some(at(15)), Some(14))), never, "released");
+        assert_eq!(lost(leader(None, None)), never);
+        for other in [
+            tenure(Lease::K, "leader", Side::New, (0, 30)),
+            tenure(Lease::C, "leader", Side::Old, (0, 30)),
+            tenure(Lease::C, "former", Side::New, (0, 30)),
+        ] {
+            let other = Tenure {
+                process_ended: Some(at(15)),
+                ..other
+            };
+            assert_eq!(lost(other.clone()), never, "{other:?}");
+        }
+        let to_old = tenure(Lease::M, "kcm", Side::Old, (20, 30));
+        let ended = leader(Some(at(15)), None);
+        assert_eq!(leader_lost((&from, at(10)), &to_old, &[ended]), never);
+    }
+
+    #[test]
+    fn a_go_manager_competes_from_its_acquisition_of_the_main_lease_on() {
+        let to = tenure(Lease::M, "kcm", Side::Old, (20, 30));
+        let main = tenure(Lease::K, "kcm", Side::Old, (15, 30));
+        assert_eq!(candidate_since(&to, std::slice::from_ref(&main)), at(15));
+        for other in [
+            tenure(Lease::C, "kcm", Side::Old, (15, 30)),
+            tenure(Lease::K, "other", Side::Old, (15, 30)),
+        ] {
+            assert_eq!(candidate_since(&to, &[other]), Timestamp::MIN);
+        }
+        let ours = tenure(Lease::M, "a", Side::New, (20, 30));
+        let same = Tenure {
+            actor: ours.actor.clone(),
+            ..main
+        };
+        assert_eq!(candidate_since(&ours, &[same]), Timestamp::MIN);
+    }
+
+    #[test]
+    fn a_signal_counts_that_still_stops_the_holder() {
+        let holder = tenure(Lease::M, "a", Side::New, (0, 30));
+        let since = |process: &str, from, until: Option<i64>| {
+            let pause = Pause {
+                process: process.into(),
+                from: at(from),
+                until: until.map(at),
+            };
+            let inputs = Inputs {
+                pauses: vec![pause],
+                ..Inputs::default()
+            };
+            paused(&holder, at(20), &inputs)
+        };
+        assert_eq!(since("a", 10, None), Some(at(10)));
+        assert_eq!(since("a", 20, Some(21)), Some(at(20)));
+        assert_eq!(since("a", 10, Some(20)), None, "continued");
+        assert_eq!(since("a", 21, None), None, "stopped later");
+        assert_eq!(since("b", 10, None), None, "another process");
+    }
+
+    #[test]
+    fn without_an_earlier_holder_the_in_tree_process_that_ended_last_is_the_former_owner() {
+        let in_tree = ["--cloud-provider=aws"];
+        let inputs = Inputs {
+            processes: vec![
+                process("first", KCM, &in_tree, 0, Some(5)),
+                process("last", KCM, &in_tree, 0, Some(8)),
+                process("external", KCM, &["--cloud-provider=external"], 0, Some(9)),
+                process("ours", "outrigger-manager", &[], 0, Some(9)),
+                process("unknown", "other", &in_tree, 0, Some(9)),
+                process("later", KCM, &in_tree, 20, None),
+            ],
+            ..Inputs::default()
+        };
+        let rules = Rules::new(crate::Component::outrigger_manager());
+        let last = |before| last_in_tree(at(before), &inputs, &rules).map(|(actor, ended)| (actor.label(), ended));
+        assert_eq!(last(20), Some(("last".to_owned(), Some(at(8)))));
+        assert_eq!(last(21), Some(("later".to_owned(), None)), "it runs");
+        assert_eq!(last(0), None);
+    }
+
+    /// A read of `balancer` by ours.
+    fn read(second: i64, balancer: &str) -> AwsCall {
+        AwsCall {
+            at: at(second),
+            caller: "a".into(),
+            service: "elasticloadbalancing".into(),
+            action: "DescribeLoadBalancers".into(),
+            preflight: false,
+            is_write: false,
+            parameters: [("LoadBalancerName".to_owned(), balancer.to_owned())].into(),
+            status: 200,
+            done: at(second),
+        }
+    }
+
+    #[test]
+    fn the_first_call_is_one_of_the_holder_while_it_holds_the_lease() {
+        let to = tenure(Lease::M, "a", Side::New, (10, 20));
+        let rules = Rules::new(crate::Component::outrigger_manager());
+        let first = |calls: &[AwsCall]| {
+            let inputs = Inputs {
+                aws_calls: calls.to_vec(),
+                ..Inputs::default()
+            };
+            first_call(&to, &[], &inputs, &rules)
+        };
+        assert_eq!(first(&[read(15, "x"), read(10, "x"), read(9, "x")]), Some(at(10)));
+        assert_eq!(first(&[read(20, "x")]), Some(at(20)));
+        assert_eq!(first(&[read(21, "x"), read(9, "x")]), None);
+        let other = AwsCall {
+            caller: "b".into(),
+            ..read(15, "x")
+        };
+        let shared = AwsCall {
+            service: "ec2".into(),
+            action: "DescribeInstances".into(),
+            ..read(15, "x")
+        };
+        assert_eq!(first(&[other, shared]), None);
+    }
+
+    #[test]
+    fn all_load_balancers_of_the_last_snapshot_before_are_observed_when_each_was_named() {
+        let to = tenure(Lease::M, "a", Side::New, (10, 20));
+        let snapshot = |second, names: &[&str]| Snapshot {
+            at: at(second),
+            load_balancers: names
+                .iter()
+                .map(|name| {
+                    let balancer = LoadBalancer {
+                        dns_name: String::new(),
+                        created: String::new(),
+                        targets: [].into(),
+                        identifiers: [format!("sg-{name}")].into(),
+                    };
+                    ((*name).to_owned(), balancer)
+                })
+                .collect(),
+            routes: [].into(),
+        };
+        let observed = |calls: &[AwsCall]| {
+            let inputs = Inputs {
+                aws_calls: calls.to_vec(),
+                snapshots: vec![snapshot(1, &["gone"]), snapshot(10, &["x", "y"]), snapshot(11, &["z"])],
+                ..Inputs::default()
+            };
+            all_observed(&to, &inputs)
+        };
+        assert_eq!(
+            observed(&[read(10, "x"), read(12, "x"), read(20, "sg-y")]),
+            Some(at(20))
+        );
+        assert_eq!(observed(&[read(10, "x")]), None, "y is missing");
+        for late in [9, 21] {
+            assert_eq!(observed(&[read(10, "x"), read(late, "y")]), None);
+        }
+        let probe = AwsCall {
+            preflight: true,
+            ..read(12, "y")
+        };
+        let other = AwsCall {
+            caller: "b".into(),
+            ..read(12, "y")
+        };
+        assert_eq!(observed(&[read(10, "x"), probe, other]), None);
+    }
+}

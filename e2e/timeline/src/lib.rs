@@ -26,6 +26,8 @@ mod overlap;
 mod ownerless;
 mod report;
 mod rules;
+#[cfg(test)]
+mod samples;
 mod status_record;
 mod table;
 mod tenure;

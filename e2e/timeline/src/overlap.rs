@@ -108,3 +108,75 @@ pub(super) fn since(from: Timestamp, until: Timestamp) -> Duration {
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Side;
+    use crate::samples::actor;
+
+    fn at(millisecond: i64) -> Timestamp {
+        Timestamp::from_millisecond(millisecond).unwrap()
+    }
+
+    #[test]
+    fn touching_is_no_overlap_and_a_single_call_within_is_one() {
+        let interval = |(from, until)| Interval {
+            actor: actor(&["a"], Side::Old),
+            from: at(from),
+            until: at(until),
+            aws_calls: 0,
+            api_writes: 0,
+            lease: None,
+        };
+        for (first, second, expected) in [
+            ((0, 10), (10, 20), false),
+            ((0, 10), (9, 20), true),
+            ((0, 10), (0, 0), true),
+            ((0, 10), (5, 5), true),
+            ((0, 10), (10, 10), false),
+            ((0, 10), (11, 12), false),
+            ((5, 5), (5, 5), false),
+        ] {
+            let (first, second) = (interval(first), interval(second));
+            assert_eq!(overlap(&first, &second), expected, "{first:?} {second:?}");
+            assert_eq!(overlap(&second, &first), expected, "{second:?} {first:?}");
+        }
+    }
+
+    #[test]
+    fn shared_times_count_once_and_each_separate_one_at_least_a_millisecond() {
+        let length = |windows: &[(i64, i64)]| {
+            let overlaps: Vec<Overlap> = windows
+                .iter()
+                .map(|(from, until)| Overlap {
+                    caused_by: actor(&["a"], Side::New),
+                    against: actor(&["b"], Side::Old),
+                    from: at(*from),
+                    until: at(*until),
+                })
+                .collect();
+            milliseconds(length(&overlaps))
+        };
+        for (windows, expected) in [
+            (&[][..], 0),
+            (&[(0, 10), (5, 20)], 20),
+            (&[(0, 10), (2, 3)], 10),
+            (&[(11, 20), (0, 10)], 19),
+            (&[(0, 10), (10, 10)], 10),
+            (&[(5, 5)], 1),
+            (&[(5, 5), (7, 7)], 2),
+        ] {
+            assert_eq!(length(windows), expected, "{windows:?}");
+        }
+    }
+
+    #[test]
+    fn a_figure_is_rounded_up_and_never_negative() {
+        assert_eq!(since(at(5), at(3)), Duration::ZERO);
+        assert_eq!(since(at(3), at(5)), Duration::from_millis(2));
+        for (nanoseconds, expected) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)] {
+            assert_eq!(milliseconds(Duration::from_nanos(nanoseconds)), expected);
+        }
+    }
+}

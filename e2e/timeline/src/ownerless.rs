@@ -98,3 +98,93 @@ fn active(tenure: &Tenure, inputs: &Inputs) -> impl Iterator<Item = (Timestamp, 
     let parts: Vec<_> = starts.zip(ends).filter(|(from, until)| from < until).collect();
     parts.into_iter()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Pause;
+    use crate::rules::Component;
+    use crate::samples::{at, process, tenure};
+    use outrigger_cluster_harness::leases::Lease;
+
+    fn inputs() -> Inputs {
+        let (kcm, ours) = ("kube-controller-manager", "outrigger-manager");
+        Inputs {
+            processes: vec![
+                process("kcm", kcm, &["--cloud-provider=aws"], 0, None),
+                process("ours", ours, &["--migration=prod"], 0, None),
+            ],
+            until: at(100),
+            ..Inputs::default()
+        }
+    }
+
+    fn gaps(inputs: &Inputs, tenures: &[Tenure]) -> Vec<(i64, i64, Side, Option<Side>)> {
+        let rules = Rules::new(Component::outrigger_manager());
+        let found = ownerless(tenures, inputs, &rules);
+        found
+            .iter()
+            .map(|gap| (gap.from.as_second(), gap.until.as_second(), gap.before, gap.after))
+            .collect()
+    }
+
+    #[test]
+    fn a_time_without_an_owner_is_between_two_tenures_of_the_lease_that_governs() {
+        let (old, new) = (Side::Old, Side::New);
+        let k = |from, until| tenure(Lease::K, "kcm", old, (from, until));
+        let m = |from, until| tenure(Lease::M, "ours", new, (from, until));
+        let inputs = inputs();
+        assert_eq!(gaps(&inputs, &[]), []);
+        assert_eq!(gaps(&inputs, &[k(5, 10), m(14, 100)]), [(10, 14, old, Some(new))]);
+        assert_eq!(gaps(&inputs, &[k(5, 10), m(10, 100)]), []);
+        assert_eq!(
+            gaps(&inputs, &[k(5, 50), m(10, 20), m(60, 100)]),
+            [(50, 60, old, Some(new))]
+        );
+        assert_eq!(gaps(&inputs, &[m(5, 90)]), [(90, 100, new, None)]);
+        let first_of_two = [k(5, 50), m(10, 50)];
+        assert_eq!(gaps(&inputs, &first_of_two), [(50, 100, old, None)]);
+        let main = tenure(Lease::C, "ours", new, (0, 100));
+        assert_eq!(
+            gaps(&inputs, &[k(5, 10), main]),
+            [(10, 100, old, None)],
+            "C guards nothing here"
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_by_a_signal_owns_nothing() {
+        let mut inputs = inputs();
+        let pause = |from, until: Option<i64>| Pause {
+            process: "ours".into(),
+            from: at(from),
+            until: until.map(at),
+        };
+        let (new, tenures) = (Side::New, [tenure(Lease::M, "ours", Side::New, (10, 100))]);
+        inputs.pauses = vec![pause(40, Some(50)), pause(20, Some(30)), pause(0, Some(5))];
+        assert_eq!(
+            gaps(&inputs, &tenures),
+            [(20, 30, new, Some(new)), (40, 50, new, Some(new))]
+        );
+        inputs.pauses = vec![pause(40, None)];
+        assert_eq!(gaps(&inputs, &tenures), [(40, 100, new, None)]);
+        inputs.pauses[0].process = "kcm".into();
+        assert_eq!(gaps(&inputs, &tenures), []);
+    }
+
+    #[test]
+    fn a_gap_between_two_old_managers_does_not_concern_ours() {
+        let gap = |before, after| Ownerless {
+            from: at(3),
+            until: at(5),
+            before,
+            after,
+            shown: None,
+        };
+        assert_eq!(gap(Side::Old, None).length(), Duration::from_secs(2));
+        assert!(!gap(Side::Old, Some(Side::Old)).concerns_ours());
+        assert!(gap(Side::Old, Some(Side::New)).concerns_ours());
+        assert!(gap(Side::New, Some(Side::Old)).concerns_ours());
+        assert!(gap(Side::Old, None).concerns_ours());
+    }
+}

@@ -294,4 +294,57 @@ mod tests {
         assert_eq!(incumbent.governing(Controller::Service, &flags), Some(Lease::C));
         assert_eq!(incumbent.governing(Controller::NodeLifecycle, &flags), Some(Lease::M));
     }
+
+    #[test]
+    fn the_last_value_of_a_flag_counts_and_a_bare_one_is_true() {
+        let value = |flags: &[&str]| flag(&argv(flags), "migration");
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(value(&[]), None);
+        assert_eq!(value(&["--migration-kubeconfig=/k", "migration"]), None);
+        assert_eq!(value(&["--migration=a", "--migration=b"]), some("b"));
+        assert_eq!(value(&["--migration", "a", "--x"]), some("a"));
+        assert_eq!(value(&["--migration", "--x"]), some("true"));
+        assert_eq!(value(&["--x", "--migration"]), some("true"));
+        assert_eq!(value(&["--migration="]), some(""));
+    }
+
+    #[test]
+    fn a_provider_that_is_empty_or_external_runs_no_controller_and_an_empty_migration_is_none() {
+        let (old, ours) = (Component::kube_controller_manager(), Component::outrigger_manager());
+        let lease = |component: &Component, flags: &[&str]| component.governing(Controller::Service, &argv(flags));
+        assert_eq!(lease(&old, &["--cloud-provider="]), None);
+        assert_eq!(lease(&ours, &["--cloud-provider=external"]), Some(Lease::C));
+        assert_eq!(lease(&ours, &["--migration="]), Some(Lease::C));
+        assert_eq!(lease(&ours, &["--enable-leader-migration"]), Some(Lease::M));
+        assert_eq!(lease(&ours.on(Side::Old), &[]), None);
+    }
+
+    #[test]
+    fn the_limits_follow_from_the_lease_duration() {
+        let milliseconds = Duration::from_millis;
+        let limits = |gap, released, to_old, silence| Limits {
+            old_to_new: milliseconds(gap),
+            new_to_new_released: milliseconds(released),
+            new_to_new_killed: milliseconds(gap),
+            new_to_old_released: milliseconds(to_old),
+            silence: milliseconds(silence),
+        };
+        let of_default = Limits::default();
+        assert_eq!(of_default, limits(15_500, 2_000, 5_000, 15_000));
+        assert_eq!(Limits::of_lease(milliseconds(2_000)).old_to_new, milliseconds(2_500));
+        assert_eq!(of_default.beside_other_work(), limits(20_500, 7_000, 10_000, 20_000));
+    }
+
+    #[test]
+    fn a_component_is_found_by_its_name_and_by_its_program() {
+        let mut rules = Rules::new(Component::outrigger_manager());
+        rules.components[1].program = "program".into();
+        assert_eq!(rules.component("outrigger-manager"), rules.by_program("program"));
+        assert_eq!(rules.component("program"), None);
+        assert_eq!(rules.by_program("outrigger-manager"), None);
+        assert_eq!(
+            Controller::ALL.map(|one| one.to_string()),
+            ["service", "node lifecycle", "route"]
+        );
+    }
 }

@@ -209,3 +209,161 @@ fn candidates<'a>(span: &Span, all: &[Span], inputs: &'a Inputs, rules: &Rules) 
         .filter(|process| alive_at(process, first) && alive_at(process, last))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::rules::{Component, Side};
+    use crate::samples::{at, process, tenure};
+
+    /// The record of M at a second. Empty without a holder.
+    fn change(second: i64, holder: Option<&str>, acquired: i64, renewed: i64) -> LeaseChange {
+        LeaseChange {
+            lease: Lease::M,
+            at: at(second),
+            since_start: Duration::ZERO,
+            holder: holder.map(str::to_owned),
+            acquired: Some(at(acquired)),
+            renewed: Some(at(renewed)),
+            duration: Some(Duration::from_secs(if holder.is_some() { 15 } else { 1 })),
+            transitions: 0,
+            annotations: BTreeMap::new(),
+            deleted: false,
+        }
+    }
+
+    fn only(changes: &[LeaseChange]) -> Span {
+        let mut all = spans(changes.iter());
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    #[test]
+    fn a_tenure_has_its_first_moment_and_not_its_last() {
+        let tenure = tenure(Lease::M, "a", Side::New, (5, 10));
+        let inside = [4, 5, 9, 10].map(|second| tenure.contains(at(second)));
+        assert_eq!(inside, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_span_lasts_over_renewals_and_ends_with_a_release() {
+        let span = only(&[
+            change(5, Some("a"), 5, 5),
+            change(7, Some("a"), 5, 7),
+            change(9, None, 5, 8),
+        ]);
+        assert_eq!((span.from, span.last_renewed, span.expires()), (at(5), at(7), at(22)));
+        assert_eq!(
+            (span.until, span.released, span.emptied),
+            (Some(at(8)), Some(at(8)), None)
+        );
+    }
+
+    #[test]
+    fn a_lease_that_is_emptied_at_or_after_its_expiry_is_not_released() {
+        let span = only(&[change(5, Some("a"), 5, 5), change(20, None, 5, 20)]);
+        assert_eq!(
+            (span.until, span.released, span.emptied),
+            (Some(at(20)), None, Some(at(20)))
+        );
+        let span = only(&[change(5, Some("a"), 5, 5), change(19, None, 5, 19)]);
+        assert_eq!((span.released, span.emptied), (Some(at(19)), None));
+    }
+
+    #[test]
+    fn a_deletion_or_an_edit_by_hand_ends_a_span_without_a_release() {
+        let mut deleted = change(9, None, 5, 8);
+        deleted.deleted = true;
+        let mut edited = change(9, None, 5, 8);
+        edited.duration = Some(Duration::from_secs(15));
+        for end in [deleted, edited] {
+            let span = only(&[change(5, Some("a"), 5, 5), end]);
+            assert_eq!((span.until, span.released, span.emptied), (Some(at(9)), None, None));
+        }
+    }
+
+    #[test]
+    fn times_after_the_observation_are_those_of_a_wrong_clock() {
+        let span = only(&[change(5, Some("a"), 6, 5), change(9, None, 5, 10)]);
+        assert_eq!((span.from, span.released), (at(5), Some(at(9))));
+        assert_eq!(only(&[change(5, Some("a"), 5, 5)]).from, at(5));
+    }
+
+    #[test]
+    fn the_next_holder_and_another_acquisition_begin_a_span() {
+        let changes = [
+            change(5, Some("a"), 5, 5),
+            change(8, Some("b"), 7, 7),
+            change(12, Some("b"), 11, 11),
+        ];
+        let all = spans(changes.iter());
+        let times: Vec<_> = all
+            .iter()
+            .map(|span| (span.holder.as_str(), span.from, span.until))
+            .collect();
+        assert_eq!(
+            times,
+            [
+                ("a", at(5), Some(at(7))),
+                ("b", at(7), Some(at(11))),
+                ("b", at(11), None)
+            ]
+        );
+        let mut unknown = change(5, Some("a"), 5, 5);
+        unknown.duration = None;
+        assert_eq!(only(&[unknown]).expires(), at(20));
+    }
+
+    #[test]
+    fn a_tenure_ends_with_its_span_its_process_or_the_run() {
+        let (kcm, ours) = ("kube-controller-manager", "outrigger-manager");
+        let rules = Rules::new(Component::outrigger_manager());
+        let mut inputs = Inputs {
+            lease_changes: vec![change(5, Some("a"), 5, 5), change(60, Some("b"), 60, 60)],
+            processes: vec![
+                process("ours", ours, &[], 0, Some(9)),
+                process("kcm", kcm, &[], 20, None),
+            ],
+            holders: [("a".to_owned(), "ours".to_owned())].into(),
+            until: at(50),
+            ..Inputs::default()
+        };
+        let all = tenures(&inputs, &rules);
+        assert_eq!(all.len(), 1, "the second is later than the run");
+        assert_eq!((all[0].until, all[0].process_ended), (at(9), Some(at(9))));
+
+        inputs.holders.clear();
+        inputs.processes[0].ended = None;
+        let all = tenures(&inputs, &rules);
+        assert_eq!(all[0].actor.label(), "ours", "the other started later");
+        assert_eq!((all[0].until, all[0].process_ended), (at(50), None));
+
+        inputs.until = at(60);
+        let all = tenures(&inputs, &rules);
+        assert_eq!((all.len(), all[0].until), (2, at(60)));
+        assert_eq!(all[1].actor.names.len(), 2, "either may be the holder of M alone");
+        inputs.processes.clear();
+        assert_eq!(tenures(&inputs, &rules)[0].actor.label(), "holder a");
+    }
+
+    #[test]
+    fn the_main_lease_of_a_holder_tells_its_component() {
+        let (kcm, ours) = ("kube-controller-manager", "outrigger-manager");
+        let rules = Rules::new(Component::outrigger_manager());
+        let main = LeaseChange {
+            lease: Lease::K,
+            ..change(5, Some("a"), 5, 5)
+        };
+        let inputs = Inputs {
+            lease_changes: vec![change(6, Some("a"), 6, 6), main],
+            processes: vec![process("ours", ours, &[], 0, None), process("kcm", kcm, &[], 0, None)],
+            until: at(50),
+            ..Inputs::default()
+        };
+        let all = tenures(&inputs, &rules);
+        let leases: Vec<_> = all.iter().map(|tenure| (tenure.lease, tenure.actor.label())).collect();
+        assert_eq!(leases, [(Lease::K, "kcm".to_owned()), (Lease::M, "kcm".to_owned())]);
+    }
+}

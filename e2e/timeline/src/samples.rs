@@ -1,0 +1,55 @@
+//! Small records for the tests of this crate.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::pods::ProcessSpan;
+
+use super::attribute::Actor;
+use super::rules::Side;
+use super::tenure::Tenure;
+
+/// Seconds into the run.
+pub(super) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+pub(super) fn actor(names: &[&str], side: Side) -> Actor {
+    Actor {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        component: String::new(),
+        side,
+    }
+}
+
+pub(super) fn process(name: &str, component: &str, flags: &[&str], from: i64, until: Option<i64>) -> ProcessSpan {
+    ProcessSpan {
+        process: name.into(),
+        component: component.into(),
+        namespace: String::new(),
+        pod: name.into(),
+        uid: name.into(),
+        pid: 1,
+        program: PathBuf::new(),
+        argv: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        started: at(from),
+        ended: until.map(at),
+        exit: None,
+    }
+}
+
+/// The time of one process with a lease.
+pub(super) fn tenure(lease: Lease, name: &str, side: Side, (from, until): (i64, i64)) -> Tenure {
+    Tenure {
+        lease,
+        holder: format!("{name}_a"),
+        actor: actor(&[name], side),
+        from: at(from),
+        until: at(until),
+        released: None,
+        emptied: None,
+        expires: at(until),
+        process_ended: None,
+    }
+}
