@@ -245,6 +245,8 @@ mod tests {
         assert_eq!(of_aws_call(&call("ec2", "CreateRoute", &[])), Some(Controller::Route));
         let check = call("ec2", "ModifyInstanceAttribute", &[("SourceDestCheck.Value", "false")]);
         assert_eq!(of_aws_call(&check), Some(Controller::Route));
+        let other = call("ec2", "ModifyInstanceAttribute", &[("InstanceType.Value", "m5.large")]);
+        assert_eq!(of_aws_call(&other), None);
     }
 
     #[test]
