@@ -37,7 +37,7 @@ TARGETS ?= $(FUZZ_TARGETS)
 BENCH ?= webhook manager services
 BENCH_OPTIONS ?=
 
-.PHONY: alerts prune help demo demo-incumbent nodes prove test test-long bench house words fuzz fuzz-quick properties lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench tools-kubelets tools-nodes clean parity-record parity-draw iam
+.PHONY: alerts prune help demo demo-incumbent nodes prove test test-long bench house words fuzz fuzz-quick properties mutants lint fmt check-languages binaries binaries-bench tools-demo tools-test tools-bench tools-kubelets tools-nodes clean parity-record parity-draw iam
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -81,6 +81,9 @@ check-fuzz:
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
 properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS; half an hour
 	@PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
+
+mutants: check-languages ## change the code of gate, permit and timeline in one place after another, and name each change that no test finds; FILES='manager/leader/src/latch.rs' selects other files
+	@set -f; e2e/tools/mutants $(FILES)
 
 bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done

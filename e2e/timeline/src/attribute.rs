@@ -245,6 +245,140 @@ mod tests {
         assert_eq!(of_aws_call(&call("ec2", "CreateRoute", &[])), Some(Controller::Route));
         let check = call("ec2", "ModifyInstanceAttribute", &[("SourceDestCheck.Value", "false")]);
         assert_eq!(of_aws_call(&check), Some(Controller::Route));
+        let other = call("ec2", "ModifyInstanceAttribute", &[("InstanceType.Value", "m5.large")]);
+        assert_eq!(of_aws_call(&other), None);
+    }
+
+    #[test]
+    fn actors_may_be_the_same_if_they_share_a_name() {
+        let [a, b, both] = [&["a"][..], &["b"], &["b", "a"]].map(|names| samples::actor(names, Side::New));
+        assert!(!a.may_be(&b) && a.may_be(&both) && both.may_be(&b) && a.may_be(&a));
+        assert_eq!(both.label(), "a or b");
+    }
+
+    fn write(agent: &str, verb: &str, resource: &str, second: i64) -> AuditEvent {
+        AuditEvent {
+            audit_id: String::new(),
+            stage: "ResponseComplete".into(),
+            verb: verb.into(),
+            request_uri: String::new(),
+            user: User::default(),
+            impersonated_user: None,
+            user_agent: agent.into(),
+            object_ref: ObjectRef {
+                resource: resource.into(),
+                name: "x".into(),
+                ..ObjectRef::default()
+            },
+            response_status: ResponseStatus { code: 200 },
+            request_received_timestamp: at(second),
+            stage_timestamp: at(second),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    const OURS: &str = "outrigger-manager/0.1.0";
+
+    #[test]
+    fn a_write_belongs_to_the_controller_that_the_client_names() {
+        let of = |client: &str, verb: &str, resource: &str| {
+            of_api_write(&write(&format!("{OURS} {client}"), verb, resource, 0))
+        };
+        let lifecycle = Some(Controller::NodeLifecycle);
+        assert_eq!(of("service-controller", "patch", "services"), Some(Controller::Service));
+        assert_eq!(
+            of("service-lb-controller", "create", "events"),
+            Some(Controller::Service)
+        );
+        assert_eq!(of("route-controller", "patch", "nodes"), Some(Controller::Route));
+        assert_eq!(of("node-route-controller", "patch", "nodes"), Some(Controller::Route));
+        assert_eq!(of("cloud-node-lifecycle-controller", "patch", "nodes"), lifecycle);
+        assert_eq!(of("node-controller", "delete", "nodes"), lifecycle);
+        assert_eq!(of("node-controller", "patch", "nodes"), None);
+        assert_eq!(of("node-controller", "delete", "pods"), None);
+        assert_eq!(of("service-controller", "get", "services"), None, "a read");
+        assert_eq!(of("other", "patch", "services"), None);
+    }
+
+    #[test]
+    fn a_write_to_a_service_by_an_unknown_client_of_a_known_program_is_overlooked() {
+        let rules = Rules::new(Component::outrigger_manager());
+        let overlooked =
+            |agent: &str, verb: &str, resource: &str| is_overlooked(&write(agent, verb, resource, 0), &rules);
+        let unknown = format!("{OURS} other");
+        assert!(overlooked(&unknown, "patch", "services"));
+        assert!(!overlooked(&unknown, "get", "services"));
+        assert!(!overlooked(&unknown, "patch", "nodes"));
+        assert!(!overlooked(&format!("{OURS} service-controller"), "patch", "services"));
+        assert!(!overlooked("kubectl/v1.26 other", "patch", "services"));
+    }
+
+    #[test]
+    fn the_writer_is_alive_or_just_ended_and_of_several_the_holder_of_the_lease() {
+        let rules = Rules::new(Component::outrigger_manager());
+        let ours = "outrigger-manager";
+        let mut inputs = Inputs {
+            processes: vec![
+                process("a", ours, &["--migration=prod"], 10, Some(20)),
+                process("b", ours, &["--migration=prod"], 30, Some(40)),
+                process("kcm", "kube-controller-manager", &[], 0, None),
+            ],
+            ..Inputs::default()
+        };
+        let writer = |inputs: &Inputs, second, tenures: &[Tenure]| {
+            let event = write(&format!("{OURS} service-controller"), "patch", "services", second);
+            writer(&event, Controller::Service, tenures, inputs, &rules).map(|actor| actor.label())
+        };
+        let label = |text: &str| Some(text.to_owned());
+        for second in [10, 15, 20, 21] {
+            assert_eq!(writer(&inputs, second, &[]), label("a"), "{second}");
+        }
+        for second in [9, 22, 29] {
+            let unknown = label("outrigger-manager (no known process)");
+            assert_eq!(writer(&inputs, second, &[]), unknown, "{second}");
+        }
+
+        inputs.processes[1].started = at(15);
+        let held = tenure(Lease::M, "b", Side::New, (16, 19));
+        assert_eq!(writer(&inputs, 17, &[]), label("a or b"));
+        assert_eq!(writer(&inputs, 17, std::slice::from_ref(&held)), label("b"));
+        assert_eq!(
+            writer(&inputs, 19, std::slice::from_ref(&held)),
+            label("a or b"),
+            "later"
+        );
+        let main = tenure(Lease::C, "b", Side::New, (16, 19));
+        assert_eq!(
+            writer(&inputs, 17, &[main]),
+            label("a or b"),
+            "C guards another controller"
+        );
+        let either = Tenure {
+            actor: samples::actor(&["a", "b"], Side::New),
+            ..held
+        };
+        assert_eq!(writer(&inputs, 17, &[either]), label("a or b"));
+    }
+
+    #[test]
+    fn the_process_behind_an_access_key_is_known_by_its_name() {
+        let inputs = Inputs {
+            processes: vec![process("x", "outrigger-manager", &[], 0, None)],
+            ..Inputs::default()
+        };
+        let rules = Rules::new(Component::outrigger_manager());
+        let of = |caller_name: &str| {
+            let call = AwsCall {
+                caller: caller_name.into(),
+                ..call("ec2", "CreateRoute", &[])
+            };
+            caller(&call, &inputs, &rules)
+        };
+        assert_eq!(
+            (of("x").side, of("x").component.as_str()),
+            (Side::New, "outrigger-manager")
+        );
+        assert_eq!((of("y").side, of("y").label()), (Side::Unknown, "y".to_owned()));
     }
 
     #[test]

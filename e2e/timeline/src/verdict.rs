@@ -181,3 +181,97 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{actor, at};
+    use crate::{Component, HandOver, Inputs, Interval, LoadBalancer, Rules, Snapshot, analyse};
+
+    /// The reasons against one change from the old side to ours.
+    fn faults(gap: Option<Duration>, expired: bool) -> Vec<String> {
+        let mut report = analyse(&Inputs::default(), &Rules::new(Component::outrigger_manager()));
+        report.hand_overs.push(HandOver {
+            from: actor(&["kcm"], Side::Old),
+            to: actor(&["ours"], Side::New),
+            ended: None,
+            released: false,
+            offered: false,
+            emptied: false,
+            expired,
+            acquired: at(0),
+            gap,
+            first_sync: None,
+            all_observed: None,
+        });
+        let mut reasons = Vec::new();
+        report.judge_gaps(&mut reasons);
+        reasons
+    }
+
+    #[test]
+    fn a_gap_of_exactly_the_limit_passes() {
+        let limit = Limits::default().old_to_new;
+        assert!(faults(Some(limit), false).is_empty());
+        assert_eq!(faults(Some(limit + Duration::from_millis(1)), false).len(), 1);
+    }
+
+    #[test]
+    fn the_lease_of_a_process_that_did_not_end_is_acquired_only_after_its_expiry() {
+        assert!(faults(None, true).is_empty());
+        assert_eq!(faults(None, false).len(), 1);
+    }
+
+    #[test]
+    fn two_snapshots_with_targets_at_first_are_enough() {
+        let balancer = |targets: &[&str]| LoadBalancer {
+            dns_name: String::new(),
+            created: String::new(),
+            targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+            identifiers: [].into(),
+        };
+        let snapshot = |targets: &[&str]| Snapshot {
+            at: at(0),
+            load_balancers: [("lb".to_owned(), balancer(targets))].into(),
+            routes: [].into(),
+        };
+        let faults = |snapshots: Vec<Snapshot>| {
+            let inputs = Inputs {
+                snapshots,
+                ..Inputs::default()
+            };
+            let mut reasons = Vec::new();
+            analyse(&inputs, &Rules::new(Component::outrigger_manager())).judge_snapshots(&mut reasons);
+            reasons.len()
+        };
+        assert_eq!(faults(vec![snapshot(&["i-1"]), snapshot(&[])]), 0);
+        assert_eq!(faults(vec![snapshot(&["i-1"])]), 1);
+        assert_eq!(faults(vec![snapshot(&[]), snapshot(&["i-1"])]), 1);
+    }
+
+    #[test]
+    fn an_owner_that_made_no_call_before_its_end_for_longer_than_the_limit_is_silent() {
+        let silent = |intervals: &[(&str, i64, i64)]| {
+            let mut report = analyse(&Inputs::default(), &Rules::new(Component::outrigger_manager()));
+            report.controllers[0].intervals = intervals
+                .iter()
+                .map(|(name, from, until)| Interval {
+                    actor: actor(&[name], Side::Old),
+                    from: at(*from),
+                    until: at(*until),
+                    aws_calls: 0,
+                    api_writes: 0,
+                    lease: None,
+                })
+                .collect();
+            let mut reasons = Vec::new();
+            report.judge_silence(&actor(&["kcm"], Side::Old), at(100), &mut reasons);
+            !reasons.is_empty()
+        };
+        assert!(!silent(&[]));
+        assert!(!silent(&[("kcm", 0, 85)]));
+        assert!(silent(&[("kcm", 0, 84)]));
+        assert!(silent(&[("kcm", 0, 84), ("other", 90, 95)]));
+        assert!(silent(&[("kcm", 0, 84), ("kcm", 101, 110)]), "after its end");
+    }
+}
