@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
+use outrigger_shared::backoff::doubled;
 use tokio::time::Instant;
 
 /// Failed keys to retry. Each failure doubles the backoff, up to the longest.
@@ -36,7 +37,7 @@ impl<K: Clone + Eq + Hash> Backoff<K> {
             .entries
             .entry(key.clone())
             .or_insert(Entry { failures: 0, due: now });
-        let backoff = self.first.saturating_mul(1 << entry.failures.min(20)).min(self.longest);
+        let backoff = doubled(self.first, self.longest, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
         entry.due = now + backoff;
 

@@ -15,12 +15,15 @@
 //! | how is an Event written | [`event`] |
 //! | how much of a file that an operator names is read | [`limited_file`] |
 //! | how much of other crates' events a log may show | [`log_limits`] |
+//! | how is a duration of a flag read, and how long is the backoff after failures | [`duration`], [`backoff`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
+pub mod backoff;
 pub mod command_line;
 pub mod component;
 pub mod controller;
+pub mod duration;
 pub mod event;
 pub mod kubeconfig;
 pub mod leader_migration;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use outrigger_shared::duration;
+
 /// Why a text is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no duration; write numbers with units h, m, s or ms, such as 30s, 1m30s or 500ms")]
@@ -16,31 +18,12 @@ pub struct NotADuration {
 /// # Errors
 /// [`NotADuration`] when the text has another form, is negative, or does not fit.
 pub fn parse(text: &str) -> Result<Duration, NotADuration> {
-    let refused = || NotADuration { text: text.to_owned() };
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(refused)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| refused())?;
-        let (unit, tail) = unit(&rest[digits..]).ok_or_else(refused)?;
-        let part = Duration::try_from_secs_f64(number * unit).map_err(|_| refused())?;
-        total = total.checked_add(part).ok_or_else(refused)?;
-        rest = tail;
-    }
-
-    if text.is_empty() { Err(refused()) } else { Ok(total) }
-}
-
-fn unit(text: &str) -> Option<(f64, &str)> {
-    [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)]
-        .into_iter()
-        .find_map(|(name, seconds)| text.strip_prefix(name).map(|tail| (seconds, tail)))
+    // The characters of numbers and of the units h, m, s and ms.
+    let is_coarse = text
+        .chars()
+        .all(|c| c.is_ascii_digit() || matches!(c, '.' | 'h' | 'm' | 's'));
+    let read = duration::parse(text).ok().filter(|_| is_coarse);
+    read.ok_or_else(|| NotADuration { text: text.to_owned() })
 }
 
 #[cfg(test)]
@@ -57,6 +40,9 @@ mod tests {
             ("2.5s", 2_500),
             ("0", 0),
             ("0s", 0),
+            (".5s", 500),
+            // Longer than a duration of Go can be.
+            ("3000000h", 10_800_000_000_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
@@ -69,11 +55,14 @@ mod tests {
             "10",
             "s",
             "-1s",
+            "+1s",
             "1 s",
             "1d",
             "1.2.3s",
             "99999999999999999999h",
             "1µs",
+            "1us",
+            "1ns",
         ] {
             assert_eq!(parse(text), Err(NotADuration { text: text.to_owned() }));
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outrigger_shared::duration::{self, Fault};
+
 /// Why a text is not a value of its flag's type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -77,6 +79,7 @@ pub fn float(text: &str) -> Result<f64, BadValue> {
 /// or more than Go's 292 years.
 pub fn duration(text: &str) -> Result<Duration, BadValue> {
     const WANTED: &str = "expected a duration such as 300ms, 15s, 5m0s or 1h30m";
+    const TOO_LONG: &str = "the duration is longer than 292 years";
 
     let body = text.strip_prefix('+').unwrap_or(text);
     if body.starts_with('-') {
@@ -86,77 +89,17 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
             bad("a duration here cannot be negative")
         };
     }
-    if body == "0" {
-        return Ok(Duration::ZERO);
+
+    let read = duration::parse(body).map_err(|fault| match fault {
+        Fault::Form => BadValue(WANTED.into()),
+        Fault::MissingUnit(number) => BadValue(format!("{WANTED}; {number:?} is missing its unit")),
+        Fault::UnknownUnit(number) => BadValue(format!("{WANTED}; {number:?} has an unknown unit")),
+        Fault::TooLong => BadValue(TOO_LONG.into()),
+    })?;
+    match i64::try_from(read.as_nanos()) {
+        Ok(_) => Ok(read),
+        Err(_) => bad(TOO_LONG),
     }
-    if body.is_empty() {
-        return bad(WANTED);
-    }
-
-    let mut nanos: u128 = 0;
-    let mut rest = body;
-    while !rest.is_empty() {
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        if number.is_empty() {
-            return bad(WANTED);
-        }
-        let Some(scale) = unit_nanos(unit) else {
-            let problem = if unit.is_empty() {
-                "is missing its unit"
-            } else {
-                "has an unknown unit"
-            };
-            return bad(format!("{WANTED}; {number:?} {problem}"));
-        };
-        let Some(part) = scaled(number, scale) else {
-            return bad(WANTED);
-        };
-
-        nanos = nanos.saturating_add(part);
-        rest = tail;
-    }
-
-    match i64::try_from(nanos) {
-        Ok(nanos) => Ok(Duration::from_nanos(nanos.unsigned_abs())),
-        Err(_) => bad("the duration is longer than 292 years"),
-    }
-}
-
-fn unit_nanos(unit: &str) -> Option<u128> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60 * 1_000_000_000,
-        "h" => 3_600 * 1_000_000_000,
-        _ => return None,
-    })
-}
-
-/// `number` × `scale`, the fraction cut as Go cuts it.
-fn scaled(number: &str, scale: u128) -> Option<u128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 20 {
-        return None;
-    }
-
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let kept = &fraction[..fraction.len().min(18)];
-    let part = if kept.is_empty() {
-        0
-    } else {
-        kept.parse::<u128>().ok()? * scale / 10u128.pow(u32::try_from(kept.len()).ok()?)
-    };
-
-    whole.checked_mul(scale)?.checked_add(part)
 }
 
 /// A duration in Go's own notation, for help and documents.
@@ -305,6 +248,12 @@ mod tests {
     fn a_duration_without_a_unit_says_so() {
         assert!(duration("15").unwrap_err().to_string().contains("missing its unit"));
         assert!(duration("1d").unwrap_err().to_string().contains("unknown unit"));
+        for overlong in ["2562048h", "9999999999h", "99999999999999999999h"] {
+            assert!(
+                duration(overlong).unwrap_err().to_string().contains("292 years"),
+                "{overlong}"
+            );
+        }
     }
 
     #[test]

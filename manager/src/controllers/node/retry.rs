@@ -1,8 +1,10 @@
-//! When a Node that failed is retried. Pure: the time is an argument.
+//! When a Node that failed is retried. Pure: the time is an argument. It is no [`Backoff`](crate::backoff::Backoff): first and
+//! longest depend on the reason, another reason begins anew, and a Node in progress is held.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use outrigger_shared::backoff::doubled;
 use tokio::time::Instant;
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -88,9 +90,8 @@ impl RetryQueue {
             "Throttled" | "CloudError" => MAX_BACKOFF_WITHOUT_ANSWER,
             _ => MAX_BACKOFF,
         };
-        let backoff = first.saturating_mul(1 << entry.failures.min(10)).min(longest);
+        entry.due = now + doubled(first, longest, entry.failures);
         entry.failures += 1;
-        entry.due = now + backoff;
         entry.reason = reason;
 
         let event = now.duration_since(entry.since) >= EVENT_AFTER && entry.reported != Some(reason);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outrigger_aws::ec2::MAX_TOPOLOGY_IDS;
 use outrigger_aws::{Error, InstanceId, Kind};
+use outrigger_shared::backoff::doubled;
 use tokio::time::Instant;
 
 use super::Pattern;
@@ -177,7 +178,7 @@ impl State {
             return Report::Nothing;
         }
 
-        let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST);
+        let pause = doubled(Duration::from_secs(1), LONGEST, self.failures);
         self.failures += 1;
         self.not_before = now + pause.max(BETWEEN);
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
 use kube::api::ObjectMeta;
 use outrigger_aws::{InstanceId, Tags};
+use outrigger_shared::backoff::doubled;
 use tokio::time::Instant;
 
 use super::super::inventory::account::Search;
@@ -237,8 +238,7 @@ fn without_request_details(message: &str) -> String {
 }
 
 fn backoff(turns: u32) -> Duration {
-    let doublings = turns.saturating_sub(1).min(16);
-    FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY)
+    doubled(FIRST_RETRY, LONGEST_RETRY, turns.saturating_sub(1))
 }
 
 impl ServiceStates {
