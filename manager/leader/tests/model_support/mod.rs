@@ -393,6 +393,19 @@ impl State {
         }
     }
 
+    fn spec(&self, rules: &Rules, attested: bool) -> Reading<MigrationSpec> {
+        match self.readable && !self.unread {
+            true => Reading::Known(MigrationSpec {
+                uid: "u".into(),
+                generation: 10,
+                phase: self.phase,
+                attested_phase: attested.then_some(self.phase),
+            }),
+            false if self.unread && !rules.unread_is_unreadable => Reading::Pending,
+            false => Reading::Unreadable("gone".into()),
+        }
+    }
+
     fn inputs(&self, rules: &Rules) -> Inputs {
         let identity = |process| match process {
             Process::Manager(index) => format!("manager-{index}_a"),
@@ -422,16 +435,7 @@ impl State {
         let names_main = |latch: Latched| latch.names_main || rules.offered_to_all;
 
         Inputs {
-            spec: match self.readable && !self.unread {
-                true => Reading::Known(MigrationSpec {
-                    uid: "u".into(),
-                    generation: 10,
-                    phase: self.phase,
-                    attested_phase: attested.then_some(self.phase),
-                }),
-                false if self.unread && !rules.unread_is_unreadable => Reading::Pending,
-                false => Reading::Unreadable("gone".into()),
-            },
+            spec: self.spec(rules, attested),
             latch: self.latch.filter(|_| !rules.no_latch).map_or(Stored::Absent, |latch| {
                 Stored::Latch(Latch {
                     version: VERSION,
