@@ -83,9 +83,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
     match (spec.node_taint, input.manager_fresh) {
         (NodeTaint::Always, _) | (NodeTaint::WhenManagerReady, Some(true)) => None,
         (NodeTaint::Never, _) => Some("spec.nodeTaint is Never"),
-        (NodeTaint::WhenManagerReady, Some(false)) => {
-            Some("no cloud-controller-manager is ready to remove the taint")
-        }
+        (NodeTaint::WhenManagerReady, Some(false)) => Some("no cloud-controller-manager is ready to remove the taint"),
         (NodeTaint::WhenManagerReady, None) => Some("whether a cloud-controller-manager is ready is not known"),
     }
 }
