@@ -46,8 +46,8 @@ pub const RUNS: &[Run] = &[
         "README.md",
         "Install it on a test cluster",
         (2, 1),
-        LONG,
-        "e2e/tests/kubelets/readme.rs",
+        TEST,
+        "e2e/tests/kubelets/readme/mod.rs",
         "\"Install it on a test cluster\"",
     ),
     run(
@@ -112,6 +112,14 @@ pub const RUNS: &[Run] = &[
     run(KUBEADM, "3. Migrate", (3, 0), LONG, GUIDE, "(\"3. Migrate\", &["),
     run(KUBEADM, "4. Complete", (5, 0), LONG, GUIDE, "\"4. Complete\","),
     run(KUBEADM, "Go back", (9, 0), LONG, GUIDE, "\"Go back\","),
+    run(
+        "docs/operations/emergency.md",
+        "Emergency: turn the webhook off",
+        (1, 0),
+        TEST,
+        "e2e/tests/chart/emergency.rs",
+        "\"docs/operations/emergency.md\"",
+    ),
     run(NODE, "Change a machine", (1, 1), TEST, MACHINE, "\"$ outrigger node \""),
     run(NODE, "Go back", (0, 1), TEST, MACHINE, "\"$ outrigger node \""),
     run(
@@ -199,7 +207,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "docs/operations/emergency.md",
-        "They need a cluster with the webhook and a fault.",
+        "The others need the overlay of the user, or a cluster with a fault.",
     ),
     (
         "docs/operations/finish.md",
