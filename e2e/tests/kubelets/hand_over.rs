@@ -89,7 +89,7 @@ async fn ended(processes: &Processes, node: &str) -> Result<Timestamp> {
     Ok(until("the end of the process", SOON, ended).await?)
 }
 
-/// What the processors of this host did until a moment.
+/// Times of the processors of this host until a moment.
 struct Processors {
     free: u64,
     total: u64,
