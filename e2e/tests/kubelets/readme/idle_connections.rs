@@ -88,7 +88,7 @@ async fn pods(client: &Client) -> Result<Vec<Pod>> {
     Ok(pods.items.into_iter().filter(ours).collect())
 }
 
-/// Of a Pod.
+/// The restarts of a Pod's containers, and its readiness.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     restarts: i32,

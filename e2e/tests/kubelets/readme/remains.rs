@@ -1,4 +1,4 @@
-//! What `helm uninstall` leaves, of everything that is stored in the cluster.
+//! Objects in the cluster that `helm uninstall` leaves.
 
 use std::collections::BTreeSet;
 
