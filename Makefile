@@ -79,8 +79,9 @@ check-fuzz:
 
 # Slightly optimized, because the same code runs very often. Its outputs are in the same target folder as the others.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
-properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS; half an hour
-	@PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
+properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS, others at each run; SEED=1 repeats one; half an hour
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "SEED=$$seed PLANS=$(or $(PLANS),10000)"; \
+		PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
 
 mutants: check-languages ## change the code of gate, permit and timeline in one place after another, and name each change that no test finds; FILES='manager/leader/src/latch.rs' selects other files
 	@set -f; e2e/tools/mutants $(FILES)
@@ -145,8 +146,8 @@ check-languages:
 	@e2e/tools/languages
 
 binaries: prune
-	@cargo build --locked --workspace
 	@e2e/tools/cold-build $(CARGO_TARGET_DIR)
+	@cargo build --locked --workspace
 
 binaries-bench: prune
 	@cargo build --locked --release -p outrigger-bench -p outrigger-manager -p outrigger-webhook --bins

@@ -15,13 +15,17 @@ mod run;
 mod specs;
 mod targets;
 
-use proptest::test_runner::{Config, RngSeed};
+use proptest::test_runner::{Config, FileFailurePersistence, RngSeed};
 
-/// The same few cases at every run, or as many new ones as `PROPTEST_CASES` says. A failure becomes a test with a name,
-/// not a file of seeds.
+/// Each failing case is added to this file of the package. Each later run begins with the cases of the file, so commit it
+/// with the fix. A change of the generated values makes other cases of them: a case that matters becomes a test with a name.
+const KEPT: &str = "proptest-regressions/service-plans.txt";
+
+/// The same few cases at every run, or as many new ones as `PROPTEST_CASES` says, of another seed each time
+/// (`make properties`).
 fn config() -> Config {
     let base = Config {
-        failure_persistence: None,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(KEPT))),
         max_shrink_iters: 3000,
         ..Config::default()
     };
@@ -33,4 +37,13 @@ fn config() -> Config {
         rng_seed: RngSeed::Fixed(7),
         ..base
     }
+}
+
+#[test]
+fn the_file_of_failing_cases_is_in_the_package() {
+    let kept = std::fs::read_to_string(KEPT).unwrap();
+    assert!(
+        kept.starts_with("# Failing cases of the properties of Service plans"),
+        "{kept}"
+    );
 }
