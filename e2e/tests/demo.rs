@@ -85,13 +85,18 @@ fn steps_without_number_and_time(stdout: &str) -> Vec<String> {
         .collect()
 }
 
-/// `make binaries` with a program in place of cargo, and a target folder that has these folders.
+/// `make binaries` with a program in place of cargo, which leaves a folder of outputs as cargo does, and a target folder that
+/// has these folders.
 async fn make_binaries(folders: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let (programs, cache) = (folder.path().join("programs"), folder.path().join("cache"));
     fs::create_dir_all(&programs).expect("create");
     let cargo = programs.join("cargo");
-    fs::write(&cargo, "#!/bin/sh\necho \"cargo $*\"\n").expect("write");
+    fs::write(
+        &cargo,
+        "#!/bin/sh\nmkdir -p \"$CARGO_TARGET_DIR/debug/deps\"\necho \"cargo $*\"\n",
+    )
+    .expect("write");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("permissions");
     for target in folders {
         fs::create_dir_all(cache.join("target").join(target)).expect("create");
