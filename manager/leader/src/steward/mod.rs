@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use outrigger_shared::backoff::doubled;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -250,8 +251,8 @@ fn offers_before(offer: Option<Offer>, main_holder_changed: bool) -> u32 {
 
 /// How long M is kept after it was acquired again, before the next offer.
 fn backoff(offer: Option<Offer>) -> Duration {
-    let doublings = offer.map_or(0, |offer| offer.count.saturating_sub(1)).min(4);
-    (FIRST_BACKOFF * 2_u32.pow(doublings)).min(LONGEST_BACKOFF)
+    let further = offer.map_or(0, |offer| offer.count.saturating_sub(1));
+    doubled(FIRST_BACKOFF, LONGEST_BACKOFF, further)
 }
 
 /// When M may be acquired again after it was offered: it was free and had no new candidate for [`YIELD`]. None while it
