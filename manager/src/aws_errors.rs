@@ -12,14 +12,12 @@ fn without_encoded(message: &str) -> &str {
 }
 
 /// A failed call with AWS's code and message. Without the request ID, so that equal failures have equal messages.
-#[must_use]
 pub fn answer(error: &Error) -> String {
     let code = error.code().map_or_else(String::new, |code| format!("{code}: "));
     format!("AWS {}: {code}{}", error.operation(), without_encoded(error.message()))
 }
 
 /// A call to EC2 that the role does not allow, and how to fix it.
-#[must_use]
 pub fn denied_ec2(error: &Error) -> String {
     format!(
         "{}: allow ec2:{} to the cloud controller manager's role",

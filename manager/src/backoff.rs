@@ -22,7 +22,6 @@ struct Entry {
 }
 
 impl<K: Clone + Eq + Hash> Backoff<K> {
-    #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -49,21 +48,17 @@ impl<K: Clone + Eq + Hash> Backoff<K> {
         self.entries.remove(key);
     }
 
-    /// Whether a key may be tried now.
-    #[must_use]
     pub fn may_try(&self, key: &K, now: Instant) -> bool {
         self.entries.get(key).is_none_or(|entry| entry.due <= now)
     }
 
     /// The keys that are due. Their failures stay recorded.
-    #[must_use]
     pub fn due(&self, now: Instant) -> Vec<K> {
         let due = self.entries.iter().filter(|(_, entry)| entry.due <= now);
         due.map(|(key, _)| key.clone()).collect()
     }
 
     /// When the next key after `now` is due.
-    #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         let later = self.entries.values().map(|entry| entry.due).filter(|due| *due > now);
         later.min()

@@ -1,5 +1,6 @@
 //! Events of the core API, as the controllers of Kubernetes write them.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,11 +12,11 @@ use kube::{Api, Client};
 use outrigger_leader::Permit;
 pub use outrigger_shared::event::{About, EventType};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::api_write::write;
 use crate::node_cache::NodeView;
 
-#[must_use]
 pub fn about_node(node: &NodeView) -> About {
     About {
         api_version: "v1".into(),
@@ -27,7 +28,6 @@ pub fn about_node(node: &NodeView) -> About {
 }
 
 /// The cluster as a whole: the Namespace of Events about Nodes, for what concerns no single object.
-#[must_use]
 pub fn about_cluster() -> About {
     About {
         api_version: "v1".into(),
@@ -53,7 +53,6 @@ pub struct Recorder {
     dropped: Arc<AtomicU64>,
 }
 
-/// An Event that waits to be written.
 #[derive(Debug)]
 struct Pending {
     permit: Permit,
@@ -66,12 +65,16 @@ struct Pending {
 
 impl Recorder {
     /// A recorder for the controller that Events name as their source. Must be called within a runtime.
-    #[must_use]
     pub fn new(client: Client, component: &'static str) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
         tokio::spawn(write_all(client, component, waiting, Arc::clone(&dropped)));
         Self { queue, dropped }
+    }
+
+    /// [Records](Self::record) a warning.
+    pub fn warn(&self, permit: &Permit, about: &About, reason: &str, message: &str) {
+        self.record(permit, about, EventType::Warning, reason, message);
     }
 
     /// Takes an Event to be written soon, if `permit` still holds by then. It never waits, and an Event that cannot be
@@ -93,12 +96,6 @@ impl Recorder {
                 "dropping Events: they are emitted faster than they can be written"
             );
         }
-    }
-
-    /// How many dropped Events so far.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 }
 
@@ -148,6 +145,41 @@ fn event(component: &str, pending: &Pending) -> Event {
     about.event(name, component, *kind, (&pending.reason, &pending.message), *at)
 }
 
+/// An Event that still holds is repeated after this time: the API server keeps Events for an hour.
+const REPEAT: Duration = Duration::from_secs(1800);
+
+/// Deduplicates Events, so that a failure that lasts emits few of them: the last message about each object, by UID or
+/// another key.
+#[derive(Debug, Default)]
+pub struct EventDedup {
+    by_key: HashMap<String, (String, Instant)>,
+}
+
+impl EventDedup {
+    /// Whether to emit this message now.
+    pub fn is_new(&mut self, key: &str, message: &str, now: Instant) -> bool {
+        if let Some((said, at)) = self.by_key.get(key)
+            && said == message
+            && now.duration_since(*at) < REPEAT
+        {
+            return false;
+        }
+
+        self.by_key.insert(key.to_owned(), (message.to_owned(), now));
+        true
+    }
+
+    /// The object has recovered.
+    pub fn forget(&mut self, key: &str) {
+        self.by_key.remove(key);
+    }
+
+    /// Forgets objects that are gone.
+    pub fn retain(&mut self, present: &HashSet<&str>) {
+        self.by_key.retain(|key, _| present.contains(key.as_str()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -157,6 +189,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    impl Recorder {
+        fn dropped(&self) -> u64 {
+            self.dropped.load(Ordering::Relaxed)
+        }
+    }
 
     fn about() -> About {
         About {
@@ -241,5 +279,23 @@ mod tests {
         recorder.record(&permit, &about(), EventType::Normal, "R", "m");
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(times.lock().unwrap().is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests_of_deduplication {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_message_comes_again_only_after_a_while_and_another_one_at_once() {
+        let (mut said, now) = (EventDedup::default(), Instant::now());
+        assert!(said.is_new("u", "full", now));
+        assert!(!said.is_new("u", "full", now + REPEAT / 2));
+        assert!(said.is_new("u", "denied", now + REPEAT / 2));
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
+        said.forget("u");
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
+        said.retain(&HashSet::new());
+        assert!(said.is_new("u", "denied", now + REPEAT * 2));
     }
 }

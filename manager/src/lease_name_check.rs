@@ -15,9 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Compares the name of the migration lease with those of the main leases: with a common name, two electors of one process
 /// hold one lease, or this manager takes the lease that the kube-controller-manager leads by.
-///
-/// # Errors
-/// When the name is one of them.
 pub fn own_names(migration_lease: &str, main_lease: &str) -> Result<()> {
     let taken = [main_lease, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE];
     if taken.contains(&migration_lease) {
@@ -35,9 +32,6 @@ pub fn own_names(migration_lease: &str, main_lease: &str) -> Result<()> {
 /// Compares `spec.leaderMigration` of the migration object with this manager's own configuration. If the object cannot be read,
 /// the start continues with a warning: an unavailable API server must not stop a manager from running latched
 /// controllers.
-///
-/// # Errors
-/// When they differ.
 pub async fn check(management: Client, migration: &str, own: &LeaderMigrationConfiguration) -> Result<()> {
     let api: Api<CloudProviderMigration> = Api::all(management);
     let why = match tokio::time::timeout(PATIENCE, api.get_opt(migration)).await {

@@ -8,7 +8,6 @@ pub mod aws_write;
 pub mod backoff;
 pub mod cloud_config;
 pub mod controllers;
-pub mod event_dedup;
 pub mod events;
 pub mod identity;
 pub mod instances;
@@ -22,3 +21,12 @@ pub mod run;
 pub mod serving;
 mod suggest;
 mod token_bucket;
+
+/// Go's name of this machine's architecture, as user agents and build information of Kubernetes have it.
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

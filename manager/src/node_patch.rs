@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use crate::node_cache::NodeView;
 
 /// The operation that makes a patch hold for this very Node, not for a later one of the same name.
-#[must_use]
 pub fn test_uid(node: &NodeView) -> Value {
     json!({"op": "test", "path": "/metadata/uid", "value": node.uid()})
 }
 
 /// The operations that remove every taint of a key. Each is found by its place, so its key is tested first;
 /// from the last to the first, so that places stay true.
-#[must_use]
 pub fn remove_taints(node: &NodeView, key: &str) -> Vec<Value> {
     let places = node
         .spec
@@ -33,8 +31,6 @@ pub fn remove_taints(node: &NodeView, key: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The operation that adds a taint at the end.
-#[must_use]
 pub fn add_taint(node: &NodeView, key: &str, effect: &str) -> Vec<Value> {
     let taint = json!({"key": key, "effect": effect});
     if node.spec.taints.is_empty() {
@@ -50,7 +46,6 @@ pub fn add_taint(node: &NodeView, key: &str, effect: &str) -> Vec<Value> {
 }
 
 /// The operations that set labels. A Node without labels gets its first map.
-#[must_use]
 pub fn set_labels(node: &NodeView, labels: &[(String, String)]) -> Vec<Value> {
     if labels.is_empty() {
         return Vec::new();
@@ -73,8 +68,6 @@ pub fn set_labels(node: &NodeView, labels: &[(String, String)]) -> Vec<Value> {
         .collect()
 }
 
-/// The JSON pointer of a label.
-#[must_use]
 pub fn pointer(label: &str) -> String {
     format!("/metadata/labels/{}", label.replace('~', "~0").replace('/', "~1"))
 }

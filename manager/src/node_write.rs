@@ -25,16 +25,13 @@ pub enum Part {
 pub enum WriteError {
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The object is gone.
     #[error("the object no longer exists")]
     Gone,
     /// The object is not what the write was planned against; plan again.
     #[error("the object changed meanwhile: {0}")]
     Conflict(String),
-    /// The API server refused, or gave no answer.
     #[error("the API server did not accept the write")]
     Kubernetes(#[source] kube::Error),
-    /// A Node without a name that a URL can hold.
     #[error("cannot form a URL from the Node's name")]
     Name(#[source] http::Error),
 }
@@ -51,9 +48,6 @@ impl From<kube::Error> for WriteError {
 }
 
 /// Sends a JSON patch of a Node, if `permit` still allows it, and returns the Node as it is then.
-///
-/// # Errors
-/// [`WriteError`].
 pub async fn patch(
     client: &Client,
     permit: &Permit,
@@ -67,9 +61,6 @@ pub async fn patch(
 
 /// Sends a strategic merge patch of a Node's status, which finds a condition by its type wherever it stands in the
 /// list. With `metadata.uid` in it, it holds for this very Node only.
-///
-/// # Errors
-/// [`WriteError`].
 pub async fn merge_status(client: &Client, permit: &Permit, name: &str, patch: &Value) -> Result<NodeView, WriteError> {
     let kind = "application/strategic-merge-patch+json";
     send(client, permit, name, Part::Status, kind, patch).await

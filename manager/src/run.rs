@@ -1,18 +1,19 @@
 //! Wires the parts: configuration, HTTPS, caches, leadership, controllers.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Elections, Guard, Mode, Observer, Permit, Reporter, Setup, SlowPath, Timing};
-use outrigger_shared::controller::Controller;
+use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Timing};
+use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::kubeconfig::Author;
-use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration};
+use outrigger_shared::leader_migration::{LeaderMigrationConfiguration, Placement as Where};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
-use crate::assembly::{self, Assembly, Set};
+use crate::assembly::{self, Assembly};
 use crate::events::{EventType, Recorder};
 use crate::identity::{Cloud, Cluster};
 use crate::lease_name_check;
@@ -25,7 +26,6 @@ const OVERDUE: Duration = Duration::from_secs(20);
 
 /// The source of Events about leases, as in the incumbent.
 const EVENT_COMPONENT: &str = "cloud-controller-manager";
-/// The source of Events about the migration.
 const MIGRATION_EVENT_COMPONENT: &str = "outrigger-manager";
 
 /// Runs until SIGTERM or SIGINT, then stops in order and releases its leases. `verbosity` is of the log that has been
@@ -86,9 +86,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         tracing::warn!(
             "--leader-elect=false: nothing prevents a second manager from running the same controllers; run one replica only"
         );
-        let all = assembly.start(Set {
-            controllers: placement.everything(),
-        });
+        let all = assembly.start(placement.everything());
         return all(Permit::always(), shutdown)
             .await
             .map_err(|error| anyhow::anyhow!("{error}"));
@@ -118,23 +116,29 @@ fn setup(
     (metrics, health): (Metrics, &Health),
 ) -> Result<Setup> {
     let events = Recorder::new(cluster.client("leader-election-events")?, EVENT_COMPONENT);
-    let start = |controllers: &[Controller]| {
-        assembly.start(Set {
-            controllers: controllers.to_vec(),
-        })
-    };
+    let election = &options.leader_election;
 
     Ok(Setup {
         leases: cluster.client("leader-election")?,
-        namespace: options.leader_election.resource_namespace.clone(),
-        main_lease: options.leader_election.resource_name.clone(),
+        namespace: election.resource_namespace.clone(),
+        main_lease: election.resource_name.clone(),
         identity: assembly::identity(),
-        timing: timing(options),
+        timing: Timing {
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+        },
         mode,
-        start_main: start(&placement.main),
-        start_migrated: start(&placement.migrated),
-        slow_path: slow_path(metrics.clone()),
-        elections: elections(events),
+        start_main: assembly.start(placement.main.clone()),
+        start_migrated: assembly.start(placement.migrated.clone()),
+        slow_path: {
+            let metrics = metrics.clone();
+            Arc::new(move |lease| metrics.count_slow_path(lease))
+        },
+        // Client-go's Events about leases. They are no work under a lease, so they need no permit.
+        elections: Arc::new(move |lease, message| {
+            events.record(&Permit::always(), lease, EventType::Normal, "LeaderElection", message);
+        }),
         observer: observer(metrics, health),
     })
 }
@@ -160,20 +164,12 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     tracing::info!(address = %listening.address()?, "serving HTTPS");
 
     let authentication = &options.authentication;
-    let tokens = cluster
-        .or_of_file(
-            authentication.token_kubeconfig.as_deref(),
-            "--authentication-kubeconfig",
-            Author::Operator,
-        )
-        .await?;
-    let accesses = cluster
-        .or_of_file(
-            authentication.access_kubeconfig.as_deref(),
-            "--authorization-kubeconfig",
-            Author::Operator,
-        )
-        .await?;
+    let of_file = async |path: &Option<PathBuf>, flag| {
+        let path = path.as_deref();
+        cluster.or_of_file(path, flag, Author::Operator).await
+    };
+    let tokens = of_file(&authentication.token_kubeconfig, "--authentication-kubeconfig").await?;
+    let accesses = of_file(&authentication.access_kubeconfig, "--authorization-kubeconfig").await?;
     let authorities = Authorities::load(authentication)?;
     let follower = tokens.client("authentication")?;
     tokio::spawn(authorities.clone().follow(follower, stop.clone()));
@@ -193,23 +189,18 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
 #[derive(Debug, Clone)]
 struct Placement {
     config: LeaderMigrationConfiguration,
-    lease: String,
     main: Vec<Controller>,
     migrated: Vec<Controller>,
 }
 
 impl Placement {
     fn of(options: &Options) -> Result<Self> {
-        use outrigger_shared::controller::Party;
-        use outrigger_shared::leader_migration::Placement as Where;
-
         let config = configuration(options)?;
         if options.leader_migration_effective() {
             lease_name_check::own_names(&config.leader_name, &options.leader_election.resource_name)?;
         }
         let mut placement = Self {
-            lease: config.leader_name.clone(),
-            config: config.clone(),
+            config,
             main: Vec::new(),
             migrated: Vec::new(),
         };
@@ -219,35 +210,32 @@ impl Placement {
             .filter(|controller| options.general.controllers.enabled(*controller))
         {
             let place = if options.leader_migration_effective() {
-                config.placement(controller, Party::CloudControllerManager)
+                placement.config.placement(controller, Party::CloudControllerManager)
             } else {
                 Where::Main
             };
 
-            match place {
-                Where::Main => placement.main.push(controller),
-                Where::Migrated => placement.migrated.push(controller),
+            let lease = match place {
+                Where::Main => {
+                    placement.main.push(controller);
+                    &options.leader_election.resource_name
+                }
+                Where::Migrated => {
+                    placement.migrated.push(controller);
+                    &placement.config.leader_name
+                }
                 Where::NotHere => {
                     tracing::info!(%controller, "the leader migration configuration gives this controller to another component");
                     continue;
                 }
-            }
-
-            let lease = if place == Where::Migrated {
-                &placement.lease
-            } else {
-                &options.leader_election.resource_name
             };
-
             tracing::info!(%controller, lease, "runs under this lease");
         }
 
         Ok(placement)
     }
 
-    fn node_ipam(&self, options: &Options) -> leader_migration::Placement {
-        use leader_migration::Placement as Where;
-
+    fn node_ipam(&self, options: &Options) -> Where {
         let runs =
             |controllers: &[Controller]| options.allocates_node_cidrs() && controllers.contains(&Controller::NodeIpam);
         match () {
@@ -279,15 +267,6 @@ fn configuration(options: &Options) -> Result<LeaderMigrationConfiguration> {
     Ok(loaded.config)
 }
 
-fn timing(options: &Options) -> Timing {
-    let election = &options.leader_election;
-    Timing {
-        lease_duration: election.lease_duration,
-        renew_deadline: election.renew_deadline,
-        retry_period: election.retry_period,
-    }
-}
-
 fn mode(
     options: &Options,
     placement: &Placement,
@@ -302,8 +281,10 @@ fn mode(
                 "--migration needs leader election and leader migration: remove --leader-elect=false and --enable-leader-migration=false"
             );
         }
+        let metrics = metrics.clone();
+        let events = Recorder::new(management.client("migration-events")?, MIGRATION_EVENT_COMPONENT);
         return Ok(Mode::Guarded(Box::new(Guard {
-            lease: placement.lease.clone(),
+            lease: placement.config.leader_name.clone(),
             migration,
             cluster_id,
             management: management.client("migration")?,
@@ -311,10 +292,12 @@ fn mode(
             nodes: assembly.node_counts(),
             controllers: with_work(options, &placement.migrated),
             node_ipam: placement.node_ipam(options),
-            reporter: reporter(
-                metrics.clone(),
-                Recorder::new(management.client("migration-events")?, MIGRATION_EVENT_COMPONENT),
-            ),
+            reporter: Reporter {
+                metrics: Arc::new(move |snapshot| metrics.migration.set(snapshot)),
+                events: Arc::new(move |permit, about, notice| {
+                    events.record(permit, about, notice.kind, notice.reason, &notice.message);
+                }),
+            },
         })));
     }
     if options.leader_migration_effective() {
@@ -322,7 +305,7 @@ fn mode(
             "leader migration runs without --migration: nothing prevents a kube-controller-manager without leader migration from running the same controllers; set --migration to the name of a CloudProviderMigration"
         );
         return Ok(Mode::Upstream {
-            lease: placement.lease.clone(),
+            lease: placement.config.leader_name.clone(),
         });
     }
 
@@ -334,28 +317,6 @@ fn with_work(options: &Options, controllers: &[Controller]) -> Vec<Controller> {
     let has_work =
         |controller: &&Controller| **controller != Controller::Route || options.routes.configure_cloud_routes;
     controllers.iter().filter(has_work).copied().collect()
-}
-
-/// Sets the metrics of the migration, and emits Events about it.
-fn reporter(metrics: Metrics, recorder: Recorder) -> Reporter {
-    Reporter {
-        metrics: Arc::new(move |snapshot| metrics.migration.set(snapshot)),
-        events: Arc::new(move |permit, about, notice| {
-            recorder.record(permit, about, notice.kind, notice.reason, &notice.message);
-        }),
-    }
-}
-
-/// Emits client-go's Events about leases. They are no work under a lease, so they need no permit.
-fn elections(recorder: Recorder) -> Elections {
-    Arc::new(move |lease, message| {
-        recorder.record(&Permit::always(), lease, EventType::Normal, "LeaderElection", message);
-    })
-}
-
-/// Counts renewals that had to read the Lease first.
-fn slow_path(metrics: Metrics) -> SlowPath {
-    Arc::new(move |lease| metrics.count_slow_path(lease))
 }
 
 /// Keeps the metric and the health check of each lease.

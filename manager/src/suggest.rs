@@ -2,7 +2,6 @@
 
 /// The known name nearest to `wanted`, if it is near enough to be a typing error: at most a third of the letters differ,
 /// at least one. Case does not count, and `_` equals `-`.
-#[must_use]
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(wanted);
     let limit = (wanted.chars().count() / 3).max(1);
@@ -15,7 +14,6 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
 }
 
 /// The end of an error message: `; did you mean NAME?`, or an empty text.
-#[must_use]
 pub fn hint<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>, prefix: &str) -> String {
     nearest(wanted, known).map_or_else(String::new, |name| format!("; did you mean {prefix}{name}?"))
 }

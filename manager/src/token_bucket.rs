@@ -16,8 +16,6 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket.
-    #[must_use]
     pub fn full(rate: f64, burst: f64, now: Instant) -> Self {
         Self {
             rate,
@@ -33,7 +31,6 @@ impl TokenBucket {
         self.at = now;
     }
 
-    /// How many whole tokens there are.
     pub fn available(&mut self, now: Instant) -> usize {
         self.refill(now);
 
@@ -52,8 +49,6 @@ impl TokenBucket {
         self.tokens = (self.tokens - f64::from(count)).max(0.0);
     }
 
-    /// How long until there is a token.
-    #[must_use]
     pub fn wait(&self) -> Duration {
         let missing = (1.0 - self.tokens).max(0.0) / self.rate;
         Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)

@@ -16,7 +16,7 @@ use std::time::Duration;
 use outrigger_aws::{Tags, Unobserved};
 use outrigger_manager::args::{self, Options, Request};
 use outrigger_manager::identity::{Cloud, Cluster};
-use outrigger_manager::metrics::RestClient;
+use outrigger_manager::metrics::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -96,7 +96,7 @@ impl Clients {
         let common = ["--cloud-provider=aws", "--vpc-id=vpc-1", "--cluster-id=c", &address];
         let options = options(&[&common, flags].concat());
         let cloud = Cloud::connect(&options, Arc::new(Unobserved)).await.unwrap();
-        let cluster = Cluster::of(&options, RestClient::default()).await.unwrap();
+        let cluster = Cluster::of(&options, Metrics::new().rest_client()).await.unwrap();
         Self {
             name,
             aws: cloud.clients,

@@ -46,17 +46,22 @@ async fn filled() -> Metrics {
     let name = "odd \"name\",le=\"1.0\" \\ with\nbreak".to_owned();
     metrics.leader_slow_path.get_or_create(&LeaseLabel { name }).inc();
     metrics
-        .nodes_waiting
+        .nodes
+        .waiting
         .get_or_create(&ReasonLabel { reason: "absent" })
         .set(2);
-    metrics.nodes.get_or_create(&KindLabel { kind: "foreign" }).set(1);
+    metrics
+        .nodes
+        .by_kind
+        .get_or_create(&KindLabel { kind: "foreign" })
+        .set(1);
     let labels = CloudCallLabels {
         operation: "instance_exists",
         result: "success",
     };
-    metrics.lifecycle_calls.get_or_create(&labels).inc();
-    metrics.taint_removal_delay.observe(0.3);
-    metrics.taint_removal_delay.observe(5000.0);
+    metrics.lifecycle.calls.get_or_create(&labels).inc();
+    metrics.nodes.taint_removal_delay.observe(0.3);
+    metrics.nodes.taint_removal_delay.observe(5000.0);
     let queue = metrics.queue("Nodes");
     drop(queue.start("a"));
     let observer = metrics.aws_observer();

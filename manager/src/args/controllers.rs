@@ -7,7 +7,6 @@ use crate::suggest;
 /// The controllers of this binary, in the order of the help.
 pub const KNOWN: [Controller; 6] = Controller::ALL;
 
-/// A parsed `--controllers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     entries: Vec<(Wanted, bool)>,
@@ -20,8 +19,6 @@ enum Wanted {
 }
 
 impl Selection {
-    /// No controller at all.
-    #[must_use]
     pub fn none() -> Self {
         Self { entries: Vec::new() }
     }
@@ -51,7 +48,6 @@ impl Selection {
 
     /// Whether the controller runs: the first entry that names it decides, then `*`; a controller that is off by
     /// default needs to be named.
-    #[must_use]
     pub fn enabled(&self, controller: Controller) -> bool {
         let named = self
             .entries
@@ -59,12 +55,6 @@ impl Selection {
             .find(|(wanted, _)| *wanted == Wanted::One(controller))
             .map(|(_, on)| *on);
         named.unwrap_or_else(|| on_by_default(controller) && self.entries.contains(&(Wanted::All, true)))
-    }
-
-    /// Whether the list names this controller itself, not only `*`.
-    #[must_use]
-    pub fn names(&self, controller: Controller) -> bool {
-        self.entries.contains(&(Wanted::One(controller), true))
     }
 }
 

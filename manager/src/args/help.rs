@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::table::{self, Effect, Flag, Kind};
+use super::table::{self, Effect, Kind};
 
 /// The text of `--help`, by group. Flags that were removed upstream are left out.
-#[must_use]
 pub fn text() -> String {
     let mut out = String::from(
         "The cloud controller manager for Kubernetes clusters on AWS.\n\nUsage:\n  outrigger-manager [flags]\n",
@@ -21,19 +20,20 @@ pub fn text() -> String {
             .short
             .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
         let _ = writeln!(out, "  {short}--{} {}", flag.name, kind(flag.kind));
-        let default = if flag.default.is_empty() {
-            String::new()
-        } else {
-            format!(" (default {})", flag.default)
+        let default = match flag.default {
+            "" => String::new(),
+            default => format!(" (default {default})"),
         };
-        let _ = writeln!(out, "          {}{default}{}", flag.help, effect_in_help(flag.effect));
+        let effect = match flag.effect {
+            Effect::Works => String::new(),
+            shown => format!(" [{}]", effect(shown)),
+        };
+        let _ = writeln!(out, "          {}{default}{effect}", flag.help);
     }
 
     out
 }
 
-/// `docs/flags.md`.
-#[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Flags of outrigger-manager\n\nWritten from the table in `manager/src/args/table/`; after a change run \
@@ -51,27 +51,23 @@ pub fn markdown() -> String {
                 capital(group)
             );
         }
+        let default = match flag.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
         let _ = writeln!(
             out,
             "| {}`--{}` | {} | {} | {} | {} |",
             flag.short.map_or_else(String::new, |letter| format!("`-{letter}`, ")),
             flag.name,
             kind(flag.kind),
-            default(flag),
+            default,
             effect(flag.effect),
             flag.help.replace('|', "\\|")
         );
     }
 
     out
-}
-
-fn default(flag: Flag) -> String {
-    if flag.default.is_empty() {
-        String::new()
-    } else {
-        format!("`{}`", flag.default)
-    }
 }
 
 fn kind(kind: Kind) -> String {
@@ -97,14 +93,6 @@ fn effect(effect: Effect) -> String {
         Effect::ByDesign { reason, .. } => format!("none by design: {reason}"),
         Effect::NoEffectUpstream(reason) => format!("none: {reason}"),
         Effect::Removed(reason) => format!("accepted and ignored: {reason}"),
-    }
-}
-
-fn effect_in_help(shown: Effect) -> String {
-    if shown == Effect::Works {
-        String::new()
-    } else {
-        format!(" [{}]", effect(shown))
     }
 }
 

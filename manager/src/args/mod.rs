@@ -25,10 +25,8 @@ pub use tls::NamedCertificate;
 
 use parse::{CommandLine, Value};
 
-/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Request {
-    /// Run the manager.
     Run(Box<Options>),
     /// Print this text on stdout and exit with 0.
     Print(String),

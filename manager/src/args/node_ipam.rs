@@ -23,27 +23,21 @@ const FLAGS: [&str; 5] = [
     "service-cluster-ip-range",
 ];
 
-/// Node IPAM's flags.
 #[derive(Debug, Clone)]
 pub struct NodeIpam {
-    /// `--cidr-allocator-type`.
     pub allocator_type: String,
     /// `--service-cluster-ip-range`: ranges that no Node gets.
     pub service_cluster_ip_range: Vec<String>,
     /// `--node-cidr-mask-size`; 0 means that it is not set, as for the next two.
     pub mask_size: u8,
-    /// `--node-cidr-mask-size-ipv4`.
     pub mask_size_ipv4: u8,
-    /// `--node-cidr-mask-size-ipv6`.
     pub mask_size_ipv6: u8,
 }
 
-/// The flags of node IPAM, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRanges {
     /// The cluster's ranges, at most one of each family, with the length of the Nodes' prefixes in it.
     pub cluster: Vec<(IpNet, u8)>,
-    /// Ranges that are never given.
     pub excluded: Vec<IpNet>,
 }
 
@@ -88,15 +82,11 @@ pub(super) fn warnings(options: &Options) -> Vec<String> {
 impl Options {
     /// Whether node IPAM runs: it is named and allowed. Neither alone is enough, since two allocators in one cluster
     /// would give the same range twice.
-    #[must_use]
     pub fn allocates_node_cidrs(&self) -> bool {
         self.routes.allocate_node_cidrs && self.general.controllers.enabled(Controller::NodeIpam)
     }
 
     /// The ranges for node IPAM, checked.
-    ///
-    /// # Errors
-    /// Everything wrong with its flags.
     pub fn node_ranges(&self) -> Result<NodeRanges, Vec<String>> {
         let mut problems = Vec::new();
         let flags = &self.node_ipam;
@@ -170,7 +160,6 @@ fn parse(text: &str) -> Option<IpNet> {
     text.trim().parse::<IpNet>().ok().map(|range| range.trunc())
 }
 
-/// Which flags exclude each other.
 fn contradictions(flags: &NodeIpam, cluster: &[IpNet]) -> Vec<String> {
     let mut problems = Vec::new();
     if flags.mask_size != 0 && cluster.len() > 1 {

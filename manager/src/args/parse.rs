@@ -7,26 +7,18 @@ use super::table::{self, Flag, Kind};
 use super::value::{self, BadValue};
 use crate::suggest;
 
-/// A typed value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Of a boolean flag.
     Bool(bool),
-    /// Of a text flag.
     Text(String),
-    /// Of a number flag.
     Int(i64),
-    /// Of a decimal flag.
     Float(f64),
-    /// Of a duration flag.
     Duration(Duration),
     /// Of a list flag, or of one value for each occurrence.
     List(Vec<String>),
-    /// Of a map flag.
     Map(BTreeMap<String, String>),
 }
 
-/// A parsed command line: the values of the flags, and the errors.
 #[derive(Debug, Default)]
 pub struct CommandLine {
     values: BTreeMap<&'static str, Value>,
@@ -36,7 +28,6 @@ pub struct CommandLine {
 
 impl CommandLine {
     /// Reads the arguments after the program's name. Everything wrong is collected, not only the first.
-    #[must_use]
     pub fn read(arguments: &[String]) -> Self {
         let mut line = Self::default();
         for flag in table::all() {
@@ -144,8 +135,6 @@ impl CommandLine {
         }
     }
 
-    /// The flags that the user set.
-    #[must_use]
     pub fn set(&self) -> &BTreeSet<&'static str> {
         &self.set
     }
@@ -160,26 +149,22 @@ impl CommandLine {
         std::mem::take(&mut self.errors)
     }
 
-    /// The value of a flag of the table.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
     }
 
-    /// A boolean flag's value.
     pub fn bool(&mut self, name: &'static str) -> bool {
-        self.read_as(name, |value| if let Value::Bool(on) = value { Some(*on) } else { None })
+        match self.values.get(name) {
+            Some(Value::Bool(on)) => *on,
+            _ => self.disagreement(name),
+        }
     }
 
-    /// A text flag's value.
     pub fn text(&mut self, name: &'static str) -> String {
-        self.read_as(name, |value| {
-            if let Value::Text(text) = value {
-                Some(text.clone())
-            } else {
-                None
-            }
-        })
+        match self.values.get(name) {
+            Some(Value::Text(text)) => text.clone(),
+            _ => self.disagreement(name),
+        }
     }
 
     /// A text flag's value; `None` when empty.
@@ -189,70 +174,47 @@ impl CommandLine {
 
     /// A number flag's value, which the table's bounds made fit.
     pub fn int<T: TryFrom<i64> + Default>(&mut self, name: &'static str) -> T {
-        self.read_as(name, |value| {
-            if let Value::Int(number) = value {
-                T::try_from(*number).ok()
-            } else {
-                None
-            }
-        })
+        let number = match self.values.get(name) {
+            Some(Value::Int(number)) => T::try_from(*number).ok(),
+            _ => None,
+        };
+        number.unwrap_or_else(|| self.disagreement(name))
     }
 
-    /// A decimal flag's value.
     pub fn float(&mut self, name: &'static str) -> f64 {
-        self.read_as(name, |value| {
-            if let Value::Float(number) = value {
-                Some(*number)
-            } else {
-                None
-            }
-        })
+        match self.values.get(name) {
+            Some(Value::Float(number)) => *number,
+            _ => self.disagreement(name),
+        }
     }
 
-    /// A duration flag's value.
     pub fn duration(&mut self, name: &'static str) -> Duration {
-        self.read_as(name, |value| {
-            if let Value::Duration(duration) = value {
-                Some(*duration)
-            } else {
-                None
-            }
-        })
+        match self.values.get(name) {
+            Some(Value::Duration(duration)) => *duration,
+            _ => self.disagreement(name),
+        }
     }
 
-    /// A list flag's value.
     pub fn list(&mut self, name: &'static str) -> Vec<String> {
-        self.read_as(name, |value| {
-            if let Value::List(list) = value {
-                Some(list.clone())
-            } else {
-                None
-            }
-        })
+        match self.values.get(name) {
+            Some(Value::List(list)) => list.clone(),
+            _ => self.disagreement(name),
+        }
     }
 
-    /// A map flag's value.
     pub fn map(&mut self, name: &'static str) -> BTreeMap<String, String> {
-        self.read_as(name, |value| {
-            if let Value::Map(map) = value {
-                Some(map.clone())
-            } else {
-                None
-            }
-        })
+        match self.values.get(name) {
+            Some(Value::Map(map)) => map.clone(),
+            _ => self.disagreement(name),
+        }
     }
 
     /// Reading a flag that the table lacks, or with another type, is a defect: it becomes an error in every run, never
     /// a silent default.
-    fn read_as<T: Default>(&mut self, name: &'static str, pick: impl Fn(&Value) -> Option<T>) -> T {
-        match self.values.get(name).and_then(pick) {
-            Some(value) => value,
-            None => {
-                self.errors
-                    .push(format!("--{name}: the table of flags and its reader disagree"));
-                T::default()
-            }
-        }
+    fn disagreement<T: Default>(&mut self, name: &'static str) -> T {
+        self.errors
+            .push(format!("--{name}: the table of flags and its reader disagree"));
+        T::default()
     }
 }
 

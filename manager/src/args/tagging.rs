@@ -29,7 +29,6 @@ fn runs(options: &Options) -> bool {
     options.general.controllers.enabled(Controller::Tagging)
 }
 
-/// Everything wrong with them, where the controller runs.
 pub(super) fn problems(options: &Options) -> Vec<String> {
     if !runs(options) {
         return Vec::new();

@@ -9,9 +9,7 @@ use crate::suggest;
 /// A certificate that `--tls-sni-cert-key` names: `CERTIFICATE,KEY` or `CERTIFICATE,KEY:NAME,*.NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedCertificate {
-    /// File of the certificate and its chain.
     pub certificate: PathBuf,
-    /// File of its key.
     pub key: PathBuf,
     /// Server names that it serves, the first label of which may be `*`; empty means those in the certificate.
     pub names: Vec<String>,

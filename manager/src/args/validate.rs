@@ -17,7 +17,6 @@ const SHORTEST_SWEEP: Duration = Duration::from_secs(60);
 /// A window must hold several passes of the node lifecycle controller.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(60);
 
-/// Everything wrong with the options as a whole.
 pub(super) fn problems(options: &Options) -> Vec<String> {
     let mut problems = timing(options);
     problems.extend(migration_conflicts(options));

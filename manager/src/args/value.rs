@@ -103,7 +103,6 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
 }
 
 /// A duration in Go's own notation, for help and documents.
-#[must_use]
 pub fn go_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if duration.subsec_nanos() != 0 {
@@ -169,9 +168,6 @@ fn quoted_element(text: &str) -> Result<(String, &str), BadValue> {
 }
 
 /// `key=value` pairs, comma separated.
-///
-/// # Errors
-/// An element without `=`.
 pub fn pairs(text: &str) -> Result<BTreeMap<String, String>, BadValue> {
     list(text)?
         .into_iter()
@@ -195,9 +191,6 @@ pub fn booleans(text: &str) -> Result<BTreeMap<String, String>, BadValue> {
 }
 
 /// A number within its bounds.
-///
-/// # Errors
-/// A number outside of them.
 pub fn bounded(number: i64, min: i64, max: i64) -> Result<i64, BadValue> {
     if number < min {
         return bad(format!("must be at least {min}"));
@@ -209,9 +202,6 @@ pub fn bounded(number: i64, min: i64, max: i64) -> Result<i64, BadValue> {
 }
 
 /// A number that is not negative.
-///
-/// # Errors
-/// A negative number.
 pub fn at_least_zero(number: f64) -> Result<f64, BadValue> {
     if number < 0.0 {
         bad("must be at least 0")

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt as _;
 use futures::future::BoxFuture;
 use outrigger_leader::{ControllerError, Permit};
 use outrigger_shared::controller::Controller;
@@ -13,6 +14,14 @@ use crate::controllers::node::desired::ClusterSettings;
 use crate::controllers::{node, node_ipam, node_lifecycle, route, service, tagging};
 use crate::events::Recorder;
 
+type Running = BoxFuture<'static, Result<(), ControllerError>>;
+
+fn boxed<E: Into<ControllerError> + 'static>(
+    run: impl Future<Output = Result<(), E>> + Send + 'static,
+) -> Option<Running> {
+    Some(Box::pin(run.map_err(Into::into)))
+}
+
 impl Assembly {
     /// The future of a controller; `None` where the flags give it nothing to do.
     pub(super) fn controller(
@@ -20,44 +29,14 @@ impl Assembly {
         controller: Controller,
         permit: Permit,
         stop: CancellationToken,
-    ) -> Option<BoxFuture<'static, Result<(), ControllerError>>> {
+    ) -> Option<Running> {
         match controller {
-            Controller::Node => {
-                let deps = self.node(permit);
-                Some(Box::pin(async move {
-                    Box::pin(node::run(deps, stop)).await.map_err(Into::into)
-                }))
-            }
-            Controller::NodeLifecycle => {
-                let deps = self.node_lifecycle(permit);
-                Some(Box::pin(async move {
-                    node_lifecycle::run(deps, stop).await.map_err(Into::into)
-                }))
-            }
-            Controller::Service => {
-                let deps = self.service();
-                Some(Box::pin(async move {
-                    service::run(deps, permit, stop).await.map_err(Into::into)
-                }))
-            }
-            Controller::Route => {
-                let deps = self.route(permit)?;
-                Some(Box::pin(
-                    async move { route::run(deps, stop).await.map_err(Into::into) },
-                ))
-            }
-            Controller::NodeIpam => {
-                let deps = self.node_ipam(permit)?;
-                Some(Box::pin(async move {
-                    Box::pin(node_ipam::run(deps, stop)).await.map_err(Into::into)
-                }))
-            }
-            Controller::Tagging => {
-                let deps = self.tagging(permit);
-                Some(Box::pin(async move {
-                    Box::pin(tagging::run(deps, stop)).await.map_err(Into::into)
-                }))
-            }
+            Controller::Node => boxed(node::run(self.node(permit), stop)),
+            Controller::NodeLifecycle => boxed(node_lifecycle::run(self.node_lifecycle(permit), stop)),
+            Controller::Service => boxed(service::run(self.service(), permit, stop)),
+            Controller::Route => boxed(route::run(self.route(permit)?, stop)),
+            Controller::NodeIpam => boxed(node_ipam::run(self.node_ipam(permit)?, stop)),
+            Controller::Tagging => boxed(tagging::run(self.tagging(permit), stop)),
         }
     }
 

@@ -1,49 +1,41 @@
 //! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
 
-mod checks;
 mod controllers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use ipnet::IpNet;
 use kube::Client;
 use outrigger_aws::limit::Limited;
 use outrigger_leader::evidence::Reading;
 use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
+use outrigger_shared::tags;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Options;
 use crate::controllers::service::orphans::sweep::SweepMetrics;
-use crate::controllers::tagging;
+use crate::controllers::{node_ipam, tagging};
 use crate::identity::{Cloud, Cluster};
 use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 use crate::serving::Health;
-use checks::Ipam;
 
 /// How long new Nodes are collected before one describe asks for all of them.
 const NODE_WINDOW: Duration = Duration::from_millis(100);
 
 /// One identity for all leases of this process, of the form that client-go uses: host name, underscore, random UUID.
-#[must_use]
 pub fn identity() -> String {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
     format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
-/// The controllers that start and stop together.
-#[derive(Debug, Clone)]
-pub struct Set {
-    pub controllers: Vec<Controller>,
-}
-
-/// The shared dependencies of the controllers.
 pub struct Assembly {
     options: Arc<Options>,
     cloud: Cloud,
@@ -65,9 +57,6 @@ pub struct Assembly {
 
 impl Assembly {
     /// Starts the caches, which run on every replica, leader or not.
-    ///
-    /// # Errors
-    /// When a client cannot be made.
     pub fn new(
         options: &Arc<Options>,
         cloud: Cloud,
@@ -78,7 +67,7 @@ impl Assembly {
         stop: &CancellationToken,
     ) -> Result<Self> {
         if options.general.controllers.enabled(Controller::Tagging) {
-            checks::clusters_stay_apart(&options.tagging.tags, &cloud.cluster.id)?;
+            clusters_stay_apart(&options.tagging.tags, &cloud.cluster.id)?;
         }
 
         let nodes = NodeCache::new();
@@ -130,25 +119,24 @@ impl Assembly {
         }
     }
 
-    /// Counts the Nodes of the cache.
-    #[must_use]
     pub fn node_counts(&self) -> CountNodes {
         let nodes = self.nodes.clone();
         Arc::new(move || nodes.counts())
     }
 
-    /// How to start a set.
-    #[must_use]
-    pub fn start(self: &Arc<Self>, set: Set) -> Start {
+    /// How to start controllers that start and stop together.
+    pub fn start(self: &Arc<Self>, controllers: Vec<Controller>) -> Start {
         let assembly = Arc::clone(self);
-        Box::new(move |permit, stop| {
-            let (assembly, set) = (Arc::clone(&assembly), set.clone());
-            Box::pin(async move { assembly.run(set, permit, stop).await })
-        })
+        Box::new(move |permit, stop| Box::pin(Arc::clone(&assembly).run(controllers.clone(), permit, stop)))
     }
 
     /// Runs a set until `stop`; if one controller fails, all of them stop. Returns when every one has ended.
-    async fn run(self: Arc<Self>, set: Set, permit: Permit, stop: CancellationToken) -> Result<(), ControllerError> {
+    async fn run(
+        self: Arc<Self>,
+        controllers: Vec<Controller>,
+        permit: Permit,
+        stop: CancellationToken,
+    ) -> Result<(), ControllerError> {
         let stop = stop.child_token();
         let mut running = JoinSet::new();
         let mut started = Started {
@@ -157,7 +145,7 @@ impl Assembly {
             health: self.health.clone(),
         };
 
-        for controller in set.controllers {
+        for controller in controllers {
             if let Some(future) = self.controller(controller, permit.clone(), stop.child_token()) {
                 let place = u32::try_from(started.controllers.len()).unwrap_or(u32::MAX);
                 let pause = self.options.general.controller_start_interval.saturating_mul(place);
@@ -252,4 +240,68 @@ fn kubelets_external(
     });
 
     Ok(rx)
+}
+
+/// The state of node IPAM that is kept between terms of leadership.
+struct Ipam {
+    ranges: Vec<node_ipam::ClusterRange>,
+    excluded: Vec<IpNet>,
+    metrics: node_ipam::IpamMetrics,
+}
+
+impl Ipam {
+    fn of(options: &Options, metrics: &Metrics) -> Result<Option<Self>> {
+        if !options.allocates_node_cidrs() {
+            return Ok(None);
+        }
+
+        let ranges = options
+            .node_ranges()
+            .map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))?;
+        let cluster = ranges.cluster.into_iter();
+        Ok(Some(Self {
+            ranges: cluster
+                .map(|(cluster, node_prefix)| node_ipam::ClusterRange { cluster, node_prefix })
+                .collect(),
+            excluded: ranges.excluded,
+            metrics: node_ipam::IpamMetrics::registered(metrics),
+        }))
+    }
+}
+
+/// Tags that would put this cluster's instances into another one are refused.
+fn clusters_stay_apart<'a>(flags: impl IntoIterator<Item = (&'a String, &'a String)>, cluster_id: &str) -> Result<()> {
+    for (key, value) in flags {
+        if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
+            bail!(
+                "--tags: {key}={value} names the cluster {other:?}, but this one is {cluster_id:?}; remove this tag from the flag"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_may_name_this_cluster_only() {
+        let refused = |key: &str, value: &str| {
+            let (key, value) = (key.to_owned(), value.to_owned());
+            clusters_stay_apart([(&key, &value)], "prod")
+                .err()
+                .map(|error| error.to_string())
+        };
+        assert_eq!(refused("team", "test"), None);
+        assert_eq!(refused("kubernetes.io/cluster/prod", "owned"), None);
+        assert_eq!(refused("KubernetesCluster", "prod"), None);
+        for (key, value) in [("kubernetes.io/cluster/test", "owned"), ("KubernetesCluster", "test")] {
+            let error = refused(key, value).unwrap();
+            assert!(
+                error.contains(key) && error.contains("\"test\"") && error.contains("\"prod\""),
+                "{error}"
+            );
+        }
+    }
 }

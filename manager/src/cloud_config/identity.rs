@@ -16,22 +16,17 @@ pub enum IdentityError {
         "no AWS region: {0}; set --region, or Zone or Region in section Global of the cloud configuration, or AWS_REGION in the environment"
     )]
     NoRegion(String),
-    /// A zone that holds no region.
     #[error("Zone {0:?} in the cloud configuration names no region: expected a zone such as us-east-1a")]
     BadZone(String),
-    /// Two cluster IDs.
     #[error(
         "{first} {first_value:?} and {second} {second_value:?} name different clusters; remove one or make them equal"
     )]
     TwoClusters {
-        /// The source of the first ID.
         first: &'static str,
         first_value: String,
-        /// The source of the second ID.
         second: &'static str,
         second_value: String,
     },
-    /// Tags of two clusters on the own instance.
     #[error(
         "the tags {0:?} and {1:?} of this manager's own instance name different clusters; remove one of the tags, or set --cluster-id"
     )]
@@ -66,20 +61,19 @@ pub struct Given {
 }
 
 impl Given {
+    pub fn new(value: String, source: &'static str) -> Self {
+        Self { value, source }
+    }
+
     fn some(value: Option<&str>, source: &'static str) -> Option<Self> {
-        value.filter(|value| !value.is_empty()).map(|value| Self {
-            value: value.to_owned(),
-            source,
-        })
+        let value = value.filter(|value| !value.is_empty());
+        value.map(|value| Self::new(value.to_owned(), source))
     }
 }
 
 impl CloudConfig {
     /// The region: `--region`, `Zone` of the file, `Region` of the file, then the environment. `None`: the instance metadata
     /// service has to say it. Upstream does not ask the environment.
-    ///
-    /// # Errors
-    /// [`IdentityError::BadZone`].
     pub fn given_region(
         &self,
         flag: Option<&str>,
@@ -103,9 +97,6 @@ impl CloudConfig {
 
     /// The cluster ID: `--cluster-id`, `KubernetesClusterTag`, `KubernetesClusterID`; all that are given must agree. `None`: the
     /// tags of the own instance have to say it.
-    ///
-    /// # Errors
-    /// [`IdentityError::TwoClusters`].
     pub fn given_cluster(&self, flag: Option<&str>) -> Result<Option<ClusterId>, IdentityError> {
         let given: Vec<(&'static str, &str)> = [
             ("KubernetesClusterTag", self.kubernetes_cluster_tag.as_deref()),
@@ -134,7 +125,6 @@ impl CloudConfig {
     }
 
     /// The VPC: `--vpc-id`, then `VPC` of the file. `None`: the own instance's.
-    #[must_use]
     pub fn given_vpc(&self, flag: Option<&str>) -> Option<Given> {
         Given::some(flag, "--vpc-id").or_else(|| Given::some(self.vpc.as_deref(), "VPC of the cloud configuration"))
     }
@@ -142,9 +132,6 @@ impl CloudConfig {
 
 /// The cluster that the tags of the own instance name, with upstream's rules: a key that ends after its prefix names none, two
 /// current tags are an error, and so are a current and a legacy tag that differ.
-///
-/// # Errors
-/// [`IdentityError::TwoTags`].
 pub fn cluster_of_tags<'a>(
     tags: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<ClusterId>, IdentityError> {
@@ -174,7 +161,6 @@ pub fn cluster_of_tags<'a>(
 }
 
 /// The leading region of a zone's name: words that end in a dash, then digits. `us-west-2-lax-1a` is in `us-west-2`.
-#[must_use]
 pub fn region_of_zone(zone: &str) -> Option<&str> {
     let bytes = zone.as_bytes();
     let mut words = 0;

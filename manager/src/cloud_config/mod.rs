@@ -27,7 +27,6 @@ pub struct CloudConfig {
     pub region: Option<String>,
     pub vpc: Option<String>,
     pub subnet_id: Option<String>,
-    /// `RouteTableID`.
     pub route_table_id: Option<String>,
     /// `RoleARN`: the role to assume for every AWS call.
     pub role_arn: Option<String>,
@@ -35,15 +34,11 @@ pub struct CloudConfig {
     pub source_arn: Option<String>,
     /// `KubernetesClusterTag`: the cluster ID, and AWS objects carry the legacy tag beside the current one.
     pub kubernetes_cluster_tag: Option<String>,
-    /// `KubernetesClusterID`: the cluster ID.
     pub kubernetes_cluster_id: Option<String>,
-    /// `DisableSecurityGroupIngress`.
     pub disable_security_group_ingress: bool,
-    /// `ElbSecurityGroup`.
     pub elb_security_group: Option<String>,
     /// `NodeIPFamilies`, in order; see [`CloudConfig::ip_families`].
     pub node_ip_families: Vec<String>,
-    /// `ClusterServiceLoadBalancerHealthProbeMode`.
     pub health_probe_mode: HealthProbeMode,
     /// `ClusterServiceSharedLoadBalancerHealthProbePort`; `None` means 10256.
     pub health_probe_port: Option<u16>,
@@ -51,9 +46,7 @@ pub struct CloudConfig {
     pub health_probe_path: Option<String>,
     /// `SupportedTopologyInstanceTypePattern`; `None` means the built-in pattern.
     pub topology_instance_types: Option<Regex>,
-    /// `NLBSecurityGroupMode=Managed`.
     pub nlb_security_groups_managed: bool,
-    /// The `[ServiceOverride "…"]` sections, in order.
     pub service_overrides: Vec<ServiceOverride>,
     /// To be logged once at start.
     pub warnings: Vec<String>,
@@ -71,20 +64,16 @@ pub enum HealthProbeMode {
     Shared,
 }
 
-/// A family of IP addresses on Node objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpFamily {
     V4,
     V6,
 }
 
-/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudConfigError {
-    /// It cannot be read at all.
     #[error("--cloud-config={path}: cannot read the file")]
     Unreadable {
-        /// Path as given.
         path: String,
         #[source]
         source: std::io::Error,
@@ -109,9 +98,6 @@ impl CloudConfig {
     }
 
     /// Reads the content of a file called `name`.
-    ///
-    /// # Errors
-    /// [`CloudConfigError::Invalid`].
     pub fn parse(content: &[u8], name: &str, strict: bool) -> Result<Self, CloudConfigError> {
         let mut findings = Findings {
             file: name,
@@ -148,7 +134,6 @@ impl CloudConfig {
 
     /// The address families of Node objects, in order. No `NodeIPFamilies` means IPv4; names other than `ipv4` and
     /// `ipv6` are passed over, as upstream does, so a list of nothing else gives none.
-    #[must_use]
     pub fn ip_families(&self) -> Vec<IpFamily> {
         if self.node_ip_families.is_empty() {
             return vec![IpFamily::V4];
@@ -165,7 +150,6 @@ fn family(name: &str) -> Option<IpFamily> {
     }
 }
 
-/// Problems, by severity.
 struct Findings<'a> {
     file: &'a str,
     strict: bool,

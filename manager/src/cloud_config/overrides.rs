@@ -22,11 +22,8 @@ pub enum AwsService {
     Ec2,
     /// Elastic Load Balancing, classic.
     Elb,
-    /// Elastic Load Balancing, version 2.
     Elbv2,
-    /// Key Management Service.
     Kms,
-    /// The instance metadata service.
     Imds,
 }
 
@@ -34,7 +31,6 @@ impl AwsService {
     const ALL: [Self; 5] = [Self::Ec2, Self::Elb, Self::Elbv2, Self::Kms, Self::Imds];
 
     /// The name in files for an external manager that is built with version 2 of the SDK for Go.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ec2 => "EC2",
@@ -46,7 +42,6 @@ impl AwsService {
     }
 
     /// The name in files for the in-tree provider and older managers, which one file may carry beside the other.
-    #[must_use]
     pub fn old_name(self) -> &'static str {
         match self {
             Self::Ec2 => "ec2",
@@ -57,15 +52,13 @@ impl AwsService {
     }
 }
 
-/// One override.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceOverride {
     /// `Service`, trimmed.
     pub service: String,
     /// `Region`, trimmed.
     pub region: String,
     pub url: String,
-    /// `SigningRegion`.
     pub signing_region: String,
     /// `SigningName`; `None` means the API's own.
     pub signing_name: Option<String>,
@@ -73,7 +66,6 @@ pub struct ServiceOverride {
 
 /// The override for an API in a region: the exact name goes before the old one. The region does not matter for the
 /// instance metadata service.
-#[must_use]
 pub fn find<'a>(overrides: &'a [ServiceOverride], service: AwsService, region: &str) -> Option<&'a ServiceOverride> {
     [service.name(), service.old_name()].into_iter().find_map(|name| {
         overrides
@@ -86,11 +78,13 @@ pub fn find<'a>(overrides: &'a [ServiceOverride], service: AwsService, region: &
 pub(super) struct Draft {
     label: String,
     place: Place,
-    service: String,
-    region: String,
-    url: String,
-    signing_region: String,
-    signing_name: Option<String>,
+    entry: ServiceOverride,
+}
+
+impl Draft {
+    fn says(&self, problem: &str) -> String {
+        format!("ServiceOverride {:?}: {problem}", self.label)
+    }
 }
 
 /// Adds an entry to the draft of its label.
@@ -100,11 +94,7 @@ pub(super) fn collect(drafts: &mut Vec<Draft>, entry: &Entry, findings: &mut Fin
         drafts.push(Draft {
             label: label.clone(),
             place: entry.section_place,
-            service: String::new(),
-            region: String::new(),
-            url: String::new(),
-            signing_region: String::new(),
-            signing_name: None,
+            entry: ServiceOverride::default(),
         });
     }
 
@@ -128,51 +118,33 @@ pub(super) fn collect(drafts: &mut Vec<Draft>, entry: &Entry, findings: &mut Fin
 
     let value = value.trim().to_owned();
     match *name {
-        "Service" => draft.service = value,
-        "Region" => draft.region = value,
-        "URL" => draft.url = value,
-        "SigningRegion" => draft.signing_region = value,
-        "SigningName" => draft.signing_name = Some(value).filter(|name| !name.is_empty()),
+        "Service" => draft.entry.service = value,
+        "Region" => draft.entry.region = value,
+        "URL" => draft.entry.url = value,
+        "SigningRegion" => draft.entry.signing_region = value,
+        "SigningName" => draft.entry.signing_name = Some(value).filter(|name| !name.is_empty()),
         // Read by no SDK that an external manager was built with.
         _ => {}
     }
 }
 
-/// Checks the drafts.
 pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<ServiceOverride> {
     let mut overrides: Vec<ServiceOverride> = Vec::new();
     for draft in drafts {
         let complete = required(&draft, findings);
-        if overrides
+        let is_duplicate = overrides
             .iter()
-            .any(|entry| entry.service == draft.service && entry.region == draft.region)
-            && complete
-        {
-            let text = format!(
+            .any(|entry| entry.service == draft.entry.service && entry.region == draft.entry.region);
+        if is_duplicate && complete {
+            let problem = format!(
                 "duplicate override for service {:?} in region {:?}",
-                draft.service, draft.region
+                draft.entry.service, draft.entry.region
             );
-            findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+            findings.error(draft.place, &draft.says(&problem));
         }
 
         known(&draft, findings);
-
-        let Draft {
-            service,
-            region,
-            url,
-            signing_region,
-            signing_name,
-            ..
-        } = draft;
-
-        overrides.push(ServiceOverride {
-            service,
-            region,
-            url,
-            signing_region,
-            signing_name,
-        });
+        overrides.push(draft.entry);
     }
 
     overrides
@@ -181,17 +153,14 @@ pub(super) fn finish(drafts: Vec<Draft>, findings: &mut Findings<'_>) -> Vec<Ser
 fn required(draft: &Draft, findings: &mut Findings<'_>) -> bool {
     let mut complete = true;
     for (key, value) in [
-        ("Service", &draft.service),
-        ("Region", &draft.region),
-        ("URL", &draft.url),
-        ("SigningRegion", &draft.signing_region),
+        ("Service", &draft.entry.service),
+        ("Region", &draft.entry.region),
+        ("URL", &draft.entry.url),
+        ("SigningRegion", &draft.entry.signing_region),
     ] {
         if value.is_empty() {
             complete = false;
-            findings.error(
-                draft.place,
-                &format!("ServiceOverride {:?}: {key} is missing", draft.label),
-            );
+            findings.error(draft.place, &draft.says(&format!("{key} is missing")));
         }
     }
 
@@ -200,46 +169,42 @@ fn required(draft: &Draft, findings: &mut Findings<'_>) -> bool {
 
 /// Whether signed requests leave this machine without encryption. Requests to the instance metadata service are not signed.
 fn unencrypted(draft: &Draft) -> bool {
-    let Ok(url) = draft.url.parse::<http::Uri>() else {
+    let Ok(url) = draft.entry.url.parse::<http::Uri>() else {
         return false;
     };
 
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let address: Option<IpAddr> = host.parse().ok();
     let loopback = address.is_some_and(|address| address.is_loopback()) || host.eq_ignore_ascii_case("localhost");
-    let metadata = [AwsService::Imds.name(), AwsService::Imds.old_name()].contains(&draft.service.as_str());
+    let metadata = [AwsService::Imds.name(), AwsService::Imds.old_name()].contains(&draft.entry.service.as_str());
 
     url.scheme_str() == Some("http") && !loopback && !metadata
 }
 
 fn known(draft: &Draft, findings: &mut Findings<'_>) {
-    let url_ok = draft
-        .url
+    let ServiceOverride { service, url, .. } = &draft.entry;
+    let url_ok = url
         .parse::<http::Uri>()
         .is_ok_and(|uri| uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https")));
-    if !draft.url.is_empty() && !url_ok {
-        let text = format!("URL {:?} is not an http or https URL", draft.url);
-        findings.error(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+    if !url.is_empty() && !url_ok {
+        let problem = format!("URL {url:?} is not an http or https URL");
+        findings.error(draft.place, &draft.says(&problem));
     }
 
     if unencrypted(draft) {
-        let text = format!(
-            "URL {:?} is not encrypted: others on the network can read the signed requests and repeat them; use https://",
-            draft.url
+        let problem = format!(
+            "URL {url:?} is not encrypted: others on the network can read the signed requests and repeat them; use https://"
         );
-        findings.warning(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+        findings.warning(draft.place, &draft.says(&problem));
     }
 
     let names = || AwsService::ALL.into_iter().map(AwsService::name);
-    let ours = names()
+    let mut ours = names()
         .chain(AwsService::ALL.into_iter().map(AwsService::old_name))
         .chain(["autoscaling"]);
-    if !draft.service.is_empty() && !ours.into_iter().any(|name| name == draft.service) {
-        let hint = suggest::hint(&draft.service, names(), "");
-        let text = format!(
-            "no API is called {:?}, so this override matches nothing{hint}",
-            draft.service
-        );
-        findings.warning(draft.place, &format!("ServiceOverride {:?}: {text}", draft.label));
+    if !service.is_empty() && !ours.any(|name| name == service) {
+        let hint = suggest::hint(service, names(), "");
+        let problem = format!("no API is called {service:?}, so this override matches nothing{hint}");
+        findings.warning(draft.place, &draft.says(&problem));
     }
 }

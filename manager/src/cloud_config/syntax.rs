@@ -8,34 +8,27 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub line: usize,
-    /// Column, in characters.
+    /// In characters.
     pub column: usize,
 }
 
 /// One `key = value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Section as written.
     pub section: String,
-    /// Where the section's name stands.
     pub section_place: Place,
-    /// The quoted subsection.
     pub subsection: Option<String>,
     /// Key as written; empty for a section that has no key yet.
     pub key: String,
-    /// Where the key stands.
     pub place: Place,
     /// The value; `None` for a key without `=`.
     pub value: Option<String>,
-    /// Where the value starts.
     pub value_place: Place,
 }
 
-/// The file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
     pub place: Place,
-    /// The problem and the expected syntax.
     pub message: String,
 }
 
@@ -121,7 +114,6 @@ impl Reader<'_> {
         })
     }
 
-    /// Spaces, tabs and carriage returns.
     fn skip_space(&mut self) {
         while matches!(self.peek(), Some(' ' | '\t' | '\r')) {
             self.next();

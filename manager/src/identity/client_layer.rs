@@ -1,13 +1,11 @@
-//! The layer before each client of an API server: the rate limit of `--kube-api-qps`, and the token of the controller's
+//! The steps before each request to an API server: the rate limit of `--kube-api-qps`, and the token of the controller's
 //! service account.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tower::{BoxError, Layer, Service};
+use tower::BoxError;
 
 use super::service_account::Account;
 use crate::token_bucket::TokenBucket;
@@ -23,7 +21,6 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// The rate of these flags.
     pub(super) fn of(qps: f64, burst: u32) -> Self {
         Self {
             qps: if qps > 0.0 { qps } else { ZERO_MEANS.qps },
@@ -47,70 +44,34 @@ impl ClientLayer {
         };
         (layer.bucket.is_some() || layer.account.is_some()).then_some(layer)
     }
-}
 
-impl<S> Layer<S> for ClientLayer {
-    type Service = ClientService<S>;
-
-    fn layer(&self, inner: S) -> ClientService<S> {
-        ClientService {
-            inner,
-            layer: self.clone(),
+    /// Sends a request when the rate allows it, with the account's token.
+    pub(super) async fn send<B, R, E: Into<BoxError>, F: Future<Output = Result<Response<R>, E>>>(
+        &self,
+        mut request: Request<B>,
+        send: impl FnOnce(Request<B>) -> F,
+    ) -> Result<Response<R>, BoxError> {
+        if let Some(bucket) = &self.bucket {
+            let wait = bucket
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .reserve(Instant::now());
+            tokio::time::sleep(wait).await;
         }
-    }
-}
 
-#[derive(Clone)]
-pub(super) struct ClientService<S> {
-    inner: S,
-    layer: ClientLayer,
-}
+        let Some(account) = &self.account else {
+            return send(request).await.map_err(Into::into);
+        };
 
-impl<S, B, R> Service<Request<B>> for ClientService<S>
-where
-    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<BoxError>,
-    B: Send + 'static,
-    R: Send,
-{
-    type Response = Response<R>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<R>, BoxError>>;
+        let token = account.header().await?;
+        request.headers_mut().insert(header::AUTHORIZATION, token.clone());
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
+        let response = send(request).await.map_err(Into::into)?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            account.reject(&token).await;
+        }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let layer = self.layer.clone();
-        // `poll_ready` was called on `inner`, so use that one and keep its clone.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-
-        Box::pin(async move {
-            if let Some(bucket) = &layer.bucket {
-                let wait = bucket
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .reserve(Instant::now());
-                tokio::time::sleep(wait).await;
-            }
-
-            let Some(account) = &layer.account else {
-                return inner.call(request).await.map_err(Into::into);
-            };
-
-            let token = account.header().await?;
-            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
-
-            let response = inner.call(request).await.map_err(Into::into)?;
-            if response.status() == StatusCode::UNAUTHORIZED {
-                account.reject(&token).await;
-            }
-
-            Ok(response)
-        })
+        Ok(response)
     }
 }
 
@@ -125,8 +86,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_the_rest_at_the_rate_in_order() {
-        let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Instant::now())) });
-        let service = ClientLayer::of(Some(Rate::of(10.0, 3)), None).unwrap().layer(server);
+        let layer = ClientLayer::of(Some(Rate::of(10.0, 3)), None).unwrap();
+        let service = tower::service_fn(|request: Request<()>| {
+            let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Instant::now())) };
+            layer.send(request, answer)
+        });
         let start = Instant::now();
         let mut waited = Vec::new();
         for answer in futures::future::join_all((0..6).map(|_| service.clone().oneshot(Request::new(())))).await {

@@ -1,7 +1,6 @@
 //! The clients of this process: Kubernetes clusters and the AWS account.
 
 mod api_client;
-mod ca_bundle;
 mod client_layer;
 mod own_instance;
 mod service_account;
@@ -10,13 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use kube::client::ClientBuilder;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
 use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
 use outrigger_shared::kubeconfig::{self, Author};
+use outrigger_shared::limited_file;
 
 use crate::args::{MigrationCluster, Options};
 use crate::cloud_config::overrides::{self, AwsService};
@@ -28,16 +28,12 @@ use service_account::Account;
 
 /// The cloud as configuration names it.
 pub struct Cloud {
-    /// The file's content.
     pub config: CloudConfig,
-    /// The region of every call.
     pub region: String,
-    /// The cluster's ID in AWS tags.
     pub cluster: ClusterId,
     pub vpc_id: String,
     /// A subnet for load balancers where tags name none: the file's, or the own instance's where that gave the VPC.
     pub subnet_id: Option<String>,
-    /// The clients.
     pub clients: Clients,
 }
 
@@ -80,7 +76,7 @@ impl Cloud {
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
             proxies: Proxies::from_environment(environment)?,
-            ca_bundle: ca_bundle::from_environment(environment)?,
+            ca_bundle: ca_bundle(environment)?,
             tcp_user_timeout: options.leader_election.tcp_user_timeout(),
         };
 
@@ -130,17 +126,6 @@ async fn from_file(path: &Path, flag: &str, author: Author) -> Result<Config> {
     config.with_context(|| format!("{flag}={}", path.display()))
 }
 
-/// The author of the file of `--kubeconfig`. With `--migration-kubeconfig` the manager runs beside a hosted control
-/// plane, so that `--kubeconfig` is the tenant's and must start no program in the management cluster.
-fn author(options: &Options) -> Author {
-    if options.migration.cluster.is_some() {
-        Author::Tenant
-    } else {
-        Author::Operator
-    }
-}
-
-/// How to reach one API server.
 #[derive(Clone)]
 pub struct Cluster {
     config: Config,
@@ -160,8 +145,14 @@ impl Cluster {
     /// # Errors
     /// When the file cannot be used, or there is none and this is no Pod.
     pub async fn of(options: &Options, counted: RestClient) -> Result<Self> {
+        // With `--migration-kubeconfig` the manager runs beside a hosted control plane, so that `--kubeconfig` is the
+        // tenant's and must start no program in the management cluster.
+        let author = match options.migration.cluster {
+            Some(_) => Author::Tenant,
+            None => Author::Operator,
+        };
         let mut config = match &options.general.kubeconfig {
-            Some(path) => from_file(path, "--kubeconfig", author(options)).await?,
+            Some(path) => from_file(path, "--kubeconfig", author).await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
                 (Err(_), Some(master)) => {
@@ -241,7 +232,7 @@ impl Cluster {
         // caller's right to write may have ended. Every caller here repeats by itself.
         config.default_retry = false;
 
-        let (os, arch) = (std::env::consts::OS, architecture());
+        let (os, arch) = (std::env::consts::OS, crate::go_architecture());
         let agent = format!(
             "outrigger-manager/{} ({os}/{arch}) {purpose}",
             env!("CARGO_PKG_VERSION")
@@ -257,24 +248,36 @@ impl Cluster {
         Ok(match ClientLayer::of(self.rate, account) {
             Some(layer) => {
                 let namespace = client.default_namespace().to_owned();
-                let inner = tower::service_fn(move |request| {
-                    let client = client.clone();
-                    async move { client.send(request).await }
+                let service = tower::service_fn(move |request| {
+                    let (client, layer) = (client.clone(), layer.clone());
+                    async move { layer.send(request, |request| client.send(request)).await }
                 });
-                ClientBuilder::new(inner, namespace).with_layer(&layer).build()
+                ClientBuilder::new(service, namespace).build()
             }
             None => client,
         })
     }
 }
 
-/// Go's names of architectures, which user agents of Kubernetes use.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
+
+/// The authorities that the AWS clients trust: the content of the file that the variable names. `environment` gives
+/// variables by name; an empty one counts as absent.
+///
+/// # Errors
+/// When the file cannot be read, or holds anything but certificates.
+fn ca_bundle(environment: impl Fn(&str) -> Option<String>) -> Result<Option<Vec<u8>>> {
+    let Some(path) = environment(CA_BUNDLE).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+
+    let pem = limited_file::read_text(Path::new(&path))
+        .with_context(|| format!("{CA_BUNDLE}={path} cannot be read: mount the file there, or unset the variable"))?;
+    let fix = || format!("{CA_BUNDLE}={path} is no CA bundle: give PEM certificates only, or unset the variable");
+    let roots = outrigger_certs::bundle::roots(&pem).with_context(fix)?;
+    ensure!(!roots.is_empty(), fix());
+
+    Ok(Some(pem.into_bytes()))
 }
 
 #[cfg(test)]
@@ -287,6 +290,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     /// An API server that is overloaded, and counts how often it is asked.
     async fn overloaded(asked: Arc<AtomicU32>) -> std::io::Result<u16> {
@@ -310,7 +314,7 @@ mod tests {
         let port = overloaded(Arc::clone(&asked)).await.unwrap();
         let cluster = Cluster {
             config: Config::new(format!("http://127.0.0.1:{port}").parse().unwrap()),
-            counted: RestClient::default(),
+            counted: Metrics::new().rest_client(),
             rate: None,
             accounts: false,
             tcp_user_timeout: None,
@@ -360,7 +364,7 @@ mod tests {
         config.auth_info.token = Some("root".to_owned().into());
         let cluster = Cluster {
             config,
-            counted: RestClient::default(),
+            counted: Metrics::new().rest_client(),
             rate: Some(Rate::of(100.0, 10)),
             accounts: true,
             tcp_user_timeout: None,
@@ -399,17 +403,17 @@ mod tests {
             assert!(told.starts_with(&expected), "{told}");
         };
 
-        let own = Cluster::of(&parsed(&[]), RestClient::default()).await.unwrap();
+        let own = Cluster::of(&parsed(&[]), Metrics::new().rest_client()).await.unwrap();
 
         // A hosted control plane: the first file is the tenant's.
         let hosted = parsed(&["--migration=prod".to_owned(), flag("migration-kubeconfig")]);
-        let tenant = Cluster::of(&hosted, RestClient::default()).await;
+        let tenant = Cluster::of(&hosted, Metrics::new().rest_client()).await;
         assert_refused(tenant, "kubeconfig");
         let management = Cluster::of_migration(&hosted, &own).await;
         assert_refused(management, "migration-kubeconfig");
 
         let in_cluster = parsed(&["--migration=prod".into(), "--migration-kubeconfig=in-cluster".into()]);
-        let tenant = Cluster::of(&in_cluster, RestClient::default()).await;
+        let tenant = Cluster::of(&in_cluster, Metrics::new().rest_client()).await;
         assert_refused(tenant, "kubeconfig");
         let no_pod = Cluster::of_migration(&in_cluster, &own).await.err().unwrap();
         let told = no_pod.to_string();
@@ -417,5 +421,48 @@ mod tests {
             told.starts_with("--migration-kubeconfig=in-cluster: run in a Pod"),
             "{told}"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests_of_ca_bundles {
+    use super::*;
+
+    fn read(path: &str) -> Result<Option<Vec<u8>>> {
+        ca_bundle(|name| (name == CA_BUNDLE).then(|| path.to_owned()))
+    }
+
+    #[test]
+    fn a_broken_bundle_is_an_error_that_names_variable_path_and_fix() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path.display().to_string()
+        };
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (path, text) in [
+            (file("empty.pem", ""), "give PEM certificates only"),
+            (file("text.pem", "no certificate"), "give PEM certificates only"),
+            (file("broken.pem", broken), "give PEM certificates only"),
+            (folder.path().join("absent.pem").display().to_string(), "mount the file"),
+            (folder.path().display().to_string(), "mount the file"),
+        ] {
+            let error = format!("{:#}", read(&path).unwrap_err());
+            assert!(error.starts_with(&format!("AWS_CA_BUNDLE={path} ")), "{error}");
+            assert!(error.contains(text) && error.contains("unset the variable"), "{error}");
+        }
+    }
+
+    #[test]
+    fn certificates_are_taken_as_they_are_and_no_variable_is_no_bundle() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &certificate).unwrap();
+        let taken = read(&file.path().display().to_string()).unwrap();
+        assert_eq!(taken, Some(certificate.into_bytes()));
+        assert_eq!(read("").unwrap(), None);
+        assert_eq!(ca_bundle(|_| None).unwrap(), None);
     }
 }

@@ -71,10 +71,7 @@ impl Own {
         let said = self.said().await.map_err(IdentityError::NoRegion)?;
         let of_zone = || said.zone.as_deref().and_then(region_of_zone).map(str::to_owned);
         match said.region.clone().or_else(of_zone) {
-            Some(value) => Ok(Given {
-                value,
-                source: METADATA,
-            }),
+            Some(value) => Ok(Given::new(value, METADATA)),
             None => Err(IdentityError::NoRegion(self.silent_about("placement/region"))),
         }
     }
@@ -95,24 +92,12 @@ impl Own {
     pub(super) async fn vpc(&self, ec2: &dyn Ec2) -> Result<(Given, Option<String>), IdentityError> {
         let said = self.said().await.map_err(IdentityError::NoVpc)?;
         if let Some(value) = said.vpc_id.clone() {
-            return Ok((
-                Given {
-                    value,
-                    source: METADATA,
-                },
-                said.subnet_id.clone(),
-            ));
+            return Ok((Given::new(value, METADATA), said.subnet_id.clone()));
         }
 
         let own = self.described(ec2).await.map_err(IdentityError::NoVpc)?;
         match own.vpc_id.clone() {
-            Some(value) => Ok((
-                Given {
-                    value,
-                    source: DESCRIPTION,
-                },
-                own.subnet_id.clone(),
-            )),
+            Some(value) => Ok((Given::new(value, DESCRIPTION), own.subnet_id.clone())),
             None => Err(IdentityError::NoVpc(format!(
                 "this manager's own instance {} has no VPC",
                 own.id

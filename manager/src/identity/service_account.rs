@@ -58,7 +58,6 @@ struct Token {
 }
 
 impl Account {
-    /// The account `name`, whose tokens `root` may ask for.
     pub(super) fn new(name: &'static str, root: Client) -> Self {
         Self {
             name,

@@ -9,10 +9,9 @@ use outrigger_aws::limit::Priority;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::answer::Answer;
 use super::cache::Cache;
 use super::describe::{Answers, Describer};
-use super::key::Key;
+use super::key::{Answer, Key};
 
 /// How long a batch accepts keys.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -27,7 +26,6 @@ struct State {
     cache: Cache,
     /// Batches that still accept keys: at most one per priority.
     open: HashMap<Priority, Arc<Batch>>,
-    /// Batches whose calls have begun.
     in_flight: Vec<Arc<Batch>>,
 }
 
@@ -41,7 +39,6 @@ struct Batch {
 #[derive(Default)]
 struct Inner {
     keys: BTreeSet<Key>,
-    /// When its calls began.
     began: Option<Instant>,
     answers: HashMap<Key, Answer>,
     ended: bool,
@@ -56,7 +53,6 @@ impl Batch {
         self.inner().keys.contains(key)
     }
 
-    /// Waits until all these keys are answered.
     async fn wait(&self, keys: &[Key]) -> Answers {
         let mut progress = self.progress.subscribe();
         loop {

@@ -7,8 +7,7 @@ use std::time::Duration;
 use outrigger_aws::{Instance, InstanceId, InstanceState};
 use tokio::time::Instant;
 
-use super::answer::Answer;
-use super::key::Key;
+use super::key::{Answer, Key};
 
 /// How long an answer is kept: three refreshes at the default period. So old an answer only shows which IDs EC2 listed
 /// before.
@@ -80,7 +79,6 @@ impl Cache {
     }
 }
 
-/// Instances by their IDs.
 pub(super) fn by_id(found: Vec<Instance>) -> HashMap<InstanceId, Answer> {
     let answers = found.into_iter();
     answers

@@ -19,10 +19,9 @@ use outrigger_aws::ec2::{MAX_FILTER_VALUES, MAX_IDS};
 use outrigger_aws::{Ec2, Error, Instance, InstanceId};
 use outrigger_shared::tags;
 
-use super::answer::Answer;
-use super::bad_ids::{self, Problem};
+use super::bad_ids::{BadIds, Problem};
 use super::cache::by_id;
-use super::key::{Key, is_well_formed};
+use super::key::{Answer, Key, is_well_formed};
 
 /// How many calls by filter of one batch are under way at the same time: few, since their bucket is the account's.
 const CALLS_AT_ONCE: usize = 4;
@@ -87,7 +86,7 @@ impl Describer {
                 }
                 Err(error) => error,
             };
-            let Some(refusal) = bad_ids::parse(&chunk, &error) else {
+            let Some(refusal) = BadIds::parse(&chunk, &error) else {
                 publish(failed(chunk.into_iter().map(Key::Id), &error));
                 continue;
             };
@@ -165,7 +164,6 @@ impl Describer {
     }
 }
 
-/// Whether an instance carries the cluster's tag.
 pub(super) fn in_cluster(instance: &Instance, cluster_id: &str) -> bool {
     let tags = instance.tags.iter();
     tags::belongs_to(cluster_id, tags.map(|(key, value)| (key.as_str(), value.as_str())))

@@ -1,13 +1,30 @@
-//! Keys of requests and cached results.
+//! Requests to EC2 and its answers.
 
-use outrigger_aws::InstanceId;
+use std::sync::Arc;
+
+use outrigger_aws::ec2::FargateEni;
+use outrigger_aws::{Error, Instance, InstanceId};
+
+/// EC2's answer about the instance of a Node.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    Found(Arc<Instance>),
+    /// EC2 lists no instance. That alone does not prove that it is gone.
+    Absent,
+    /// This number of instances have the Node's name or address.
+    Ambiguous(usize),
+    /// The call failed: the state is unknown.
+    Failed(Error),
+    /// The Node runs on Fargate; its network interface.
+    Fargate(Arc<FargateEni>),
+    /// The Node is not on EC2; why. No call was made.
+    Foreign(String),
+}
 
 /// The subject of a request to EC2, and the key of its cached result.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
-    /// An instance ID.
     Id(InstanceId),
-    /// A private DNS name.
     Dns(String),
     /// A private IPv4 address of an instance.
     Ip(String),

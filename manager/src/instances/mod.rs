@@ -9,11 +9,9 @@
 //! A caller gives the maximum age of a result and the [`Priority`] of a call. Each caller gets the results for its own
 //! keys only: a missing instance, an invalid ID or a failed call does not affect other callers.
 
-mod answer;
 mod bad_ids;
 mod batcher;
 mod cache;
-mod confirm;
 mod describe;
 mod key;
 mod target;
@@ -31,7 +29,8 @@ use batcher::Batcher;
 use describe::{Describer, in_cluster};
 use key::Key;
 
-pub use answer::Answer;
+pub use bad_ids::{BadIds, Problem, named};
+pub use key::Answer;
 pub use outrigger_aws::ec2::FargateEni;
 pub use outrigger_aws::limit::Priority;
 pub use target::{FoundBy, Name, Target, found_by};
@@ -43,7 +42,6 @@ pub struct Instances(Arc<Batcher>);
 impl Instances {
     /// Nothing is known yet. `cluster_id` is in the tag that an instance found by name or address must carry, and
     /// `vpc_id` is where addresses are looked for.
-    #[must_use]
     pub fn new(ec2: Arc<dyn Ec2>, cluster_id: String, vpc_id: String) -> Self {
         Self(Arc::new(Batcher::new(Describer {
             ec2,
@@ -103,19 +101,16 @@ impl Instances {
     /// When EC2 does not respond, or responds with another error: an error is never treated as absence.
     pub async fn confirm_absent(&self, ids: &[InstanceId], priority: Priority) -> Result<BTreeSet<InstanceId>, Error> {
         priority
-            .run(confirm::absent(self.0.describer().ec2.as_ref(), ids))
+            .run(bad_ids::absent(self.0.describer().ec2.as_ref(), ids))
             .await
     }
 
     /// Whether an instance has the tag of this cluster. EC2 finds an instance by ID with any tags, and any writer of
     /// a Node can set its provider ID, so check this before a write to an instance.
-    #[must_use]
     pub fn in_cluster(&self, instance: &Instance) -> bool {
         in_cluster(instance, self.cluster_id())
     }
 
-    /// The cluster's ID in tags.
-    #[must_use]
     pub fn cluster_id(&self) -> &str {
         &self.0.describer().cluster_id
     }

@@ -15,7 +15,6 @@ use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
 pub enum Target {
     /// By its ID, from the provider ID or from the Node's name.
     Id(InstanceId),
-    /// By the properties in the Node's name.
     Name(Name),
     /// By its private IPv4 address: it runs on Fargate.
     Fargate(Ipv4Addr),
@@ -36,18 +35,13 @@ pub struct Name {
     pub ip: Option<Ipv4Addr>,
 }
 
-/// Which way an instance was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundBy {
-    /// The Node's provider ID.
     ProviderId,
     /// The instance ID that the Node's name begins with.
     NodeName,
-    /// The Node's name as private DNS name.
     PrivateDns,
-    /// An instance ID within the Node's name.
     IdInName,
-    /// The Node's address.
     Ip,
 }
 
@@ -64,12 +58,10 @@ impl fmt::Display for FoundBy {
 }
 
 impl Target {
-    /// Every kind of Node.
     pub const KINDS: [&str; 3] = ["ec2", "fargate", "foreign"];
 
     /// The provider ID decides. Without one, a name that starts with `i-` is an instance ID up to the first dot
     /// (resource-based naming, with or without a domain), and any other name is a private DNS name.
-    #[must_use]
     pub fn of(node: &NodeView) -> Self {
         match node.provider_id().map(ProviderId::parse) {
             Some(Ok(ProviderId::Instance(id))) => Self::Id(InstanceId::new(id.as_str())),
@@ -101,13 +93,10 @@ impl Target {
         }
     }
 
-    /// The instance ID, where it is known.
-    #[must_use]
     pub fn id(&self) -> Option<&InstanceId> {
         if let Self::Id(id) = self { Some(id) } else { None }
     }
 
-    /// The key of the first request.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
             Self::Id(id) => Some(Key::Id(id.clone())),
@@ -118,7 +107,6 @@ impl Target {
     }
 
     /// The kind of Node, as the label of a metric.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Id(_) | Self::Name(_) => "ec2",
@@ -158,7 +146,6 @@ impl Name {
 }
 
 /// Which way this Node's instance was found.
-#[must_use]
 pub fn found_by(node: &NodeView, instance: &Instance) -> FoundBy {
     match Target::of(node) {
         Target::Id(_) if node.provider_id().is_none() => FoundBy::NodeName,

@@ -16,7 +16,6 @@ use tracing_subscriber::registry::LookupSpan;
 /// Names that a line has anyway. A field of such a name gets an underscore.
 const RESERVED: [&str; 5] = ["ts", "level", "v", "caller", "msg"];
 
-/// Writes events as Kubernetes' JSON logs.
 #[derive(Debug)]
 pub(super) struct Klog;
 
@@ -86,7 +85,6 @@ fn caller(metadata: &Metadata<'_>) -> String {
     }
 }
 
-/// The fields of an event and of the spans around it.
 #[derive(Debug, Default)]
 struct Fields {
     message: String,
@@ -127,15 +125,7 @@ impl Visit for Fields {
 
     /// The whole chain of causes.
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        let mut chain = value.to_string();
-        let mut cause = value.source();
-        while let Some(error) = cause {
-            chain.push_str(": ");
-            chain.push_str(&error.to_string());
-            cause = error.source();
-        }
-
-        self.put(field.name(), chain.into());
+        self.put(field.name(), super::with_causes(value).into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

@@ -3,8 +3,6 @@
 
 mod json;
 
-use std::fmt;
-
 use outrigger_shared::log_limits;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::JsonFields;
@@ -18,12 +16,6 @@ use crate::args::Logs;
 #[derive(Clone)]
 pub struct Verbosity(reload::Handle<EnvFilter, Registry>);
 
-impl fmt::Debug for Verbosity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Verbosity")
-    }
-}
-
 impl Verbosity {
     /// Logs as with this value of `--v` from now on.
     ///
@@ -36,11 +28,21 @@ impl Verbosity {
     }
 
     /// A handle that changes nothing that is seen: for tests of what is around it. The second value keeps it alive.
-    #[must_use]
     pub fn detached() -> (Self, impl Send + Sync + 'static) {
         let (layer, handle) = reload::Layer::new(EnvFilter::new(directives(0)));
         (Self(handle), layer)
     }
+}
+
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+
+    text
 }
 
 /// Which levels of which crates a value of `--v` shows.

@@ -10,7 +10,6 @@ use super::buckets;
 use super::catalog::Catalog;
 use super::text::BareCounter;
 
-/// The incumbent's name of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabel {
     request: &'static str,
@@ -41,7 +40,6 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// The metrics of AWS calls. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct AwsCalls {
     durations: Family<RequestLabel, Histogram, fn() -> Histogram>,
@@ -52,57 +50,42 @@ pub(super) struct AwsCalls {
     fine: Family<CallLabels, Histogram, fn() -> Histogram>,
 }
 
-impl Default for AwsCalls {
-    fn default() -> Self {
-        Self {
-            durations: Family::new_with_constructor(|| Histogram::new(buckets::aws_call())),
-            errors: Family::default(),
-            throttled: Family::default(),
-            statuses: Family::default(),
-            calls: Family::default(),
-            fine: Family::new_with_constructor(|| Histogram::new(buckets::aws_call_fine())),
-        }
-    }
-}
-
 impl AwsCalls {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        catalog.family(
-            "cloudprovider_aws_api_request_duration_seconds",
-            &["request"],
-            "Duration of successful AWS calls, for the requests that the incumbent measures",
-            self.durations.clone(),
-        );
-        catalog.family(
-            "cloudprovider_aws_api_request_errors",
-            &["request"],
-            "Failed AWS calls, for the requests that the incumbent measures",
-            self.errors.clone(),
-        );
-        catalog.family(
-            "cloudprovider_aws_api_throttled_requests",
-            &["operation_name"],
-            "AWS calls that failed because of throttling",
-            self.throttled.clone(),
-        );
-        catalog.family(
-            "cloudprovider_aws_api_response_status",
-            &["service", "operation", "status_code"],
-            "AWS calls that failed with an HTTP status of 400 or more",
-            self.statuses.clone(),
-        );
-        catalog.family(
-            "outrigger_aws_api_calls",
-            &["service", "operation", "outcome"],
-            "AWS calls by outcome, without the SDK's retries",
-            self.calls.clone(),
-        );
-        catalog.family(
-            "outrigger_aws_api_call_duration_seconds",
-            &["service", "operation"],
-            "Duration of successful and failed AWS calls, including the SDK's retries",
-            self.fine.clone(),
-        );
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
+        Self {
+            durations: catalog.family(
+                "cloudprovider_aws_api_request_duration_seconds",
+                &["request"],
+                "Duration of successful AWS calls, for the requests that the incumbent measures",
+                Family::new_with_constructor(|| Histogram::new(buckets::aws_call())),
+            ),
+            errors: catalog.labelled(
+                "cloudprovider_aws_api_request_errors",
+                &["request"],
+                "Failed AWS calls, for the requests that the incumbent measures",
+            ),
+            throttled: catalog.labelled(
+                "cloudprovider_aws_api_throttled_requests",
+                &["operation_name"],
+                "AWS calls that failed because of throttling",
+            ),
+            statuses: catalog.labelled(
+                "cloudprovider_aws_api_response_status",
+                &["service", "operation", "status_code"],
+                "AWS calls that failed with an HTTP status of 400 or more",
+            ),
+            calls: catalog.labelled(
+                "outrigger_aws_api_calls",
+                &["service", "operation", "outcome"],
+                "AWS calls by outcome, without the SDK's retries",
+            ),
+            fine: catalog.family(
+                "outrigger_aws_api_call_duration_seconds",
+                &["service", "operation"],
+                "Duration of successful and failed AWS calls, including the SDK's retries",
+                Family::new_with_constructor(|| Histogram::new(buckets::aws_call_fine())),
+            ),
+        }
     }
 }
 
@@ -163,24 +146,20 @@ impl CallObserver for AwsCalls {
                 operation: operation.clone(),
                 status_code: status,
             };
-
             self.statuses.get_or_create(&labels).inc();
         }
 
-        let labels = CallLabels {
-            service: service.clone(),
-            operation: operation.clone(),
-        };
-        self.fine.get_or_create(&labels).observe(took);
-
         let outcome = outcome(&call.ending);
         let labels = OutcomeLabels {
-            service,
-            operation,
+            service: service.clone(),
+            operation: operation.clone(),
             outcome,
         };
-
         self.calls.get_or_create(&labels).inc();
+
+        self.fine
+            .get_or_create(&CallLabels { service, operation })
+            .observe(took);
     }
 }
 

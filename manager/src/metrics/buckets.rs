@@ -16,7 +16,7 @@ fn exponential(start: f64, factor: f64, count: usize) -> impl Iterator<Item = f6
 }
 
 /// From a Node's creation to something about it. There is one at 60 s, where an alert belongs.
-pub(super) fn node_delay() -> Vec<f64> {
+pub fn node_delay() -> Vec<f64> {
     let finer = [
         0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 2.0, 8.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     ];
@@ -29,7 +29,6 @@ pub(super) fn work_queue() -> Vec<f64> {
     merged(exponential(10e-9, 10.0, 10), &finer)
 }
 
-/// One call of AWS.
 pub(super) fn aws_call() -> Vec<f64> {
     let incumbent = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
     merged(incumbent, &[])
@@ -45,18 +44,15 @@ pub(super) fn aws_call_fine() -> Vec<f64> {
     )
 }
 
-/// One request to an API server.
 pub(super) fn api_request() -> Vec<f64> {
     let incumbent = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
     merged(incumbent, &[0.001, 0.0025, 0.01, 0.05])
 }
 
-/// Work on load balancers.
 pub(super) fn load_balancer() -> Vec<f64> {
     merged(exponential(1.0, 2.0, 15), &[0.05, 0.1, 0.25, 0.5])
 }
 
-/// One pass of the node lifecycle controller.
 pub(super) fn lifecycle_pass() -> Vec<f64> {
     exponential(0.001, 2.0, 15).collect()
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 const INTRODUCTION: &str = "# Metrics of outrigger-manager
@@ -20,7 +21,6 @@ aws-cloud-controller-manager v1.37.0, and their histograms keep its bounds and a
 /// The incumbent has this one as `inital` only.
 const RESPELT: &str = "tagging_controller_initial_node_tagging_delay_seconds";
 
-/// One metric, as the document shows it.
 #[derive(Debug, Clone)]
 pub struct Row {
     name: &'static str,
@@ -31,7 +31,6 @@ pub struct Row {
 
 impl Row {
     /// The name of its samples, without the suffixes of a histogram.
-    #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
             MetricType::Counter => format!("{}_total", self.name),
@@ -39,14 +38,11 @@ impl Row {
         }
     }
 
-    /// Its labels, in order.
-    #[must_use]
     pub fn labels(&self) -> &'static [&'static str] {
         self.labels
     }
 
     /// The type in Prometheus' text format.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self.kind {
             MetricType::Counter | MetricType::Unknown => "counter",
@@ -64,35 +60,50 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Adds a metric without labels. The name of a counter is given without `_total`.
-    pub fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
-        self.family(name, &[], help, metric);
+    /// Adds a metric without labels, and returns it. The name of a counter is given without `_total`.
+    pub fn single<M: Metric + Clone + Default>(&mut self, name: &'static str, help: &'static str) -> M {
+        self.family(name, &[], help, M::default())
     }
 
-    pub fn family(
+    /// Adds a histogram without labels, and returns it.
+    pub fn histogram(&mut self, name: &'static str, help: &'static str, bounds: Vec<f64>) -> Histogram {
+        self.family(name, &[], help, Histogram::new(bounds))
+    }
+
+    /// Adds a metric with labels, and returns it.
+    pub fn labelled<M: Metric + Clone + Default>(
         &mut self,
         name: &'static str,
         labels: &'static [&'static str],
         help: &'static str,
-        metric: impl Metric,
-    ) {
+    ) -> M {
+        self.family(name, labels, help, M::default())
+    }
+
+    /// Adds this metric, and returns it.
+    pub fn family<M: Metric + Clone>(
+        &mut self,
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        metric: M,
+    ) -> M {
         self.rows.push(Row {
             name,
             kind: metric.metric_type(),
             labels,
             help,
         });
-        self.registry.register(name, help, metric);
+        self.registry.register(name, help, metric.clone());
+
+        metric
     }
 
-    /// Every metric, in the order of registration.
-    #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
     /// The text of `docs/metrics.md`, sorted by name.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let mut out = String::from(INTRODUCTION);
         let mut rows: Vec<&Row> = self.rows.iter().collect();

@@ -1,7 +1,5 @@
 //! Metrics of the connections to the HTTPS port.
 
-use std::sync::Arc;
-
 use outrigger_serving::{Ended, Observer, Refused};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,8 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::{Catalog, ReasonLabel};
 
-/// Metrics of the connections to the HTTPS port. Clones share the values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Connections {
     open: Gauge,
     ended: Family<ReasonLabel, Counter>,
@@ -18,28 +15,20 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        catalog.register(
-            "outrigger_http_connections",
-            "Open connections to the HTTPS port",
-            self.open.clone(),
-        );
-        catalog.family(
-            "outrigger_http_connections_ended",
-            &["reason"],
-            "Served connections to the HTTPS port, by the reason for their end",
-            self.ended.clone(),
-        );
-        catalog.family(
-            "outrigger_http_connections_refused",
-            &["reason"],
-            "Refused connections to the HTTPS port, by reason",
-            self.refused.clone(),
-        );
-    }
-
-    pub(super) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::new(self.clone())
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
+        Self {
+            open: catalog.single("outrigger_http_connections", "Open connections to the HTTPS port"),
+            ended: catalog.labelled(
+                "outrigger_http_connections_ended",
+                &["reason"],
+                "Served connections to the HTTPS port, by the reason for their end",
+            ),
+            refused: catalog.labelled(
+                "outrigger_http_connections_refused",
+                &["reason"],
+                "Refused connections to the HTTPS port, by reason",
+            ),
+        }
     }
 }
 

@@ -47,8 +47,7 @@ struct SourceLabels {
     source: &'static str,
 }
 
-/// Metrics of the migration. Clones share the values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Migration {
     info: Family<InfoLabels, Gauge>,
     conditions: Family<ConditionLabels, Gauge>,
@@ -59,46 +58,41 @@ pub struct Migration {
 }
 
 impl Migration {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        catalog.family(
-            "outrigger_migration_info",
-            &["name", "phase"],
-            "Always 1; the phase that the manager follows in a label. Only the holder of the main lease reports it",
-            self.info.clone(),
-        );
-        catalog.family(
-            "outrigger_migration_condition",
-            &["name", "type", "status"],
-            "1 for the current status of each condition that the manager writes, 0 for the others. Only the holder of the main lease reports it",
-            self.conditions.clone(),
-        );
-        catalog.family(
-            "outrigger_controller_owner",
-            &["controller", "owner"],
-            "1 for the current owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
-            self.owners.clone(),
-        );
-        catalog.family(
-            "outrigger_migration_unreadable",
-            &["name", "source"],
-            "Whether a source of the migration's evidence cannot be read now. Only the holder of the main lease reports it",
-            self.unreadable.clone(),
-        );
-        catalog.family(
-            "outrigger_migration_alarm",
-            &["name"],
-            "1 if a kube-controller-manager without leader migration runs, or wrote the status of a Service, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
-            self.alarm.clone(),
-        );
-        catalog.family(
-            "outrigger_migration_leader_not_listed",
-            &["name"],
-            "Whether the main lease of the kube-controller-manager has a holder that is none of those that can be read, while the manager holds the migration lease. Only the holder of the main lease reports it",
-            self.leader_not_listed.clone(),
-        );
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
+        Self {
+            info: catalog.labelled(
+                "outrigger_migration_info",
+                &["name", "phase"],
+                "Always 1; the phase that the manager follows in a label. Only the holder of the main lease reports it",
+            ),
+            conditions: catalog.labelled(
+                "outrigger_migration_condition",
+                &["name", "type", "status"],
+                "1 for the current status of each condition that the manager writes, 0 for the others. Only the holder of the main lease reports it",
+            ),
+            owners: catalog.labelled(
+                "outrigger_controller_owner",
+                &["controller", "owner"],
+                "1 for the current owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
+            ),
+            unreadable: catalog.labelled(
+                "outrigger_migration_unreadable",
+                &["name", "source"],
+                "Whether a source of the migration's evidence cannot be read now. Only the holder of the main lease reports it",
+            ),
+            alarm: catalog.labelled(
+                "outrigger_migration_alarm",
+                &["name"],
+                "1 if a kube-controller-manager without leader migration runs, or wrote the status of a Service, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
+            ),
+            leader_not_listed: catalog.labelled(
+                "outrigger_migration_leader_not_listed",
+                &["name"],
+                "Whether the main lease of the kube-controller-manager has a holder that is none of those that can be read, while the manager holds the migration lease. Only the holder of the main lease reports it",
+            ),
+        }
     }
 
-    /// Sets every value.
     pub fn set(&self, snapshot: &Snapshot) {
         let name = &snapshot.name;
 

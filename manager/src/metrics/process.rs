@@ -27,8 +27,7 @@ struct BuildLabels {
     platform: String,
 }
 
-/// The metrics of this process. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Process {
     cpu: Counter<f64, AtomicU64>,
     resident: Gauge,
@@ -40,46 +39,36 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        self.build.get_or_create(&build()).set(1);
-        catalog.register("process_cpu_seconds", "User and system CPU time", self.cpu.clone());
-        catalog.register(
-            "process_resident_memory_bytes",
-            "Resident memory",
-            self.resident.clone(),
-        );
-        catalog.register(
-            "process_virtual_memory_bytes",
-            "Virtual memory",
-            self.virtual_size.clone(),
-        );
-        catalog.register("process_open_fds", "Open file descriptors", self.open.clone());
-        catalog.register(
-            "process_max_fds",
-            "Maximum number of open file descriptors",
-            self.limit.clone(),
-        );
-        catalog.register(
-            "process_start_time_seconds",
-            "Start time of the process, in seconds since 1970",
-            self.start.clone(),
-        );
-        catalog.family(
-            "kubernetes_build_info",
-            &[
-                "major",
-                "minor",
-                "git_version",
-                "git_commit",
-                "git_tree_state",
-                "build_date",
-                "go_version",
-                "compiler",
-                "platform",
-            ],
-            "Always 1; the version of this program in the labels, which are Kubernetes' own",
-            self.build.clone(),
-        );
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
+        let process = Self {
+            cpu: catalog.single("process_cpu_seconds", "User and system CPU time"),
+            resident: catalog.single("process_resident_memory_bytes", "Resident memory"),
+            virtual_size: catalog.single("process_virtual_memory_bytes", "Virtual memory"),
+            open: catalog.single("process_open_fds", "Open file descriptors"),
+            limit: catalog.single("process_max_fds", "Maximum number of open file descriptors"),
+            start: catalog.single(
+                "process_start_time_seconds",
+                "Start time of the process, in seconds since 1970",
+            ),
+            build: catalog.labelled(
+                "kubernetes_build_info",
+                &[
+                    "major",
+                    "minor",
+                    "git_version",
+                    "git_commit",
+                    "git_tree_state",
+                    "build_date",
+                    "go_version",
+                    "compiler",
+                    "platform",
+                ],
+                "Always 1; the version of this program in the labels, which are Kubernetes' own",
+            ),
+        };
+        process.build.get_or_create(&build()).set(1);
+
+        process
     }
 
     /// Reads the metrics of the process. A metric that cannot be read keeps its value: `/proc` exists on Linux only.
@@ -118,11 +107,6 @@ impl Process {
 }
 
 fn build() -> BuildLabels {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     BuildLabels {
         major: env!("CARGO_PKG_VERSION_MAJOR"),
         minor: env!("CARGO_PKG_VERSION_MINOR"),
@@ -132,11 +116,10 @@ fn build() -> BuildLabels {
         build_date: "",
         go_version: "",
         compiler: "rustc",
-        platform: format!("{}/{architecture}", std::env::consts::OS),
+        platform: format!("{}/{}", std::env::consts::OS, crate::go_architecture()),
     }
 }
 
-/// The used fields of `/proc/self/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,
@@ -233,7 +216,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn this_process_has_memory_files_and_a_start() {
-        let process = Process::default();
+        let process = Process::registered(&mut Catalog::default());
         process.refresh();
         assert!(process.resident.get() > 1_000_000, "{}", process.resident.get());
         assert!(process.virtual_size.get() >= process.resident.get());

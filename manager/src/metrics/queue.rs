@@ -22,7 +22,6 @@ use tokio::time::Instant;
 use super::buckets;
 use super::catalog::Catalog;
 
-/// Label of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct QueueLabel {
     /// The incumbent's name of it: `Nodes`, `service`, `Routes`, `tagging-controller`.
@@ -32,7 +31,6 @@ pub struct QueueLabel {
 type Histograms = Family<QueueLabel, Histogram, fn() -> Histogram>;
 type Seconds = Family<QueueLabel, Gauge<f64, AtomicU64>>;
 
-/// The metrics of all queues. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Queues {
     depth: Family<QueueLabel, Gauge>,
@@ -45,41 +43,55 @@ pub(super) struct Queues {
     all: Arc<Mutex<BTreeMap<&'static str, Queue>>>,
 }
 
-fn durations() -> Histogram {
-    Histogram::new(buckets::work_queue())
-}
+impl Queues {
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
+        const NAME: &[&str] = &["name"];
 
-impl Default for Queues {
-    fn default() -> Self {
+        let durations: fn() -> Histogram = || Histogram::new(buckets::work_queue());
         Self {
-            depth: Family::default(),
-            adds: Family::default(),
-            retries: Family::default(),
-            waited: Family::new_with_constructor(durations),
-            worked: Family::new_with_constructor(durations),
-            unfinished: Family::default(),
-            longest: Family::default(),
+            depth: catalog.labelled("workqueue_depth", NAME, "Keys in the queue"),
+            adds: catalog.labelled("workqueue_adds", NAME, "Keys added"),
+            retries: catalog.labelled("workqueue_retries", NAME, "Keys requeued after a failure"),
+            waited: catalog.family(
+                "workqueue_queue_duration_seconds",
+                NAME,
+                "Time that a key waits in the queue",
+                Family::new_with_constructor(durations),
+            ),
+            worked: catalog.family(
+                "workqueue_work_duration_seconds",
+                NAME,
+                "Time to process a key",
+                Family::new_with_constructor(durations),
+            ),
+            unfinished: catalog.labelled(
+                "workqueue_unfinished_work_seconds",
+                NAME,
+                "Time spent on all keys in progress, summed",
+            ),
+            longest: catalog.labelled(
+                "workqueue_longest_running_processor_seconds",
+                NAME,
+                "Time spent on the key that is longest in progress",
+            ),
             all: Arc::default(),
         }
     }
-}
 
-impl Queues {
     /// The queue of this name; the same one each time.
     pub(super) fn queue(&self, name: &'static str) -> Queue {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(name).or_insert_with(|| self.make(name)).clone()
-    }
-
-    fn make(&self, name: &'static str) -> Queue {
-        let label = QueueLabel { name };
-        Queue(Arc::new(Inner {
-            adds: self.adds.get_or_create_owned(&label),
-            retries: self.retries.get_or_create_owned(&label),
-            waited: self.waited.get_or_create_owned(&label),
-            worked: self.worked.get_or_create_owned(&label),
-            state: Mutex::default(),
-        }))
+        let make = || {
+            let label = QueueLabel { name };
+            Queue(Arc::new(Inner {
+                adds: self.adds.get_or_create_owned(&label),
+                retries: self.retries.get_or_create_owned(&label),
+                waited: self.waited.get_or_create_owned(&label),
+                worked: self.worked.get_or_create_owned(&label),
+                state: Mutex::default(),
+            }))
+        };
+        all.entry(name).or_insert_with(make).clone()
     }
 
     /// Updates the gauges that depend on the time of the scrape.
@@ -102,46 +114,8 @@ impl Queues {
             self.longest.get_or_create(&label).set(ages().fold(0.0, f64::max));
         }
     }
-
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        const NAME: &[&str] = &["name"];
-
-        catalog.family("workqueue_depth", NAME, "Keys in the queue", self.depth.clone());
-        catalog.family("workqueue_adds", NAME, "Keys added", self.adds.clone());
-        catalog.family(
-            "workqueue_retries",
-            NAME,
-            "Keys requeued after a failure",
-            self.retries.clone(),
-        );
-        catalog.family(
-            "workqueue_queue_duration_seconds",
-            NAME,
-            "Time that a key waits in the queue",
-            self.waited.clone(),
-        );
-        catalog.family(
-            "workqueue_work_duration_seconds",
-            NAME,
-            "Time to process a key",
-            self.worked.clone(),
-        );
-        catalog.family(
-            "workqueue_unfinished_work_seconds",
-            NAME,
-            "Time spent on all keys in progress, summed",
-            self.unfinished.clone(),
-        );
-        catalog.family(
-            "workqueue_longest_running_processor_seconds",
-            NAME,
-            "Time spent on the key that is longest in progress",
-            self.longest.clone(),
-        );
-    }
 }
 
-/// A queue. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Queue(Arc<Inner>);
 
@@ -176,7 +150,6 @@ impl Queue {
     }
 
     /// The keys that wait, and the time when each was added.
-    #[must_use]
     pub fn waiting(&self) -> HashMap<String, Instant> {
         self.state().waiting.clone()
     }
@@ -216,7 +189,6 @@ impl Queue {
     }
 }
 
-/// Work that is under way.
 #[derive(Debug)]
 pub struct Working {
     queue: Queue,

@@ -28,40 +28,29 @@ struct DurationLabels {
     host: String,
 }
 
-/// The metrics of requests to API servers. Clones share them.
 #[derive(Debug, Clone)]
 pub struct RestClient {
     requests: Family<ResultLabels, Counter>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
 }
 
-impl Default for RestClient {
-    fn default() -> Self {
+impl RestClient {
+    pub(super) fn registered(catalog: &mut Catalog) -> Self {
         Self {
-            requests: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(buckets::api_request())),
+            requests: catalog.labelled(
+                "rest_client_requests",
+                &["code", "method", "host"],
+                "Requests to API servers; the code of a request without a response is <error>",
+            ),
+            durations: catalog.family(
+                "rest_client_request_duration_seconds",
+                &["verb", "host"],
+                "Time from a request to its response headers; watches are not counted",
+                Family::new_with_constructor(|| Histogram::new(buckets::api_request())),
+            ),
         }
     }
-}
 
-impl RestClient {
-    pub(super) fn register(&self, catalog: &mut Catalog) {
-        catalog.family(
-            "rest_client_requests",
-            &["code", "method", "host"],
-            "Requests to API servers; the code of a request without a response is <error>",
-            self.requests.clone(),
-        );
-        catalog.family(
-            "rest_client_request_duration_seconds",
-            &["verb", "host"],
-            "Time from a request to its response headers; watches are not counted",
-            self.durations.clone(),
-        );
-    }
-
-    /// A layer for a client of the server at this address.
-    #[must_use]
     pub fn layer(&self, server: &Uri) -> RestLayer {
         RestLayer {
             metrics: self.clone(),
@@ -87,7 +76,6 @@ impl RestClient {
     }
 }
 
-/// Puts [`RestService`] around a client's service.
 #[derive(Debug, Clone)]
 pub struct RestLayer {
     metrics: RestClient,
@@ -105,7 +93,6 @@ impl<S> Layer<S> for RestLayer {
     }
 }
 
-/// Counts what passes.
 #[derive(Debug, Clone)]
 pub struct RestService<S> {
     inner: S,

@@ -35,7 +35,6 @@ impl EncodeMetric for BareCounter {
     }
 }
 
-/// The same metrics in Prometheus' text format.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = "";

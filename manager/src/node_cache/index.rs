@@ -22,21 +22,36 @@ pub(super) struct Index {
 }
 
 struct Subscriber {
-    mailbox: Weak<Mailbox>,
+    changes: Weak<Changes>,
     matters: Box<Matters>,
 }
 
 /// The names of Nodes that changed, for one reader.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    pub(super) names: Mutex<BTreeSet<String>>,
-    pub(super) wake: Notify,
+pub struct Changes {
+    names: Mutex<BTreeSet<String>>,
+    wake: Notify,
 }
 
-impl Mailbox {
+impl Changes {
     fn put(&self, name: &str) {
         lock(&self.names).insert(name.to_owned());
         self.wake.notify_one();
+    }
+
+    /// Waits until something changed, without taking it.
+    pub async fn changed(&self) {
+        loop {
+            if !lock(&self.names).is_empty() {
+                return;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Takes the names that changed since the last call; a deleted Node's name is among them.
+    pub fn take(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *lock(&self.names))
     }
 }
 
@@ -99,19 +114,19 @@ impl Index {
         }
     }
 
-    pub(super) fn subscribe(&mut self, matters: Box<Matters>) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox::default());
+    pub(super) fn subscribe(&mut self, matters: Box<Matters>) -> Arc<Changes> {
+        let changes = Arc::new(Changes::default());
         for (name, node) in &self.nodes {
             if matters(None, Some(node)) {
-                mailbox.put(name);
+                changes.put(name);
             }
         }
 
         self.subscribers.push(Subscriber {
-            mailbox: Arc::downgrade(&mailbox),
+            changes: Arc::downgrade(&changes),
             matters,
         });
-        mailbox
+        changes
     }
 
     fn take_in(&mut self, mut node: NodeView) -> Arc<NodeView> {
@@ -124,11 +139,11 @@ impl Index {
             return;
         };
         self.subscribers.retain(|subscriber| {
-            let Some(mailbox) = subscriber.mailbox.upgrade() else {
+            let Some(changes) = subscriber.changes.upgrade() else {
                 return false;
             };
             if (subscriber.matters)(was, is) {
-                mailbox.put(name);
+                changes.put(name);
             }
             true
         });

@@ -1,7 +1,6 @@
 //! Labels and annotations, small.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -20,22 +19,13 @@ const KEPT_ANNOTATIONS: [&str; 2] = [PROVIDED_NODE_IP, KUBELET];
 pub struct Labels(Box<[(Text, Text)]>);
 
 impl Labels {
-    /// The value of a key.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let place = self.0.binary_search_by(|(known, _)| known.as_str().cmp(key)).ok()?;
         self.0.get(place).map(|(_, value)| value.as_str())
     }
 
-    /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// All, by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     pub(super) fn share(&mut self, texts: &mut Texts) {
@@ -53,18 +43,16 @@ impl Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let pairs = deserializer.deserialize_option(Pairs::<All>(PhantomData))?;
+        let pairs = deserializer.deserialize_option(Pairs { keeps: |_| true })?;
         Ok(Self::sorted(pairs))
     }
 }
 
-/// Those annotations that are read here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Annotations(Labels);
 
 impl Annotations {
     /// The value of one of the annotations that are kept.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         debug_assert!(KEPT_ANNOTATIONS.contains(&key), "{key} is not kept");
         self.0.get(key)
@@ -79,34 +67,18 @@ impl Annotations {
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let pairs = deserializer.deserialize_option(Pairs::<Kept>(PhantomData))?;
+        let pairs = deserializer.deserialize_option(Pairs {
+            keeps: |key| KEPT_ANNOTATIONS.contains(&key),
+        })?;
         Ok(Self(Labels::sorted(pairs)))
     }
 }
 
-/// Which keys are kept.
-trait Choice {
-    fn keeps(key: &str) -> bool;
+struct Pairs {
+    keeps: fn(&str) -> bool,
 }
 
-struct All;
-struct Kept;
-
-impl Choice for All {
-    fn keeps(_: &str) -> bool {
-        true
-    }
-}
-
-impl Choice for Kept {
-    fn keeps(key: &str) -> bool {
-        KEPT_ANNOTATIONS.contains(&key)
-    }
-}
-
-struct Pairs<C>(PhantomData<C>);
-
-impl<'de, C: Choice> Visitor<'de> for Pairs<C> {
+impl<'de> Visitor<'de> for Pairs {
     type Value = Vec<(Text, Text)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +100,7 @@ impl<'de, C: Choice> Visitor<'de> for Pairs<C> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut pairs = Vec::new();
         while let Some(key) = map.next_key::<Text>()? {
-            if C::keeps(&key) {
+            if (self.keeps)(&key) {
                 pairs.push((key, map.next_value()?));
             } else {
                 map.next_value::<IgnoredAny>()?;

@@ -1,25 +1,25 @@
 //! The Nodes of the cluster as this program reads them: one watch, a small struct for each Node, and for each
 //! controller the names of those that changed, in what matters to it, since it last looked.
 
-mod count;
 mod index;
 mod labels;
-mod managed_fields;
 mod text;
 mod view;
 mod watched;
 
-use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt, pin_mut};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use outrigger_shared::annotations::{EXTERNAL_KUBELET, KUBELET};
+use outrigger_shared::migration::NodeCounts;
+use outrigger_shared::taints;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use index::{Index, Mailbox, lock};
+pub use index::Changes;
+use index::{Index, lock};
 pub use labels::{Annotations, Labels, PROVIDED_NODE_IP};
 pub use text::Text;
 pub use view::{Address, AddressType, Condition, Metadata, NodeView, Spec, Status, Taint};
@@ -39,18 +39,6 @@ struct Inner {
     ready: watch::Sender<bool>,
 }
 
-impl fmt::Debug for NodeCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeCache").field("ready", &self.is_ready()).finish()
-    }
-}
-
-/// The names of Nodes that changed, for one reader.
-#[derive(Debug)]
-pub struct Changes {
-    mailbox: Arc<Mailbox>,
-}
-
 impl Default for NodeCache {
     fn default() -> Self {
         Self::new()
@@ -58,8 +46,6 @@ impl Default for NodeCache {
 }
 
 impl NodeCache {
-    /// A cache that nothing fills yet.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -87,7 +73,6 @@ impl NodeCache {
         }
     }
 
-    /// Takes in one event of the watch.
     pub fn observe(&self, event: watcher::Event<NodeView>) {
         let mut index = lock(&self.inner.index);
         match event {
@@ -103,34 +88,33 @@ impl NodeCache {
         }
     }
 
-    /// Waits for the first full list.
+    /// Counts the Nodes; `None` before the first full list.
+    pub fn counts(&self) -> Option<NodeCounts> {
+        self.is_ready().then(|| counts(&self.snapshot()))
+    }
+
     pub async fn ready(&self) {
         let mut ready = self.inner.ready.subscribe();
         // The sender lives as long as this cache, so waiting ends with the list only.
         let _ = ready.wait_for(|ready| *ready).await;
     }
 
-    /// Whether the first full list has arrived.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         *self.inner.ready.borrow()
     }
 
     /// All Nodes, in no particular order.
-    #[must_use]
     pub fn snapshot(&self) -> Vec<Arc<NodeView>> {
         lock(&self.inner.index).snapshot()
     }
 
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<Arc<NodeView>> {
         lock(&self.inner.index).node(name)
     }
 
     /// A reader of changes, which starts with all Nodes. Updates that change no cached field, such as most updates of
     /// kubelets, are not reported.
-    #[must_use]
-    pub fn subscribe(&self) -> Changes {
+    pub fn subscribe(&self) -> Arc<Changes> {
         self.subscribe_where(|was, is| match (was, is) {
             (Some(was), Some(is)) => !was.says_the_same(is),
             _ => true,
@@ -140,36 +124,36 @@ impl NodeCache {
     /// A reader of those changes that `matters` picks, from each Node as it was and as it is; `None` means that it is
     /// not there. It starts with those of the present Nodes that `matters` picks as new ones. It is called for each
     /// update of each Node while the cache is locked, so it must be quick and must not look into the cache.
-    #[must_use]
     pub fn subscribe_where(
         &self,
         matters: impl Fn(Option<&NodeView>, Option<&NodeView>) -> bool + Send + Sync + 'static,
-    ) -> Changes {
-        let mailbox = lock(&self.inner.index).subscribe(Box::new(matters));
-        Changes { mailbox }
+    ) -> Arc<Changes> {
+        lock(&self.inner.index).subscribe(Box::new(matters))
     }
 }
 
-impl Changes {
-    /// Waits until something changed, without taking it.
-    pub async fn changed(&self) {
-        loop {
-            if !lock(&self.mailbox.names).is_empty() {
-                return;
-            }
-            self.mailbox.wake.notified().await;
-        }
+/// A Node whose provider ID this program wrote has an external kubelet: others bring theirs along. Of a kubelet that was
+/// restarted with the external provider the operator's annotation states it.
+fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
+    let count = |of: &dyn Fn(&NodeView) -> bool| {
+        let all = nodes.iter().filter(|node| of(node)).count();
+        u32::try_from(all).unwrap_or(u32::MAX)
+    };
+    NodeCounts {
+        total: count(&|_| true),
+        uninitialized: count(&|node| node.has_taint(taints::UNINITIALIZED)),
+        migrated: count(&|node| node.metadata.provider_id_is_ours || is_stated(node)),
     }
+}
 
-    /// Takes the names that changed since the last call; a deleted Node's name is among them.
-    #[must_use]
-    pub fn take(&self) -> BTreeSet<String> {
-        std::mem::take(&mut *lock(&self.mailbox.names))
-    }
+fn is_stated(node: &NodeView) -> bool {
+    node.metadata.annotations.get(KUBELET) == Some(EXTERNAL_KUBELET)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn node(name: &str) -> NodeView {
@@ -257,5 +241,51 @@ mod tests {
         cache.observe(watcher::Event::InitDone);
         assert!(Arc::ptr_eq(&before, &cache.node("same").unwrap()));
         assert_eq!(changes.take(), BTreeSet::from(["other".to_owned()]));
+    }
+}
+
+#[cfg(test)]
+mod tests_of_counts {
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(cache: &NodeCache, node: &Value) {
+        cache.observe(Event::InitApply(serde_json::from_value(node.clone()).unwrap()));
+    }
+
+    #[test]
+    fn nodes_are_counted_once_all_are_known() {
+        let cache = NodeCache::new();
+        cache.observe(Event::Init);
+        let taints = json!([{"key": taints::UNINITIALIZED, "effect": "NoSchedule"}]);
+        seen(
+            &cache,
+            &json!({"metadata": {"name": "new"}, "spec": {"taints": taints}}),
+        );
+        seen(
+            &cache,
+            &json!({"metadata": {"name": "in-tree"}, "spec": {"providerID": "aws:///a/i-1"}}),
+        );
+        let ours = json!([{"manager": "outrigger-manager", "fieldsV1": {"f:spec": {"f:providerID": {}}}}]);
+        for name in ["b", "c", "d"] {
+            seen(&cache, &json!({"metadata": {"name": name, "managedFields": ours}}));
+        }
+        assert_eq!(cache.counts(), None);
+        for (name, value) in [("e", "external"), ("f", "in-tree")] {
+            let annotations = json!({"outrigger.dev/kubelet": value});
+            seen(
+                &cache,
+                &json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"providerID": "aws:///a/i-2"}}),
+            );
+        }
+        cache.observe(Event::InitDone);
+        let expected = NodeCounts {
+            total: 7,
+            uninitialized: 1,
+            migrated: 4,
+        };
+        assert_eq!(cache.counts(), Some(expected));
     }
 }

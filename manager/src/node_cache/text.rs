@@ -16,7 +16,6 @@ use serde::{Serialize, Serializer};
 pub struct Text(Arc<str>);
 
 impl Text {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -107,11 +106,9 @@ impl Visitor<'_> for TextVisitor {
 /// The minimum number of texts for a sweep of unused ones.
 const SWEEP_FROM: usize = 4096;
 
-/// Texts that are kept once.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     known: HashSet<Text>,
-    /// The number of texts after the last sweep.
     left: usize,
 }
 

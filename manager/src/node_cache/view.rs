@@ -1,67 +1,54 @@
 //! The part of a Node that the controllers read. Servers may be older or newer than the full type, and a full Node
 //! carries tens of images; so only these fields are decoded, and nothing is ever written back as a whole.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use outrigger_leader::status::FIELD_MANAGER;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::labels::{Annotations, Labels};
-use super::managed_fields;
 use super::text::{Text, Texts};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct NodeView {
-    /// The part of its metadata that is read.
     #[serde(default)]
     pub metadata: Metadata,
-    /// The part of its spec that is read.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: Spec,
-    /// The part of its status that is read.
     #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
 }
 
-/// The part of a Node's metadata that is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// `metadata.name`; never empty on an object of the API server.
     #[serde(default)]
     pub name: Text,
-    /// `metadata.uid`.
     #[serde(default)]
     pub uid: Text,
-    /// `metadata.resourceVersion`.
     #[serde(default)]
     pub resource_version: Text,
-    /// `metadata.creationTimestamp`.
     #[serde(default)]
     pub creation_timestamp: Option<Time>,
-    /// `metadata.deletionTimestamp`.
     #[serde(default)]
     pub deletion_timestamp: Option<Time>,
-    /// `metadata.labels`.
     #[serde(default)]
     pub labels: Labels,
     /// Those of `metadata.annotations` that are read.
     #[serde(default)]
     pub annotations: Annotations,
     /// Whether this program wrote the provider ID, as `metadata.managedFields` tell.
-    #[serde(
-        rename = "managedFields",
-        default,
-        deserialize_with = "managed_fields::provider_id_by_us"
-    )]
+    #[serde(rename = "managedFields", default, deserialize_with = "provider_id_by_us")]
     pub provider_id_is_ours: bool,
 }
 
-/// The part of a Node's spec that is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Spec {
-    /// `spec.providerID`.
     #[serde(rename = "providerID", default)]
     pub provider_id: Option<Text>,
-    /// `spec.taints`.
     #[serde(default, deserialize_with = "or_default")]
     pub taints: Vec<Taint>,
     /// `spec.podCIDRs`: at most one range of each family, the node's primary family first. Every API server since 1.16
@@ -70,13 +57,10 @@ pub struct Spec {
     pub pod_cidrs: Vec<String>,
 }
 
-/// The part of a Node's status that is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Status {
-    /// `status.addresses`, in order.
     #[serde(default, deserialize_with = "or_default")]
     pub addresses: Vec<Address>,
-    /// `status.conditions`, in order.
     #[serde(default, deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
 }
@@ -95,10 +79,8 @@ pub struct Taint {
     pub effect: Text,
 }
 
-/// A condition.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Condition {
-    /// Type, such as `Ready`.
     #[serde(rename = "type")]
     pub kind: Text,
     /// `True`, `False` or `Unknown`.
@@ -108,12 +90,10 @@ pub struct Condition {
     pub reason: Text,
 }
 
-/// An address of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Address {
     #[serde(rename = "type")]
     pub kind: AddressType,
-    /// The address.
     pub address: Text,
 }
 
@@ -122,13 +102,9 @@ pub struct Address {
 #[serde(from = "String", into = "String")]
 pub enum AddressType {
     Hostname,
-    /// `InternalIP`.
     InternalIp,
-    /// `ExternalIP`.
     ExternalIp,
-    /// `InternalDNS`.
     InternalDns,
-    /// `ExternalDNS`.
     ExternalDns,
     Other(String),
 }
@@ -160,44 +136,33 @@ impl From<AddressType> for String {
 }
 
 impl NodeView {
-    /// `metadata.name`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
 
-    /// `metadata.uid`.
-    #[must_use]
     pub fn uid(&self) -> &str {
         &self.metadata.uid
     }
 
     /// `spec.providerID`; an empty one counts as none.
-    #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// A label's value.
-    #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.get(key)
     }
 
     /// The value of one of the annotations that are kept.
-    #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.get(key)
     }
 
     /// Whether a taint of this key is there, whatever its value and effect.
-    #[must_use]
     pub fn has_taint(&self, key: &str) -> bool {
         self.spec.taints.iter().any(|taint| taint.key == key)
     }
 
-    /// Whether condition `Ready` is `True`.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.status
             .conditions
@@ -208,7 +173,6 @@ impl NodeView {
 
 impl NodeView {
     /// Whether two versions of a Node say the same in everything that is read here.
-    #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.metadata, &other.metadata);
         self.spec == other.spec
@@ -250,11 +214,60 @@ impl NodeView {
     }
 }
 
-/// A type's name in a message.
 impl std::fmt::Display for AddressType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&String::from(self.clone()))
     }
+}
+
+/// The fields that one manager wrote with one operation. `metadata.managedFields` is as large as the rest of the Node, so
+/// only one bit of it is kept.
+#[derive(Deserialize)]
+struct ManagedFields<'a> {
+    #[serde(default, borrow)]
+    manager: Option<Cow<'a, str>>,
+    #[serde(rename = "fieldsV1", default)]
+    fields: Option<Fields>,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    #[serde(rename = "f:spec", default)]
+    spec: Option<SpecFields>,
+}
+
+#[derive(Deserialize)]
+struct SpecFields {
+    #[serde(rename = "f:providerID", default)]
+    provider_id: Option<IgnoredAny>,
+}
+
+fn provider_id_by_us<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Entries;
+
+    impl<'de> Visitor<'de> for Entries {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list of managed fields")
+        }
+
+        fn visit_unit<E>(self) -> Result<bool, E> {
+            Ok(false)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<bool, A::Error> {
+            let mut found = false;
+            while let Some(ManagedFields { manager, fields }) = entries.next_element()? {
+                let spec = fields.and_then(|fields| fields.spec);
+                let is_it = spec.is_some_and(|spec| spec.provider_id.is_some());
+                found |= is_it && manager.is_some_and(|manager| manager == FIELD_MANAGER);
+            }
+            Ok(found)
+        }
+    }
+
+    deserializer.deserialize_any(Entries)
 }
 
 #[cfg(test)]
@@ -280,5 +293,47 @@ mod tests {
             .map(|condition| &*condition.reason)
             .collect();
         assert_eq!(reasons, ["NoRouteCreated", ""]);
+    }
+}
+
+#[cfg(test)]
+mod tests_of_managed_fields {
+    use serde_json::{Value, json};
+
+    use super::NodeView;
+
+    fn is_ours(managed: &Value) -> bool {
+        let node = json!({"metadata": {"name": "n", "managedFields": managed}});
+        // As it comes from the API server: as text.
+        let node: NodeView = serde_json::from_str(&node.to_string()).unwrap();
+        node.metadata.provider_id_is_ours
+    }
+
+    fn entry(manager: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn only_our_own_provider_id_counts() {
+        let id = json!({"f:spec": {"f:providerID": {}, "f:taints": {}}});
+        let other = json!({"f:metadata": {"f:labels": {".": {}}}, "f:spec": {"f:taints": {}}});
+        let ours = "outrigger-manager";
+        assert!(is_ours(&json!([
+            entry("kubelet", &other),
+            entry(ours, &other),
+            entry(ours, &id)
+        ])));
+        assert!(!is_ours(&json!([entry("kubelet", &id), entry(ours, &other)])));
+        assert!(!is_ours(
+            &json!([{"operation": "Update"}, {"manager": "a\u{301}", "fieldsV1": {}}])
+        ));
+        assert!(!is_ours(&json!([])));
+        assert!(!is_ours(&Value::Null));
+        assert!(
+            !serde_json::from_str::<NodeView>("{}")
+                .unwrap()
+                .metadata
+                .provider_id_is_ours
+        );
     }
 }

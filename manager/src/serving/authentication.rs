@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use outrigger_serving::PeerCertificates;
-use rustls::RootCertStore;
-use rustls::pki_types::UnixTime;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::authorization::User;
+use crate::args::RequestHeader;
 
 /// Verifies certificates against one set of authorities.
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
@@ -18,33 +21,21 @@ pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 /// The CA bundles for callers. Without a CA bundle, certificates are ignored.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trust {
-    /// Authorities of users' certificates.
     pub(super) clients: Option<Verifier>,
-    /// Front proxies.
     pub(super) proxies: Option<Proxies>,
 }
 
 /// Front proxies, and where they write whom they speak for.
 #[derive(Debug, Clone)]
 pub(super) struct Proxies {
-    /// Authorities of their certificates.
     pub(super) verifier: Verifier,
-    /// Common names that they may have; any, when empty.
-    pub(super) names: Vec<String>,
-    /// Headers of the user's name; the first that is there counts.
-    pub(super) user: Vec<String>,
-    /// Headers of the user's UID, likewise.
-    pub(super) uid: Vec<String>,
-    /// Headers of the user's groups, all of them.
-    pub(super) groups: Vec<String>,
-    /// Beginnings of headers of further attributes.
-    pub(super) extra: Vec<String>,
+    /// Common names that they may have, any if there is none; and headers. Of those of the user's name, the first that is
+    /// there counts, and so for the UID; the user is in the groups of all of them.
+    pub(super) settings: RequestHeader,
 }
 
-/// The result of authentication by certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// This user calls.
     User(User),
     Nothing,
     /// The certificate is not one of those that count here.
@@ -52,9 +43,6 @@ pub(super) enum Said {
 }
 
 /// A verifier for these authorities in PEM.
-///
-/// # Errors
-/// What is wrong with them.
 pub(super) fn verifier(pem: &str) -> Result<Verifier, String> {
     let roots: RootCertStore = outrigger_certs::bundle::roots(pem).map_err(|error| error.to_string())?;
     let provider = outrigger_certs::tls::provider();
@@ -98,7 +86,8 @@ impl Trust {
 
 impl Proxies {
     fn allowed(&self, name: Option<&str>) -> bool {
-        self.names.is_empty() || name.is_some_and(|name| self.names.iter().any(|allowed| allowed == name))
+        let names = &self.settings.allowed_names;
+        names.is_empty() || name.is_some_and(|name| names.iter().any(|allowed| allowed == name))
     }
 
     fn user(&self, headers: &HeaderMap) -> Option<User> {
@@ -106,10 +95,12 @@ impl Proxies {
             let mut values = names.iter().flat_map(|name| values(headers, name));
             values.find(|value| !value.is_empty())
         };
+        let settings = &self.settings;
+        let groups = settings.group_headers.iter().flat_map(|name| values(headers, name));
         Some(User {
-            name: first(&self.user)?,
-            uid: first(&self.uid),
-            groups: authenticated(self.groups.iter().flat_map(|name| values(headers, name)).collect()),
+            name: first(&settings.username_headers)?,
+            uid: first(&settings.uid_headers),
+            groups: authenticated(groups.collect()),
             extra: self.extra(headers),
         })
     }
@@ -117,10 +108,8 @@ impl Proxies {
     fn extra(&self, headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
         let mut extra = BTreeMap::new();
         for name in headers.keys() {
-            let key = self
-                .extra
-                .iter()
-                .find_map(|prefix| name.as_str().strip_prefix(&prefix.to_ascii_lowercase()));
+            let mut prefixes = self.settings.extra_headers_prefix.iter();
+            let key = prefixes.find_map(|prefix| name.as_str().strip_prefix(&prefix.to_ascii_lowercase()));
             if let Some(key) = key {
                 extra.insert(unescaped(key), values(headers, name.as_str()).collect());
             }
@@ -168,6 +157,53 @@ fn unescaped(key: &str) -> String {
     }
 
     String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+}
+
+/// Certificates of callers in the TLS handshake are requested, never required, and not verified: any is taken whose key
+/// the caller has. The authorities change while the process runs, and a caller whose certificate means nothing here may
+/// still have a token. So [`Trust`] judges afterwards.
+#[derive(Debug)]
+pub(super) struct AnyCaller(pub(super) Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyCaller {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 #[cfg(test)]

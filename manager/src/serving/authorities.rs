@@ -17,12 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::authentication::{Proxies, Trust, Verifier, verifier};
 use crate::args::{Authentication, RequestHeader};
 
-/// The ConfigMap, and its namespace.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 /// Interval of reading the files: the kubelet replaces mounted files without an event.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// A file of authorities cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}={}: {reason}", path.display())]
 pub struct AuthoritiesError {
@@ -69,7 +67,8 @@ impl Authorities {
         let flags = &self.settings.request_header;
         if let Some(path) = &flags.client_ca_file {
             let verifier = from_file("--requestheader-client-ca-file", path)?;
-            self.change(|trust| trust.proxies = Some(proxies(verifier, flags)));
+            let settings = flags.clone();
+            self.change(|trust| trust.proxies = Some(Proxies { verifier, settings }));
         }
 
         Ok(())
@@ -138,7 +137,7 @@ impl Authorities {
         if self.settings.request_header.client_ca_file.is_none() {
             let found = read("requestheader-client-ca-file").and_then(|verifier| {
                 let settings = request_header(data)?;
-                Ok(verifier.map(|verifier| proxies(verifier, &settings)))
+                Ok(verifier.map(|verifier| Proxies { verifier, settings }))
             });
             match found {
                 Ok(proxies) => self.change(|trust| trust.proxies = proxies),
@@ -166,17 +165,6 @@ fn from_file(flag: &'static str, path: &Path) -> Result<Verifier, AuthoritiesErr
         path: path.to_owned(),
         reason,
     })
-}
-
-fn proxies(verifier: Verifier, settings: &RequestHeader) -> Proxies {
-    Proxies {
-        verifier,
-        names: settings.allowed_names.clone(),
-        user: settings.username_headers.clone(),
-        uid: settings.uid_headers.clone(),
-        groups: settings.group_headers.clone(),
-        extra: settings.extra_headers_prefix.clone(),
-    }
 }
 
 /// The ConfigMap holds each list as JSON.

@@ -39,14 +39,11 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-/// A request, as far as it matters here.
 pub(super) struct Asked<'a> {
     /// The method in lower case.
     pub(super) verb: &'a str,
     pub(super) path: &'a str,
-    /// The bearer token.
     pub(super) token: Option<&'a str>,
-    /// The certificates of the connection.
     pub(super) peer: Option<&'a PeerCertificates>,
     pub(super) headers: &'a HeaderMap,
 }
@@ -72,7 +69,6 @@ pub(super) struct User {
 
 impl Access {
     /// Asks `reviewer`; without one only the open paths can be read. `authorities` vouch for certificates.
-    #[must_use]
     pub fn new(settings: Authentication, authorities: Authorities, reviewer: Option<Client>) -> Self {
         Self {
             settings,
@@ -85,7 +81,6 @@ impl Access {
     }
 
     /// The same, with another API server for tokens (`--authentication-kubeconfig`).
-    #[must_use]
     pub fn with_token_reviewer(self, client: Client) -> Self {
         Self {
             token_reviewer: Some(client),
@@ -93,7 +88,6 @@ impl Access {
         }
     }
 
-    /// Decides about a request.
     pub(super) async fn decide(&self, asked: &Asked<'_>) -> Verdict {
         let (verb, path) = (asked.verb, asked.path);
         if self.settings.always_allow_paths.iter().any(|open| covers(open, path)) {
@@ -135,12 +129,11 @@ impl Access {
             return Some(known);
         }
 
-        let spec = TokenReviewSpec {
-            token: Some(token.to_owned()),
-            ..TokenReviewSpec::default()
-        };
         let review = TokenReview {
-            spec,
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                ..TokenReviewSpec::default()
+            },
             ..TokenReview::default()
         };
         let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review))
@@ -248,16 +241,9 @@ fn digest(parts: &[&str]) -> [u8; 32] {
     hash.finalize().into()
 }
 
+#[derive(Default)]
 struct Cache<T> {
     entries: Mutex<HashMap<[u8; 32], (Instant, T)>>,
-}
-
-impl<T> Default for Cache<T> {
-    fn default() -> Self {
-        Self {
-            entries: Mutex::default(),
-        }
-    }
 }
 
 impl<T: Clone> Cache<T> {

@@ -20,33 +20,26 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Life of a certificate made in memory. It ends with the process in any case.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// There is no certificate to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read.
     #[error("cannot read {path} (--tls-cert-file, --tls-private-key-file, --cert-dir, --tls-sni-cert-key)")]
     Unreadable {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    /// A file holds no certificate or no key.
     #[error("{path} holds no usable PEM {wanted}: {reason}")]
     NotPem {
         path: PathBuf,
-        /// The expected content.
         wanted: &'static str,
         reason: String,
     },
-    /// Certificate and key do not go together.
     #[error("the certificate and the key cannot be served")]
     Pair(#[source] rustls::Error),
-    /// None could be made in memory.
     #[error("cannot make a certificate in memory")]
     Issue(#[from] outrigger_certs::IssueError),
 }
 
-/// The certificates for new connections.
 #[derive(Debug)]
 pub(super) struct Certificates {
     main: Slot,

@@ -1,9 +1,14 @@
 //! Named health checks, and the responses to probes.
 
-use std::fmt::Write as _;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::slis::Slis;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{Catalog, prometheus_text};
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -11,7 +16,7 @@ type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<RwLock<Vec<Named>>>,
-    slis: Slis,
+    pub(super) slis: Slis,
 }
 
 #[derive(Clone)]
@@ -21,7 +26,6 @@ struct Named {
     check: Check,
 }
 
-/// Which probe asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Probe {
     /// `/healthz`, `/livez`: should this process be restarted?
@@ -30,7 +34,6 @@ pub(super) enum Probe {
     Ready,
 }
 
-/// The outcome of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) healthy: bool,
@@ -44,7 +47,6 @@ impl Health {
         self.add(name.into(), false, Arc::new(check));
     }
 
-    /// Adds a check to `/readyz` only.
     pub fn register_readiness(
         &self,
         name: impl Into<String>,
@@ -53,15 +55,9 @@ impl Health {
         self.add(name.into(), true, Arc::new(check));
     }
 
-    /// Takes the check of this name away.
     pub fn remove(&self, name: &str) {
         let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
         checks.retain(|old| old.name != name);
-    }
-
-    /// The results of the checks, as metrics.
-    pub(super) fn slis(&self) -> &Slis {
-        &self.slis
     }
 
     fn add(&self, name: String, readiness_only: bool, check: Check) {
@@ -118,5 +114,73 @@ impl Health {
             .filter(|named| probe == Probe::Ready || !named.readiness_only)
             .cloned()
             .collect()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    name: String,
+    r#type: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    name: String,
+    r#type: &'static str,
+    status: &'static str,
+}
+
+/// `/metrics/slis`: what the health checks said, so that one can count how often they failed between two looks. Clones
+/// share them.
+#[derive(Debug, Clone)]
+pub(super) struct Slis {
+    catalog: Arc<Mutex<Catalog>>,
+    last: Family<CheckLabels, Gauge>,
+    all: Family<ResultLabels, Counter>,
+}
+
+impl Default for Slis {
+    fn default() -> Self {
+        let mut catalog = Catalog::default();
+        Self {
+            last: catalog.labelled(
+                "kubernetes_healthcheck",
+                &["name", "type"],
+                "Whether the check passed at the last probe",
+            ),
+            all: catalog.labelled(
+                "kubernetes_healthchecks",
+                &["name", "type", "status"],
+                "Results of the checks",
+            ),
+            catalog: Arc::new(Mutex::new(catalog)),
+        }
+    }
+}
+
+impl Slis {
+    fn observe(&self, name: &str, path: &'static str, passed: bool) {
+        let labels = CheckLabels {
+            name: name.to_owned(),
+            r#type: path,
+        };
+        self.last.get_or_create(&labels).set(i64::from(passed));
+
+        let labels = ResultLabels {
+            name: name.to_owned(),
+            r#type: path,
+            status: if passed { "success" } else { "error" },
+        };
+
+        self.all.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn reset(&self) {
+        self.last.clear();
+        self.all.clear();
+    }
+
+    pub(super) fn encode(&self) -> Result<String, fmt::Error> {
+        prometheus_text(&self.catalog.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -9,11 +9,8 @@ mod authentication;
 mod authorities;
 mod authorization;
 mod certificate;
-mod debug;
-mod handshake;
 mod health;
 mod routes;
-mod slis;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,37 +27,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Serving, TlsVersion};
 use crate::metrics::Metrics;
+use authentication::AnyCaller;
 pub use authorities::{Authorities, AuthoritiesError};
 pub use authorization::Access;
 pub use certificate::CertificateError;
 use certificate::Certificates;
-use handshake::AnyCaller;
 pub use health::Health;
 pub use routes::{Surface, router};
 
 /// The streams of a connection where `--http2-max-streams-per-connection` is 0. Scrapers use one.
 const STREAMS: u32 = 100;
 
-/// HTTPS cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// The address cannot be had.
     #[error("cannot listen on {address} (--bind-address, --secure-port)")]
     Bind {
-        /// The address.
         address: SocketAddr,
         #[source]
         source: std::io::Error,
     },
-    /// No certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// TLS refuses the settings.
     #[error("the TLS settings do not work")]
     Tls(#[from] rustls::Error),
 }
 
-/// A bound socket, ready to serve.
 pub struct Listening {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -70,9 +61,6 @@ pub struct Listening {
 
 /// Binds the socket and loads or makes the certificate, so that a wrong setting ends the start, not a later moment.
 /// `None`: `--secure-port=0` serves nothing.
-///
-/// # Errors
-/// [`ServingError`].
 pub async fn bind(options: &Serving) -> Result<Option<Listening>, ServingError> {
     if options.secure_port == 0 {
         return Ok(None);
@@ -83,9 +71,6 @@ pub async fn bind(options: &Serving) -> Result<Option<Listening>, ServingError> 
 }
 
 /// As [`bind`], on any address; port 0 takes a free one.
-///
-/// # Errors
-/// [`ServingError`].
 pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening, ServingError> {
     let certificates = Arc::new(Certificates::load(
         files(options),
@@ -166,9 +151,6 @@ fn files(options: &Serving) -> Option<(PathBuf, PathBuf)> {
 
 impl Listening {
     /// The address that was bound.
-    ///
-    /// # Errors
-    /// The error of the operating system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }

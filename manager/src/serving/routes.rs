@@ -7,12 +7,11 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{any, get, put};
 use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::authorization::{Access, Asked, Verdict};
-use super::debug;
 use super::health::{Health, Probe};
 use crate::logs::Verbosity;
 use crate::metrics::Metrics;
@@ -27,9 +26,7 @@ const PATHS: &str = "404 not found; served are /healthz, /livez, /readyz (each a
 
 pub struct Surface {
     pub health: Health,
-    /// The metrics.
     pub metrics: Metrics,
-    /// The response of `/configz`.
     pub configz: serde_json::Value,
     /// The level that `/debug/flags/v` sets; `None` without `--profiling`.
     pub verbosity: Option<Verbosity>,
@@ -58,8 +55,8 @@ pub fn router(surface: Surface, access: Arc<Access>) -> Router {
         .route("/metrics", get(metrics_text))
         .route("/metrics/slis", get(slis).delete(reset_slis))
         .route("/configz", get(configz))
-        .merge(surface.verbosity.map(debug::router).unwrap_or_default())
-        .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS.into()) })
+        .merge(surface.verbosity.map(debug_router).unwrap_or_default())
+        .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS) })
         .with_state(Shared {
             health: surface.health,
             metrics: surface.metrics,
@@ -88,7 +85,7 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
     match access.decide(&asked).await {
         Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => {
-            let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n".into());
+            let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");
             response
                 .headers_mut()
                 .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -96,11 +93,11 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
         }
         Verdict::Forbidden => text(
             StatusCode::FORBIDDEN,
-            "Forbidden: this path needs permission for nonResourceURLs\n".into(),
+            "Forbidden: this path needs permission for nonResourceURLs\n",
         ),
         Verdict::Unknown => text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the API server did not answer the review of this request; see the log\n".into(),
+            "the API server did not answer the review of this request; see the log\n",
         ),
     }
 }
@@ -116,7 +113,7 @@ fn report(health: &Health, probe: Probe, path: &'static str, RawQuery(query): Ra
     let report = health.report(probe, path, &excluded);
 
     match (report.healthy, parts().any(|(key, _)| key == "verbose")) {
-        (true, false) => text(StatusCode::OK, "ok".into()),
+        (true, false) => text(StatusCode::OK, "ok"),
         (true, true) => text(StatusCode::OK, format!("{}{path} check passed\n", report.lines)),
         (false, _) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -127,15 +124,15 @@ fn report(health: &Health, probe: Probe, path: &'static str, RawQuery(query): Ra
 
 fn single(health: &Health, probe: Probe, name: &str) -> Response {
     match health.one(probe, name) {
-        Some(Ok(())) => text(StatusCode::OK, "ok".into()),
+        Some(Ok(())) => text(StatusCode::OK, "ok"),
         Some(Err(reason)) => {
             tracing::warn!(check = name, reason, "a health check failed");
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "internal server error: reason withheld\n".into(),
+                "internal server error: reason withheld\n",
             )
         }
-        None => text(StatusCode::NOT_FOUND, "404 no such check\n".into()),
+        None => text(StatusCode::NOT_FOUND, "404 no such check\n"),
     }
 }
 
@@ -158,21 +155,18 @@ fn exposition(encoded: Result<String, std::fmt::Error>, kind: HeaderValue) -> Re
         }
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
-            text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the metrics cannot be written\n".into(),
-            )
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
         }
     }
 }
 
 async fn slis(State(shared): State<Shared>) -> Response {
-    exposition(shared.health.slis().encode(), PROMETHEUS)
+    exposition(shared.health.slis.encode(), PROMETHEUS)
 }
 
 async fn reset_slis(State(shared): State<Shared>) -> Response {
-    shared.health.slis().reset();
-    text(StatusCode::OK, "metrics reset\n".into())
+    shared.health.slis.reset();
+    text(StatusCode::OK, "metrics reset\n")
 }
 
 async fn configz(State(shared): State<Shared>) -> Response {
@@ -203,14 +197,49 @@ fn prefers_open_metrics(headers: &HeaderMap) -> bool {
 }
 
 /// A plain text response that is not cached.
-pub(super) fn text(status: StatusCode, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
+fn text(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, TEXT);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+const NO_PROFILES: &str = "404 no profiles: this is no Go program, so /debug/pprof has nothing that `go tool pprof` can read; \
+     use perf on the process, and /metrics for memory, CPU time and queues\n";
+
+/// The paths under `/debug`, there with `--profiling` only, as in the incumbent.
+fn debug_router<S: Clone + Send + Sync + 'static>(verbosity: Verbosity) -> Router<S> {
+    let no_profiles = || async { text(StatusCode::NOT_FOUND, NO_PROFILES) };
+    let index = || async { text(StatusCode::OK, "/debug/flags/v: PUT a number to change --v\n") };
+    let wrong = || async { text(StatusCode::NOT_ACCEPTABLE, "unsupported http method; use PUT\n") };
+
+    Router::new()
+        .route("/debug/flags", get(index))
+        .route("/debug/flags/v", put(set_verbosity).fallback(wrong))
+        .with_state(verbosity)
+        .route("/debug/pprof", any(no_profiles))
+        .route("/debug/pprof/", any(no_profiles))
+        .route("/debug/pprof/{*profile}", any(no_profiles))
+}
+
+async fn set_verbosity(State(verbosity): State<Verbosity>, body: String) -> Response {
+    let wanted = body.trim();
+    let Ok(level) = wanted.parse::<u32>() else {
+        let message = format!("failed to set the verbosity to {wanted:?}: expected a whole number from 0 on\n");
+        return text(StatusCode::BAD_REQUEST, message);
+    };
+
+    match verbosity.set(level) {
+        Ok(()) => {
+            tracing::info!(level, "a request changed the log verbosity");
+            let message = format!("successfully set klog.logging.verbosity to {level}\n");
+            text(StatusCode::OK, message)
+        }
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
 }
 
 #[cfg(test)]

@@ -9,18 +9,13 @@ mod rows;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
-    /// Name without dashes.
     pub name: &'static str,
-    /// One-letter form.
     pub short: Option<char>,
-    /// Heading in the help.
     pub group: &'static str,
-    /// How its value is read.
     pub kind: Kind,
     /// Default, written as on a command line.
     pub default: &'static str,
     pub effect: Effect,
-    /// One line of help.
     pub help: &'static str,
 }
 
@@ -32,9 +27,7 @@ pub enum Kind {
     Text,
     /// A whole number of at least `min` and at most `max`.
     Int {
-        /// Least value.
         min: i64,
-        /// Greatest value.
         max: i64,
     },
     /// A decimal number of at least 0.
@@ -56,7 +49,6 @@ pub enum Kind {
 /// The effect of a flag in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// As documented.
     Works,
     /// Accepted, without effect yet. A value other than `silent` logs a warning.
     NotYet {
@@ -103,14 +95,10 @@ pub fn all() -> impl Iterator<Item = Flag> {
         .flat_map(|(group, flags)| flags.iter().map(|flag| Flag { group, ..*flag }))
 }
 
-/// The flag of this long name.
-#[must_use]
 pub fn find(name: &str) -> Option<Flag> {
     all().find(|flag| flag.name == name)
 }
 
-/// The flag of this letter.
-#[must_use]
 pub fn find_short(letter: char) -> Option<Flag> {
     all().find(|flag| flag.short == Some(letter))
 }

@@ -24,20 +24,15 @@ pub(super) async fn initialize(deps: &Deps, node: &NodeView, plan: &Plan) -> Res
 
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if let Some(created) = created {
-        deps.metrics.taint_removal_delay.observe(seconds_since(created));
+        deps.metrics.nodes.taint_removal_delay.observe(seconds_since(created));
     }
 
-    let about = about_node(node);
-    deps.events.record(
-        &deps.permit,
-        &about,
-        EventType::Normal,
-        "Synced",
-        "Node synced successfully",
-    );
+    let (about, message) = (about_node(node), "Node synced successfully");
+    deps.events
+        .record(&deps.permit, &about, EventType::Normal, "Synced", message);
 
     if let Some(created) = created {
-        deps.metrics.initial_sync_delay.observe(seconds_since(created));
+        deps.metrics.nodes.initial_sync_delay.observe(seconds_since(created));
     }
 
     Ok(())
@@ -48,9 +43,6 @@ fn seconds_since(created: Timestamp) -> f64 {
 }
 
 /// Writes a Node's addresses or repairs its labels.
-///
-/// # Errors
-/// [`WriteError`].
 pub(super) async fn patch(
     deps: &Deps,
     node: &NodeView,
@@ -62,20 +54,14 @@ pub(super) async fn patch(
         .map(|_| ())
 }
 
-/// Emits an Event about a Node that waits.
 pub(super) fn report_waiting(deps: &Deps, node: &NodeView, waiting: &Waiting) {
     let message = format!(
         "The Node is not initialized yet, reason {}: {}",
         waiting.reason(),
         chain(waiting)
     );
-    deps.events.record(
-        &deps.permit,
-        &about_node(node),
-        EventType::Warning,
-        "NotInitialized",
-        &message,
-    );
+    deps.events
+        .warn(&deps.permit, &about_node(node), "NotInitialized", &message);
 }
 
 /// Reports on the Node that a label is missing because the role does not allow a call.
@@ -87,27 +73,19 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
         "call denied; the Node has no label {label}"
     );
 
-    let about = about_node(node);
     deps.events
-        .record(&deps.permit, &about, EventType::Warning, "LabelUnavailable", &message);
+        .warn(&deps.permit, &about_node(node), "LabelUnavailable", &message);
 }
 
-/// Emits an Event about a Node whose addresses are no longer written.
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance. Another writer has restored them \
                    twice, for example an in-tree kubelet: make it external, or stop that writer. This manager does not \
                    write them until the instance's addresses change or all kubelets are external";
     tracing::warn!(node = node.name(), "{message}");
-    deps.events.record(
-        &deps.permit,
-        &about_node(node),
-        EventType::Warning,
-        "AddressesContested",
-        message,
-    );
+    deps.events
+        .warn(&deps.permit, &about_node(node), "AddressesContested", message);
 }
 
-/// Emits an Event about a Node that is no longer completed.
 pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) {
     let message = format!(
         "This Node lacks {}. This manager has added them twice, and another writer has removed them: stop that writer. They \
@@ -117,12 +95,11 @@ pub(super) fn report_incomplete(deps: &Deps, node: &NodeView, notes: &[String]) 
 
     tracing::warn!(node = node.name(), "{message}");
 
-    let about = about_node(node);
     deps.events
-        .record(&deps.permit, &about, EventType::Warning, "LabelsContested", &message);
+        .warn(&deps.permit, &about_node(node), "LabelsContested", &message);
 }
 
-/// An error with its causes on one line.
+/// An error with its causes on one line, each text once.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

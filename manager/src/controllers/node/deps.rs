@@ -21,7 +21,6 @@ pub struct Deps {
     pub instances: Instances,
     /// EC2, for zones and the network's topology.
     pub ec2: Arc<dyn Ec2>,
-    /// Region and address families.
     pub place: ClusterSettings,
     /// The instance types of which EC2 tells their place in the network.
     pub topology: Pattern,

@@ -18,7 +18,6 @@ pub enum Error {
 pub enum Waiting {
     #[error("EC2 lists no instance for this Node, or a terminated one; searched for {0}")]
     InstanceNotFound(String),
-    /// Several instances have its name.
     #[error("{0} instances have the private DNS name {1:?}; give the kubelet a --provider-id or make the name unique")]
     Ambiguous(usize, String),
     #[error("{0}")]
@@ -29,14 +28,8 @@ pub enum Waiting {
     UnknownZone(String),
     #[error("EC2 reports the invalid IP address {0:?}")]
     BadAddress(String),
-    /// The kubelet's own IP cannot be read.
     #[error("the annotation {annotation} is {text:?}: expected one IP address, or two of different families")]
-    ProvidedIpUnreadable {
-        /// The annotation's key.
-        annotation: &'static str,
-        text: String,
-    },
-    /// The kubelet's own IP is not among the instance's.
+    ProvidedIpUnreadable { annotation: &'static str, text: String },
     #[error(
         "the kubelet's --node-ip is {provided}, but {missing} is not an address of the instance, which has {}{}",
         list(.have),
@@ -47,7 +40,6 @@ pub enum Waiting {
         provided: String,
         /// The first of them that is not the instance's.
         missing: IpAddr,
-        /// The addresses that EC2 gives.
         have: Vec<Address>,
     },
     #[error("the call to AWS failed: {0}")]
@@ -58,7 +50,6 @@ pub enum Waiting {
 
 impl Waiting {
     /// The reason as a label of a metric: one of a closed list.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::InstanceNotFound(_) => "InstanceNotFound",

@@ -175,10 +175,11 @@ impl State {
             next = outcomes.try_recv().ok();
         }
 
-        deps.metrics.nodes_waiting.clear();
+        deps.metrics.nodes.waiting.clear();
         for (reason, count) in self.retries.by_reason() {
             deps.metrics
-                .nodes_waiting
+                .nodes
+                .waiting
                 .get_or_create(&ReasonLabel { reason })
                 .set(count);
         }
@@ -186,7 +187,6 @@ impl State {
         Ok(())
     }
 
-    /// Records an outcome: the Node is done, or waits.
     fn settle(&mut self, deps: &Deps, (node, outcome): Outcome) -> Result<(), Error> {
         let now = Instant::now();
         self.busy.remove(node.name());

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Failures that are not logged yet, by reason.
 #[derive(Debug, Default)]
 pub(super) struct LogSummary {
     reasons: BTreeMap<&'static str, Entry>,
@@ -34,10 +33,7 @@ impl LogSummary {
 
     /// When to log next; `None`: nothing to log.
     pub(super) fn due(&self) -> Option<Instant> {
-        let soonest = || {
-            self.last_logged
-                .map_or_else(Instant::now, |last_logged| last_logged + PERIOD)
-        };
+        let soonest = || self.last_logged.map_or_else(Instant::now, |logged| logged + PERIOD);
         (!self.reasons.is_empty()).then(soonest)
     }
 

@@ -14,7 +14,6 @@ mod apply;
 mod deps;
 pub mod desired;
 mod error;
-pub mod host;
 mod initialize;
 mod log_summary;
 mod observe;
@@ -29,7 +28,6 @@ pub use deps::Deps;
 pub use error::{Error, Waiting};
 use observe::ZoneIds;
 
-/// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-controller";
 
 /// Runs until `stop`, and returns only when no write is in flight.

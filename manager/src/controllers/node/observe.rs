@@ -8,9 +8,8 @@ use outrigger_aws::{Ec2, Error, InstanceState};
 use tokio::sync::Mutex;
 
 use super::deps::Deps;
-use super::desired::ZONE_ID;
+use super::desired::{Host, ZONE_ID};
 use super::error::Waiting;
-use super::host::Host;
 use crate::instances::{Answer, FoundBy, Priority, Target, found_by};
 use crate::node_cache::NodeView;
 

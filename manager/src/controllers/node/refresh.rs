@@ -12,9 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::deps::Deps;
-use super::desired::addresses;
+use super::desired::{Host, addresses};
 use super::error::{Error, Waiting};
-use super::host::Host;
 use super::log_summary::LogSummary;
 use super::observe::{self, ObservedHost, ZoneIds};
 use super::plan::completion::{complete, lacks_something};
@@ -28,7 +27,6 @@ use crate::node_write::{Part, WriteError};
 /// Nodes described and compared at once: as many as one call can ask for.
 const GROUP: usize = 1000;
 
-/// Maximum age of descriptions.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// How long other writers have time to complete a Node.
@@ -43,11 +41,9 @@ struct State {
     completions: Completions,
     /// UIDs of incomplete Nodes that were reconciled since the last full pass.
     tried: HashSet<String>,
-    /// Names of Nodes with a conflict.
     again: BTreeSet<String>,
 }
 
-/// One write to a Node.
 struct Write {
     node: Arc<NodeView>,
     part: Part,
@@ -55,7 +51,6 @@ struct Write {
     notes: String,
 }
 
-/// Refreshes Nodes until `stop`.
 pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToken) -> Result<(), Error> {
     let external = deps.kubelets_external.clone();
     let changes = deps
@@ -90,6 +85,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
         }
 
         deps.metrics
+            .nodes
             .address_rewrites_stopped
             .set(i64::try_from(state.rewrites.stopped()).unwrap_or(i64::MAX));
     }
@@ -101,21 +97,19 @@ fn all(deps: &Deps, state: &mut State) -> Vec<Arc<NodeView>> {
     state.rewrites.retain(&uids);
     state.completions.retain(&uids);
     state.tried.clear();
-    count_kinds(deps, &nodes);
-    nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
 
-    nodes
-}
-
-/// Counts all Nodes, including those that are not managed.
-fn count_kinds(deps: &Deps, nodes: &[Arc<NodeView>]) {
+    // Nodes that are not managed are counted, too.
     let mut counts = HashMap::from(Target::KINDS.map(|kind| (kind, 0)));
-    for node in nodes {
+    for node in &nodes {
         *counts.entry(Target::of(node).kind()).or_default() += 1;
     }
     for (kind, count) in counts {
-        deps.metrics.nodes.get_or_create(&KindLabel { kind }).set(count);
+        deps.metrics.nodes.by_kind.get_or_create(&KindLabel { kind }).set(count);
     }
+
+    nodes.retain(|node| !node.has_taint(taints::UNINITIALIZED));
+
+    nodes
 }
 
 fn incomplete(deps: &Deps, names: BTreeSet<String>, state: &mut State) -> Vec<Arc<NodeView>> {
@@ -186,7 +180,6 @@ async fn zones(
     zones
 }
 
-/// The fields that a Node lacks.
 fn completion(
     deps: &Deps,
     node: &Arc<NodeView>,
@@ -223,7 +216,6 @@ fn completion(
     }
 }
 
-/// Addresses that are no longer true.
 fn refreshed(
     deps: &Deps,
     node: &Arc<NodeView>,

@@ -19,7 +19,6 @@ const HOLD: Duration = Duration::from_secs(3600);
 /// How long a Node waits before an Event reports the reason.
 const EVENT_AFTER: Duration = Duration::from_secs(30);
 
-/// Waiting Nodes, by name.
 #[derive(Debug, Default)]
 pub struct RetryQueue {
     nodes: HashMap<String, Entry>,
@@ -35,7 +34,19 @@ struct Entry {
     reported: Option<&'static str>,
 }
 
-/// How to report a failure.
+impl Entry {
+    fn new(uid: &str, since: Instant, due: Instant) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            failures: 0,
+            since,
+            due,
+            reason: "",
+            reported: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// Log it: the reason differs from the last one.
@@ -46,7 +57,6 @@ pub struct Report {
 
 impl RetryQueue {
     /// Whether a Node may be tried now. A Node of another UID starts without backoff.
-    #[must_use]
     pub fn may_try(&self, name: &str, uid: &str, now: Instant) -> bool {
         self.nodes
             .get(name)
@@ -62,15 +72,7 @@ impl RetryQueue {
 
     /// Records a failure: each one doubles the backoff.
     pub fn failed(&mut self, name: &str, uid: &str, reason: &'static str, now: Instant) -> Report {
-        let fresh = || Entry {
-            uid: uid.to_owned(),
-            failures: 0,
-            since: now,
-            due: now,
-            reason: "",
-            reported: None,
-        };
-
+        let fresh = || Entry::new(uid, now, now);
         let entry = self.nodes.entry(name.to_owned()).or_insert_with(fresh);
         if entry.uid != uid {
             *entry = fresh();
@@ -104,14 +106,7 @@ impl RetryQueue {
 
     /// Records that a Node was initialized. The cache may still show its taint for a moment.
     pub fn settled(&mut self, name: &str, uid: &str, now: Instant) {
-        let entry = Entry {
-            uid: uid.to_owned(),
-            failures: 0,
-            since: now,
-            due: now + FIRST_BACKOFF,
-            reason: "",
-            reported: None,
-        };
+        let entry = Entry::new(uid, now, now + FIRST_BACKOFF);
         self.nodes.insert(name.to_owned(), entry);
     }
 
@@ -119,7 +114,6 @@ impl RetryQueue {
         self.nodes.remove(name);
     }
 
-    #[must_use]
     pub fn due(&self, now: Instant) -> BTreeSet<String> {
         self.nodes
             .iter()
@@ -128,13 +122,10 @@ impl RetryQueue {
             .collect()
     }
 
-    #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.nodes.values().map(|entry| entry.due).min()
     }
 
-    /// The number of waiting Nodes, by reason.
-    #[must_use]
     pub fn by_reason(&self) -> BTreeMap<&'static str, i64> {
         let mut counts = BTreeMap::new();
         for entry in self.nodes.values().filter(|entry| !entry.reason.is_empty()) {

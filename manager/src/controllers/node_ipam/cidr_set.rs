@@ -12,22 +12,17 @@ pub const MAX_BITS_V6: u8 = 16;
 /// Consecutive CIDRs, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Number of the first.
     pub first: u32,
-    /// Number of the last.
     pub last: u32,
 }
 
 impl Span {
-    /// The intersection.
-    #[must_use]
     pub fn common(self, other: Self) -> Option<Self> {
         let (first, last) = (self.first.max(other.first), self.last.min(other.last));
         (first <= last).then_some(Self { first, last })
     }
 }
 
-/// A range taken by [`CidrSet::take_next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     pub span: Span,
@@ -51,7 +46,6 @@ pub struct CidrSet {
 impl CidrSet {
     /// All ranges of length `prefix` in `cluster`, none in use. `None` when a Node's range would be larger than the
     /// cluster's, or there would be too many.
-    #[must_use]
     pub fn new(cluster: IpNet, prefix: u8) -> Option<Self> {
         let cluster = cluster.trunc();
         let most = if cluster.addr().is_ipv4() {
@@ -75,23 +69,19 @@ impl CidrSet {
         })
     }
 
-    #[must_use]
     pub fn cluster(&self) -> IpNet {
         self.cluster
     }
 
-    #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    #[must_use]
     pub fn taken(&self) -> u32 {
         self.taken
     }
 
     /// The places that a range covers; `None` when it has nothing in common with the cluster's.
-    #[must_use]
     pub fn span(&self, range: &IpNet) -> Option<Span> {
         if range.addr().is_ipv4() != self.cluster.addr().is_ipv4() {
             return None;
@@ -129,7 +119,6 @@ impl CidrSet {
         Some(Taken { span, range, skipped })
     }
 
-    #[must_use]
     pub fn any_used(&self, span: Span) -> bool {
         (span.first..=span.last).any(|place| self.is_used(place))
     }

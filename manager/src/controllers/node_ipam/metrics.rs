@@ -14,7 +14,6 @@ use crate::metrics::{Metrics, ReasonLabel};
 type Labels = Vec<(String, String)>;
 type ByCluster<M> = Family<Labels, M>;
 
-/// Counts of ranges, by range of the cluster.
 #[derive(Clone)]
 pub struct IpamMetrics {
     allocations: ByCluster<Counter>,
@@ -25,68 +24,45 @@ pub struct IpamMetrics {
     problems: Family<ReasonLabel, Gauge>,
 }
 
-fn tries() -> Histogram {
-    Histogram::new(exponential_buckets(1.0, 5.0, 5))
-}
-
 fn label(cidr_set: &CidrSet) -> Labels {
     vec![("clusterCIDR".into(), cidr_set.cluster().to_string())]
 }
 
 impl IpamMetrics {
     /// Registers them; once in a process.
-    #[must_use]
     pub fn registered(metrics: &Metrics) -> Self {
-        let own = Self {
-            allocations: Family::default(),
-            releases: Family::default(),
-            most: Family::default(),
-            usage: Family::default(),
-            tries: Family::new_with_constructor(tries),
-            problems: Family::default(),
-        };
+        const CLUSTER: &[&str] = &["clusterCIDR"];
 
-        metrics.with_registry(|r| {
-            r.family(
+        metrics.with_registry(|catalog| Self {
+            allocations: catalog.labelled(
                 "node_ipam_controller_cidrset_cidrs_allocations",
-                &["clusterCIDR"],
+                CLUSTER,
                 "CIDRs allocated",
-                own.allocations.clone(),
-            );
-            r.family(
-                "node_ipam_controller_cidrset_cidrs_releases",
-                &["clusterCIDR"],
-                "CIDRs released",
-                own.releases.clone(),
-            );
+            ),
+            releases: catalog.labelled("node_ipam_controller_cidrset_cidrs_releases", CLUSTER, "CIDRs released"),
             // The misspelling is upstream's.
-            r.family(
+            most: catalog.labelled(
                 "node_ipam_controller_cirdset_max_cidrs",
-                &["clusterCIDR"],
+                CLUSTER,
                 "Number of CIDRs in the cluster CIDR",
-                own.most.clone(),
-            );
-            r.family(
+            ),
+            usage: catalog.labelled(
                 "node_ipam_controller_cidrset_usage_cidrs",
-                &["clusterCIDR"],
+                CLUSTER,
                 "Share of the CIDRs that is allocated, 0 to 1",
-                own.usage.clone(),
-            );
-            r.family(
+            ),
+            tries: catalog.family(
                 "node_ipam_controller_cidrset_allocation_tries_per_request",
-                &["clusterCIDR"],
+                CLUSTER,
                 "Allocated CIDRs that were skipped to find a free one",
-                own.tries.clone(),
-            );
-            r.family(
+                Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 5.0, 5))),
+            ),
+            problems: catalog.labelled(
                 "outrigger_node_ipam_problem_nodes",
                 &["reason"],
                 "Nodes with invalid Pod CIDRs, which are not changed, by reason",
-                own.problems.clone(),
-            );
-        });
-
-        own
+            ),
+        })
     }
 
     /// How many were passed over, for each range of the cluster.

@@ -12,23 +12,23 @@
 //! reported and stays unchanged.
 
 pub mod allocator;
-mod apply;
 pub mod cidr_set;
-mod deps;
 mod metrics;
 mod observe;
 mod worker;
 
 use std::time::Duration;
 
+use ipnet::IpNet;
+use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::node_cache::NodeView;
+use crate::events::Recorder;
+use crate::node_cache::{NodeCache, NodeView};
 use allocator::Allocator;
 use cidr_set::CidrSet;
-pub use deps::{ClusterRange, Deps};
 pub use metrics::IpamMetrics;
 pub use worker::Error;
 use worker::Worker;
@@ -40,8 +40,28 @@ pub const EVENT_COMPONENT: &str = "cidrAllocator";
 const LIST_PERIOD: Duration = Duration::from_secs(60);
 /// First backoff after the first full list failed; doubles up to [`LIST_PERIOD`].
 const LIST_RETRY: Duration = Duration::from_secs(1);
-/// Time limit of a full list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClusterRange {
+    pub cluster: IpNet,
+    pub node_prefix: u8,
+}
+
+#[derive(Clone)]
+pub struct Deps {
+    /// Client for the list and for writes.
+    pub client: kube::Client,
+    pub nodes: NodeCache,
+    /// The cluster CIDRs, at most one of each family.
+    pub ranges: Vec<ClusterRange>,
+    /// CIDRs that are never allocated: those of Services.
+    pub excluded: Vec<IpNet>,
+    pub metrics: IpamMetrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
+    pub permit: Permit,
+}
 
 /// Runs until `stop`, and returns only when no write is under way any more.
 ///
@@ -59,7 +79,8 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     }
 
     let result = until_stopped(&mut worker, &deps, &stop).await;
-    worker.finish().await;
+    // The next leader reads the results of these writes with a full list.
+    while worker.in_flight.join_next().await.is_some() {}
 
     result
 }
@@ -73,7 +94,6 @@ fn allocator(deps: &Deps) -> Result<Allocator, Error> {
     Ok(Allocator::new(sets, &deps.excluded))
 }
 
-/// Lists the Nodes before the first allocation.
 async fn first_list(worker: &mut Worker, deps: &Deps) {
     let mut backoff = LIST_RETRY;
     while !list(worker, deps).await {
@@ -85,7 +105,7 @@ async fn first_list(worker: &mut Worker, deps: &Deps) {
 
 /// Lists all Nodes; returns whether it succeeded.
 async fn list(worker: &mut Worker, deps: &Deps) -> bool {
-    let list = worker.begin_list();
+    let list = worker.allocator.begin_list();
     match tokio::time::timeout(LIST_TIMEOUT, observe::all_nodes(&deps.client)).await {
         Ok(Ok(nodes)) => {
             worker.end_list(list, &nodes);
@@ -109,11 +129,11 @@ async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToke
     loop {
         worker.start_writes();
 
-        let (due, needs_list) = (worker.next_due(), worker.needs_list());
+        let (due, needs_list) = (worker.backoff.next_due(Instant::now()), worker.allocator.needs_list());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = changes.changed() => worker.reconcile(&changes.take()),
-            Some(done) = worker.next_written() => worker.settle(done)?,
+            Some(done) = worker.in_flight.join_next() => worker.settle(done)?,
             () = sleep_until(due) => worker.retry(),
             _ = again.tick(), if needs_list => {
                 tokio::select! {

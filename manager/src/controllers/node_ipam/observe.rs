@@ -5,7 +5,6 @@ use serde::Deserialize;
 
 use crate::node_cache::NodeView;
 
-/// Nodes of one page.
 const PAGE: u32 = 500;
 
 #[derive(Deserialize)]
@@ -22,7 +21,6 @@ struct ListMeta {
     r#continue: Option<String>,
 }
 
-/// Why there is no list.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
     #[error("the API server did not list the Nodes: {0}")]

@@ -1,20 +1,22 @@
-//! The worker: queue, writes in flight, and their results.
+//! The worker: queue, writes, and their results.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use outrigger_leader::NotLeader;
+use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::Deps;
 use super::allocator::{Allocator, NodeRanges, Problem};
-use super::apply::{self, Assigned};
-use super::deps::Deps;
 use crate::backoff::Backoff;
-use crate::events::EventType;
+use crate::events::{EventType, about_node};
 use crate::node_cache::NodeView;
-use crate::node_write::WriteError;
+use crate::node_patch;
+use crate::node_write::{self, Part, WriteError};
 
 /// As kube-controller-manager's workers.
 const MAX_CONCURRENT_WRITES: usize = 30;
@@ -23,7 +25,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// An Event is emitted at this failure in a row: kube-controller-manager's number of attempts.
 const EVENT_AFTER_FAILURES: u32 = 3;
 
-/// An error that ends the controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the node IPAM controller lost its permit to write")]
@@ -38,16 +39,15 @@ pub enum Error {
 
 pub(super) struct Worker {
     deps: Deps,
-    allocator: Allocator,
+    pub(super) allocator: Allocator,
     /// Names of Nodes without CIDRs, first in, first out.
     waiting: VecDeque<String>,
     /// The same names and those in flight, to queue each once.
     known: HashSet<String>,
-    in_flight: JoinSet<Assigned>,
-    backoff: Backoff<String>,
+    pub(super) in_flight: JoinSet<Assigned>,
+    pub(super) backoff: Backoff<String>,
     /// Nodes for which no CIDR was free: retried as soon as one is released.
     without_range: BTreeSet<String>,
-    /// Those with an Event.
     reported: HashSet<String>,
 }
 
@@ -69,20 +69,12 @@ impl Worker {
         }
     }
 
-    pub(super) fn begin_list(&mut self) -> u64 {
-        self.allocator.begin_list()
-    }
-
     pub(super) fn end_list(&mut self, list: u64, nodes: &[NodeView]) {
         nodes.iter().for_each(|node| self.observe(node));
         let released = self
             .allocator
             .release_missing(list, &nodes.iter().map(NodeView::uid).collect());
         self.update(released);
-    }
-
-    pub(super) fn needs_list(&self) -> bool {
-        self.allocator.needs_list()
     }
 
     /// Reconciles Nodes that changed in the cache.
@@ -109,10 +101,6 @@ impl Worker {
         self.reconcile(&due);
     }
 
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.backoff.next_due(Instant::now())
-    }
-
     fn queue(&mut self, name: &str) {
         let key = name.to_owned();
         if self.backoff.may_try(&key, Instant::now()) && self.known.insert(key.clone()) {
@@ -133,7 +121,7 @@ impl Worker {
         };
         let message = explain(name, &problem, &self.allocator);
         tracing::error!(node = name, reason = problem.reason(), "{message}");
-        apply::record(&self.deps, node, EventType::Warning, problem.reason(), &message);
+        record(&self.deps, node, EventType::Warning, problem.reason(), &message);
     }
 
     /// Requeues the Nodes without a CIDR after a release, and updates the metrics.
@@ -165,7 +153,7 @@ impl Worker {
         match (chosen, node) {
             (Ok(Some(chosen)), Some(node)) => {
                 self.deps.metrics.tried(&self.allocator, &chosen.skipped);
-                let assign = apply::assign(self.deps.clone(), node, chosen.ranges);
+                let assign = assign(self.deps.clone(), node, chosen.ranges);
                 self.in_flight.spawn(assign);
                 return;
             }
@@ -174,7 +162,7 @@ impl Worker {
                 self.without_range.insert(name.to_owned());
                 if self.reported.insert(name.to_owned()) {
                     tracing::warn!(node = name, cluster = %exhausted.0, "no CIDR is left for the Node");
-                    apply::record_status(&self.deps, &node, "CIDRNotAvailable");
+                    record_status(&self.deps, &node, "CIDRNotAvailable");
                 }
             }
             // It has CIDRs that the cache does not show yet, or is gone.
@@ -182,11 +170,6 @@ impl Worker {
         }
 
         self.known.remove(name);
-    }
-
-    /// Waits for a write to end; `None` when there is none.
-    pub(super) async fn next_written(&mut self) -> Option<Result<Assigned, JoinError>> {
-        self.in_flight.join_next().await
     }
 
     /// Handles the result of a write. The CIDRs stay allocated in any case: a retry gets the same ones.
@@ -218,13 +201,8 @@ impl Worker {
         }
 
         if failures == EVENT_AFTER_FAILURES {
-            apply::record_status(&self.deps, node, "CIDRAssignmentFailed");
+            record_status(&self.deps, node, "CIDRAssignmentFailed");
         }
-    }
-
-    /// Waits for all writes in flight. The next leader reads their results with a full list.
-    pub(super) async fn finish(mut self) {
-        while self.in_flight.join_next().await.is_some() {}
     }
 }
 
@@ -250,4 +228,40 @@ fn explain(name: &str, problem: &Problem, allocator: &Allocator) -> String {
              unchanged: create one of them again"
         ),
     }
+}
+
+/// A finished write: the Node before and after.
+pub(super) struct Assigned {
+    node: Arc<NodeView>,
+    written: Result<NodeView, WriteError>,
+}
+
+async fn assign(deps: Deps, node: Arc<NodeView>, ranges: Vec<IpNet>) -> Assigned {
+    tracing::debug!(node = node.name(), ?ranges, "assigning CIDRs");
+    let patch = patch(&node, &ranges);
+    let written = node_write::patch(&deps.client, &deps.permit, node.name(), Part::Node, &patch).await;
+    Assigned { node, written }
+}
+
+/// Emits an Event about a failed allocation, with kube-controller-manager's message and type.
+fn record_status(deps: &Deps, node: &NodeView, reason: &str) {
+    let message = format!("Node {} status is now: {reason}", node.name());
+    record(deps, node, EventType::Normal, reason, &message);
+}
+
+fn record(deps: &Deps, node: &NodeView, kind: EventType, reason: &str, message: &str) {
+    deps.events
+        .record(&deps.permit, &about_node(node), kind, reason, message);
+}
+
+/// Applies to the Node of this UID only, and only while it has no CIDRs: API servers take a `test` for null as "absent".
+/// They also reject every change of CIDRs.
+fn patch(node: &NodeView, ranges: &[IpNet]) -> Vec<Value> {
+    let texts: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+    vec![
+        node_patch::test_uid(node),
+        json!({"op": "test", "path": "/spec/podCIDRs", "value": null}),
+        json!({"op": "add", "path": "/spec/podCIDRs", "value": texts}),
+        json!({"op": "add", "path": "/spec/podCIDR", "value": texts.first()}),
+    ]
 }

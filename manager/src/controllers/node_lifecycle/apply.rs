@@ -10,7 +10,7 @@ use outrigger_shared::taints;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::deps::Deps;
+use super::Deps;
 use super::plan::History;
 use super::plan::{Action, Opened, Reason};
 use crate::api_write::write;
@@ -20,7 +20,6 @@ use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
 
-/// An error that ends the controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the node lifecycle controller lost its permit to write")]
@@ -106,8 +105,7 @@ async fn delete(
         Err(WriteError::Gone) => Ok(()),
         Err(error) => {
             let message = format!("Node {} could not be deleted: {error}", node.name());
-            deps.events
-                .record(&deps.permit, &about, EventType::Warning, "DeletingNodeFailed", &message);
+            deps.events.warn(&deps.permit, &about, "DeletingNodeFailed", &message);
             Err(error)
         }
     }
@@ -125,11 +123,6 @@ pub(super) fn report_breaker(deps: &Deps, opened: Opened, all: usize) {
     );
 
     tracing::error!(deferred, all, limit, "{message}");
-    deps.events.record(
-        &deps.permit,
-        &about_cluster(),
-        EventType::Warning,
-        "TooManyNodesGone",
-        &message,
-    );
+    deps.events
+        .warn(&deps.permit, &about_cluster(), "TooManyNodesGone", &message);
 }

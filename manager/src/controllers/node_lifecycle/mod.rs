@@ -5,23 +5,40 @@
 //! deleted when its network interface has been absent for a minute. It cannot be stopped, so it never gets the taint.
 
 mod apply;
-mod deps;
 mod observe;
 pub mod plan;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use outrigger_leader::Permit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::args::DeletionBreaker;
+use crate::events::Recorder;
+use crate::instances::Instances;
+use crate::metrics::Metrics;
+use crate::node_cache::NodeCache;
 pub use apply::Error;
-pub use deps::Deps;
 use observe::Failures;
 use plan::History;
 
-/// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "cloud-node-lifecycle-controller";
+
+#[derive(Clone)]
+pub struct Deps {
+    pub client: kube::Client,
+    pub nodes: NodeCache,
+    pub instances: Instances,
+    /// The interval between the starts of two passes.
+    pub monitor_period: Duration,
+    pub breaker: DeletionBreaker,
+    pub metrics: Metrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
+    pub permit: Permit,
+}
 
 /// Runs until `stop`, and returns only when no write is in flight.
 ///
@@ -43,7 +60,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
         }
         let started = Instant::now();
         pass(&deps, &mut state, &stop).await?;
-        deps.metrics.lifecycle_pass.observe(started.elapsed().as_secs_f64());
+        deps.metrics.lifecycle.pass.observe(started.elapsed().as_secs_f64());
     }
 }
 
@@ -52,11 +69,9 @@ struct State {
     history: History,
     /// UIDs of the Nodes whose deletion was announced: one Event for each, however often the deletion fails.
     announced: BTreeSet<String>,
-    /// Failed calls of the last pass.
     failures: Failures,
 }
 
-/// One pass: observe, plan, apply.
 async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Result<(), Error> {
     let observed = tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -64,6 +79,7 @@ async fn pass(deps: &Deps, state: &mut State, stop: &CancellationToken) -> Resul
     };
     let plan = plan::plan(&observed, &mut state.history, &deps.breaker, Instant::now());
     deps.metrics
+        .lifecycle
         .deletion_breaker_open
         .set(i64::from(state.history.is_open()));
 

@@ -1,6 +1,7 @@
 //! All reads of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +9,7 @@ use outrigger_aws::ec2::MAX_IDS;
 use outrigger_aws::{InstanceId, InstanceState};
 use tokio::time::Instant;
 
-use super::deps::Deps;
+use super::Deps;
 use super::plan::{Finding, History, ObservedNode};
 use crate::instances::{Answer, Priority, Target};
 use crate::metrics::CloudCallLabels;
@@ -47,14 +48,12 @@ impl Failures {
 pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failures) -> Vec<ObservedNode> {
     let (ready, troubled): (Vec<_>, Vec<_>) = deps.nodes.snapshot().into_iter().partition(|node| node.is_ready());
     let now = Timestamp::now();
-    let mut seen: Vec<ObservedNode> = ready
-        .into_iter()
-        .map(|node| ObservedNode {
-            age: age(&node, now),
-            node,
-            finding: None,
-        })
-        .collect();
+    let observed = |node: Arc<NodeView>, finding| ObservedNode {
+        age: age(&node, now),
+        node,
+        finding,
+    };
+    let mut seen: Vec<ObservedNode> = ready.into_iter().map(|node| observed(node, None)).collect();
 
     let mut failures = BTreeMap::new();
 
@@ -63,11 +62,7 @@ pub(super) async fn nodes(deps: &Deps, history: &History, reported: &mut Failure
         for (node, answer) in answers {
             let finding = finding(answer, &mut failures);
             count(deps, &finding);
-            seen.push(ObservedNode {
-                age: age(&node, now),
-                node,
-                finding: Some(finding),
-            });
+            seen.push(observed(node, Some(finding)));
         }
 
         confirm(deps, history, &mut seen, &mut failures).await;
@@ -146,7 +141,8 @@ fn count(deps: &Deps, finding: &Finding) {
         Finding::Foreign => return,
     };
     deps.metrics
-        .lifecycle_calls
+        .lifecycle
+        .calls
         .get_or_create(&CloudCallLabels {
             operation: "instance_exists",
             result,

@@ -34,7 +34,6 @@ pub enum Finding {
     Stopped(InstanceId),
     /// A Fargate Node whose network interface exists.
     OnFargate,
-    /// EC2 lists it as terminated.
     Terminated,
     /// EC2 returned `InvalidInstanceID.NotFound` for its ID.
     ConfirmedAbsent,
@@ -42,7 +41,6 @@ pub enum Finding {
     Absent,
     /// Unknown: the call failed, or the answer is ambiguous.
     Unknown(String),
-    /// Not an EC2 instance.
     Foreign,
 }
 
@@ -52,13 +50,11 @@ pub struct ObservedNode {
     pub node: Arc<NodeView>,
     /// `None` if nothing is known.
     pub finding: Option<Finding>,
-    /// How long the Node has existed.
     pub age: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// EC2 lists its instance as terminated.
     Terminated,
     /// EC2 says that an instance of its ID does not exist.
     ConfirmedAbsent,
@@ -70,13 +66,10 @@ pub enum Reason {
 
 impl Reason {
     /// Whether the breaker counts the deletion.
-    #[must_use]
     pub fn is_absence(self) -> bool {
         self != Self::Terminated
     }
 
-    /// For the log.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Terminated => "its instance is terminated",
@@ -97,16 +90,13 @@ pub enum Action {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub actions: Vec<Action>,
-    /// The breaker opened in this pass.
     pub opened: Option<Opened>,
 }
 
 /// The numbers at the time when the breaker opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// How many deletions are deferred.
     pub deferred: usize,
-    /// How many deletions one window allows.
     pub limit: usize,
 }
 
@@ -129,7 +119,6 @@ struct Gone {
 
 impl History {
     /// The Nodes among these whose absence is old enough to be confirmed by ID, with those IDs.
-    #[must_use]
     pub fn to_confirm(
         &self,
         seen: &[ObservedNode],
@@ -153,21 +142,17 @@ impl History {
             .collect()
     }
 
-    /// Records a successful deletion.
     pub fn deleted(&mut self, reason: Reason, now: Instant) {
         if reason.is_absence() {
             self.deleted.push(now);
         }
     }
 
-    /// Whether the breaker is open.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.open_since.is_some()
     }
 }
 
-/// Plans a pass over all Nodes.
 pub fn plan(seen: &[ObservedNode], history: &mut History, breaker: &DeletionBreaker, now: Instant) -> Plan {
     let uids: BTreeSet<&str> = seen.iter().map(|seen| seen.node.uid()).collect();
     history.gone.retain(|uid, _| uids.contains(uid.as_str()));

@@ -12,16 +12,15 @@ use outrigger_leader::NotLeader;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Deps;
 use super::condition;
 use super::confirmation::Deletion;
-use super::denials::{Denials, REPLACE};
-use super::deps::Deps;
-use super::failures::{self, Failures};
+use super::failures::{self, Denials, Failures, REPLACE};
 use super::plan::{Member, NodePlan, Plan, Step};
 use crate::aws_write::write;
-use crate::event_dedup::EventDedup;
-use crate::events::{EventType, about_cluster, about_node};
+use crate::events::{EventDedup, about_cluster, about_node};
 use crate::instances::Answer;
+use crate::logs::with_causes;
 use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
 
@@ -42,7 +41,6 @@ pub(super) struct Reports {
     denials: Mutex<Denials>,
 }
 
-/// The result for a Node.
 enum Done {
     Routed,
     Unrouted(String),
@@ -51,7 +49,6 @@ enum Done {
     Later,
 }
 
-/// One pass's writes.
 struct Writes<'a> {
     deps: &'a Deps,
     stop: &'a CancellationToken,
@@ -114,15 +111,8 @@ pub(super) fn report_denied(deps: &Deps, reports: &Reports, resource: &str, erro
     let message = lock(&reports.denials).add(action, resource, error, Instant::now());
     if let Some(message) = message {
         tracing::warn!(action, resource, "{message}");
-
-        let (events, permit) = (&deps.events, &deps.permit);
-        events.record(
-            permit,
-            &about_cluster(),
-            EventType::Warning,
-            "RouteActionDenied",
-            &message,
-        );
+        deps.events
+            .warn(&deps.permit, &about_cluster(), "RouteActionDenied", &message);
     }
 }
 
@@ -182,7 +172,6 @@ impl Writes<'_> {
         lock(&self.failures).add(&failures::cause(error), &format!("{example}: {error}"));
     }
 
-    /// Describes the instances of all Nodes that get a route.
     async fn instances(&self, node_plans: &[NodePlan], members: &[Member]) -> HashMap<String, Answer> {
         let nodes: Vec<_> = node_plans
             .iter()
@@ -263,9 +252,8 @@ impl Writes<'_> {
         lock(&self.failures).add("a Node has no route", &format!("{}: {why}", node.name()));
         let message = format!("The Node's Pods cannot be reached by a route: {why}");
         if lock(&self.reports.events).is_new(node.uid(), &message, Instant::now()) {
-            let (about, permit) = (about_node(node), &self.deps.permit);
-            let events = &self.deps.events;
-            events.record(permit, &about, EventType::Warning, "FailedToCreateRoute", &message);
+            let Deps { events, permit, .. } = self.deps;
+            events.warn(permit, &about_node(node), "FailedToCreateRoute", &message);
         }
     }
 
@@ -278,7 +266,7 @@ impl Writes<'_> {
             Ok(written) => _ = self.changed.fetch_or(written, Ordering::Relaxed),
             Err(WriteError::NotLeader(lost)) => return Err(lost),
             Err(error) => {
-                let example = format!("{}: {}", node.name(), failures::with_causes(&error));
+                let example = format!("{}: {}", node.name(), with_causes(&error));
                 lock(&self.failures).add("the condition NetworkUnavailable could not be written", &example);
             }
         }
@@ -286,7 +274,6 @@ impl Writes<'_> {
         Ok(())
     }
 
-    /// Creates or replaces the routes of one Node.
     async fn routes(&self, steps: &[Step], instance: &Instance) -> Result<Done, NotLeader> {
         if matches!(
             instance.state,

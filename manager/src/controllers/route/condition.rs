@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::deps::Deps;
+use super::Deps;
 use crate::node_cache::NodeView;
 use crate::node_write::{self, WriteError};
 
@@ -35,9 +35,6 @@ pub(super) fn patch(node: &NodeView, routed: bool, now: Timestamp) -> Option<Val
 }
 
 /// Writes the condition if it differs, and returns whether it was written. Another Node of the same name needs no write.
-///
-/// # Errors
-/// When the write failed, or is no longer permitted.
 pub(super) async fn set(deps: &Deps, node: &NodeView, routed: bool) -> Result<bool, WriteError> {
     let Some(patch) = patch(node, routed, Timestamp::now()) else {
         return Ok(false);

@@ -19,16 +19,13 @@ const MAX_UNCONDITIONAL: usize = 3;
 /// More than this percentage of the cluster's routes is a mass loss.
 const MANY_PERCENT: usize = 20;
 
-/// A route to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
     pub table: String,
-    /// The route's destination.
     pub cidr: Ipv4Net,
     pub why: &'static str,
 }
 
-/// A route that looks unwanted.
 #[derive(Debug, Clone)]
 pub struct UnwantedRoute {
     pub deletion: Deletion,

@@ -11,24 +11,25 @@
 mod apply;
 mod condition;
 pub mod confirmation;
-mod denials;
-mod deps;
 mod failures;
 mod observe;
 pub mod plan;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use outrigger_aws::Kind;
-use outrigger_leader::NotLeader;
+use ipnet::Ipv4Net;
+use outrigger_aws::{Ec2, Kind};
+use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::RouteSyncLabels;
+use crate::events::Recorder;
+use crate::instances::Instances;
+use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::{Changes, NodeCache, NodeView};
 use apply::{Outcome, Reports};
 use confirmation::Confirmations;
-pub use deps::Deps;
 use observe::Membership;
 pub use observe::ObserveError;
 
@@ -38,7 +39,6 @@ pub const EVENT_COMPONENT: &str = "route_controller";
 /// How long changes of Nodes are collected, so that a burst of Nodes costs one pass.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// An error that ends the controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the route controller lost its permit to write")]
@@ -52,6 +52,28 @@ struct State {
     reports: Reports,
     /// When to reconcile before the next tick.
     retry_after: Option<Instant>,
+}
+
+#[derive(Clone)]
+pub struct Deps {
+    pub client: kube::Client,
+    pub nodes: NodeCache,
+    pub ec2: Arc<dyn Ec2>,
+    pub instances: Instances,
+    /// The cluster's ID in the tags of its route tables and instances.
+    pub cluster_id: String,
+    /// Where tagged tables are looked for.
+    pub vpc_id: String,
+    /// The one table to be managed, whatever its tags.
+    pub route_table_id: Option<String>,
+    /// Routes outside this range are never changed or deleted.
+    pub cluster_cidr: Ipv4Net,
+    /// From the start of one periodic pass to the next.
+    pub period: Duration,
+    pub metrics: Metrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
+    pub permit: Permit,
 }
 
 /// Runs until `stop`, and returns only when no write is in flight. Waits until all Nodes are known.
@@ -108,7 +130,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 }
 
 /// Later changes of Nodes that affect routes. Heartbeats and this controller's own writes do not.
-fn relevant_changes(nodes: &NodeCache) -> Changes {
+fn relevant_changes(nodes: &NodeCache) -> Arc<Changes> {
     let changes = nodes.subscribe_where(|was, is| was.and_then(fingerprint) != is.and_then(fingerprint));
     drop(changes.take());
     changes
@@ -127,7 +149,6 @@ async fn gather(changes: &Changes) {
     drop(changes.take());
 }
 
-/// One pass: observe, plan, apply.
 async fn pass(
     deps: &Deps,
     state: &mut State,

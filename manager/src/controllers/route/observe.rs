@@ -11,7 +11,7 @@ use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_shared::tags;
 use tokio::time::Instant;
 
-use super::deps::Deps;
+use super::Deps;
 use super::failures;
 use super::plan::{Member, NodeHost, Observed, concerns};
 use crate::instances::{Answer, Target};
@@ -32,10 +32,8 @@ pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
 pub enum ObserveError {
     #[error(transparent)]
     Aws(#[from] AwsError),
-    /// The configured table does not exist.
     #[error("EC2 lists no route table {0}: correct RouteTableID in the cloud configuration, or remove it")]
     NoSuchTable(String),
-    /// No table has the cluster's tag.
     #[error(
         "no route table of VPC {vpc} has the tag kubernetes.io/cluster/{cluster}: tag the tables of the nodes' subnets, or \
          name one with RouteTableID in the cloud configuration"

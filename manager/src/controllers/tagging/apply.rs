@@ -1,6 +1,5 @@
 //! Every write of the controller. Each asks the permit first.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +7,11 @@ use futures::{StreamExt, stream};
 use outrigger_aws::{Error as AwsError, InstanceId};
 use outrigger_leader::NotLeader;
 
-use super::deps::Deps;
+use super::Deps;
 use super::label;
 use super::queue::{Action, Batch};
 use crate::aws_write::write;
-use crate::instances::{Answer, Priority};
+use crate::instances::{Answer, BadIds, Priority, Problem};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{self, Part, WriteError};
@@ -24,22 +23,16 @@ const MEMBERSHIP_AGE: Duration = Duration::from_secs(300);
 /// Labels written at the same time for one batch.
 const LABELS_AT_ONCE: usize = 10;
 
-/// The result for one instance.
 #[derive(Debug, Clone)]
 pub(super) enum TagResult {
-    /// AWS logged that it is done.
     Done,
-    /// EC2 does not know the instance.
     Missing,
-    /// EC2 does not take the ID for one.
     Invalid,
     /// The instance does not have the cluster's tag: it may be of another cluster or owner.
     NotInCluster,
-    /// Anything else.
     Failed(Arc<AwsError>),
 }
 
-/// A batch, and what came out.
 pub(super) struct Applied {
     pub(super) action: Action,
     pub(super) results: Vec<(InstanceId, TagResult)>,
@@ -59,8 +52,8 @@ pub(super) async fn apply(deps: &Deps, batch: Batch) -> Result<Applied, NotLeade
             break;
         };
 
-        let bad = match BadId::of(&error) {
-            Some(kind) => bad_ones(deps, kind, &error, &open, round).await,
+        let bad = match BadIds::parse(&open, &error) {
+            Some(refusal) => bad_ones(deps, refusal, &open, round).await,
             None => Vec::new(),
         };
         let error = Arc::new(error);
@@ -112,61 +105,25 @@ async fn send(deps: &Deps, action: Action, ids: &[InstanceId]) -> Result<Result<
     }
 }
 
-/// How EC2 refuses an instance's ID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BadId {
-    NotFound,
-    Invalid,
-}
-
-impl BadId {
-    fn of(error: &AwsError) -> Option<Self> {
-        match error.code()? {
-            "InvalidInstanceID.NotFound" => Some(Self::NotFound),
-            "InvalidID" | "InvalidInstanceID.Malformed" => Some(Self::Invalid),
-            _ => None,
-        }
-    }
-
-    fn result(self) -> TagResult {
-        match self {
-            Self::NotFound => TagResult::Missing,
-            Self::Invalid => TagResult::Invalid,
-        }
-    }
-}
-
-/// Which ones the call failed for.
-async fn bad_ones(
-    deps: &Deps,
-    kind: BadId,
-    error: &AwsError,
-    asked: &[InstanceId],
-    round: usize,
-) -> Vec<(InstanceId, TagResult)> {
-    let named = if asked.len() == 1 {
-        asked.to_vec()
-    } else {
-        named(asked, error.message())
+async fn bad_ones(deps: &Deps, refusal: BadIds, asked: &[InstanceId], round: usize) -> Vec<(InstanceId, TagResult)> {
+    let BadIds { why, named, rest } = refusal;
+    let is_unclear = named.is_empty() || round > 0;
+    let result = match why {
+        Problem::NotFound => TagResult::Missing,
+        Problem::Malformed => TagResult::Invalid,
     };
+    let mut bad: Vec<_> = named.into_iter().map(|id| (id, result.clone())).collect();
+
     // EC2 may name only one bad ID per call: from the second round, all IDs are checked together.
-    let mut bad: Vec<_> = named.iter().map(|id| (id.clone(), kind.result())).collect();
-    if asked.len() > 1 && (named.is_empty() || round > 0) {
+    if asked.len() > 1 && is_unclear {
         let answers = deps.instances.by_id(asked, Priority::Background, Duration::ZERO).await;
-        let absent = asked
-            .iter()
-            .filter(|id| !named.contains(id) && matches!(answers.get(*id), Some(Answer::Absent)));
-        bad.extend(absent.map(|id| (id.clone(), TagResult::Missing)));
+        let absent = rest
+            .into_iter()
+            .filter(|id| matches!(answers.get(id), Some(Answer::Absent)));
+        bad.extend(absent.map(|id| (id, TagResult::Missing)));
     }
 
     bad
-}
-
-fn named(asked: &[InstanceId], message: &str) -> Vec<InstanceId> {
-    let words: BTreeSet<&str> = message
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-        .collect();
-    asked.iter().filter(|id| words.contains(id.as_str())).cloned().collect()
 }
 
 /// Sets the label on Nodes whose instances were tagged, and returns which writes failed.
@@ -182,16 +139,4 @@ pub(super) async fn set_labels(deps: &Deps, nodes: Vec<Arc<NodeView>>) -> Vec<(A
         .buffer_unordered(LABELS_AT_ONCE)
         .collect()
         .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_ids_that_the_message_names_as_a_whole_are_bad() {
-        let asked = ["i-0a", "i-0ab", "i-0c"].map(InstanceId::new);
-        let message = "The instance IDs 'i-0ab, i-0d' do not exist";
-        assert_eq!(named(&asked, message), [InstanceId::new("i-0ab")]);
-    }
 }

@@ -8,7 +8,6 @@ use md5::{Digest, Md5};
 pub const LABEL: &str = "k8s.io/cloud-provider-aws";
 
 /// The label's value: MD5, in lower-case hexadecimal digits, of the tags as `key=value`, sorted as such and joined with commas.
-#[must_use]
 pub fn value(tags: &BTreeMap<String, String>) -> String {
     let mut pairs: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.sort();

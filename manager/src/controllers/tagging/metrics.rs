@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::metrics::{Metrics, node_delay_bounds};
+use crate::metrics::{Metrics, buckets};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
@@ -24,37 +24,26 @@ pub struct TaggingMetrics {
 
 impl TaggingMetrics {
     /// Registers them; once in a process. The incumbent has them whether its controller runs or not.
-    #[must_use]
     pub fn registered(metrics: &Metrics) -> Self {
-        let own = Self {
-            errors: Family::default(),
-            misspelt_delay: Histogram::new(node_delay_bounds()),
-            delay: Histogram::new(node_delay_bounds()),
-        };
-
-        metrics.with_registry(|r| {
-            r.family(
+        metrics.with_registry(|catalog| Self {
+            errors: catalog.labelled(
                 "cloudprovider_aws_tagging_controller_work_item_errors",
                 &["error_type", "instance_id"],
                 "Failed attempts to add tags to an instance or to remove them",
-                own.errors.clone(),
-            );
-            r.register(
+            ),
+            misspelt_delay: catalog.histogram(
                 "tagging_controller_inital_node_tagging_delay_seconds",
                 "Time from a Node's creation to its first successful tagging; the misspelt name is the incumbent's",
-                own.misspelt_delay.clone(),
-            );
-            r.register(
+                buckets::node_delay(),
+            ),
+            delay: catalog.histogram(
                 "tagging_controller_initial_node_tagging_delay_seconds",
                 "Time from a Node's creation to its first successful tagging",
-                own.delay.clone(),
-            );
-        });
-
-        own
+                buckets::node_delay(),
+            ),
+        })
     }
 
-    /// A try for one instance failed.
     pub(super) fn failed(&self) {
         self.count("total_errors");
     }

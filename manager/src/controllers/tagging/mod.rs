@@ -13,25 +13,28 @@
 //! throttling, delays all calls.
 
 mod apply;
-mod deps;
 pub mod label;
 mod metrics;
 pub mod queue;
 mod worker;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use outrigger_aws::{Ec2, Tags};
+use outrigger_leader::Permit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
-use crate::node_cache::NodeView;
-pub use deps::Deps;
+use crate::events::Recorder;
+use crate::instances::Instances;
+use crate::metrics::Metrics;
+use crate::node_cache::{NodeCache, NodeView};
 pub use metrics::TaggingMetrics;
 pub use worker::Error;
 use worker::Worker;
 
-/// Source of this controller's Events.
 pub const EVENT_COMPONENT: &str = "tagging-controller";
 
 /// Name of the queue in metrics `workqueue_*`, the incumbent's.
@@ -41,6 +44,32 @@ pub const QUEUE: &str = "tagging-controller";
 const WINDOW: Duration = Duration::from_millis(100);
 /// Period of describes of instances that EC2 did not list.
 const MISSING: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub struct Deps {
+    pub client: kube::Client,
+    pub nodes: NodeCache,
+    pub ec2: Arc<dyn Ec2>,
+    pub instances: Instances,
+    pub tags: Tags,
+    /// The label's value for these tags; see [`label::value`](super::label::value).
+    pub label: String,
+    /// Up to 50 instances with one call, instead of one.
+    pub batching: bool,
+    /// At least 1.
+    pub calls_at_once: usize,
+    /// Nodes taken up per second; counts only with a burst limit above 0.
+    pub rate_limit: f64,
+    /// Nodes taken up before the rate limit counts.
+    pub burst_limit: u32,
+    /// Time between two searches for lost tags; `None`: there are none.
+    pub resync_period: Option<Duration>,
+    pub metrics: Metrics,
+    pub counts: TaggingMetrics,
+    /// Events, of component [`EVENT_COMPONENT`].
+    pub events: Recorder,
+    pub permit: Permit,
+}
 
 /// Runs until `stop`, and returns only when no write is in flight.
 ///
@@ -54,7 +83,7 @@ pub async fn run(deps: Deps, stop: CancellationToken) -> Result<(), Error> {
 
     let mut worker = Worker::new(deps.clone());
     let result = until_stopped(&mut worker, &deps, &stop).await;
-    worker.finish().await;
+    while worker.in_flight.join_next().await.is_some() {}
 
     result
 }
@@ -75,7 +104,7 @@ async fn until_stopped(worker: &mut Worker, deps: &Deps, stop: &CancellationToke
                 }
                 changes.take().iter().for_each(|name| worker.reconcile(name));
             }
-            Some(outcome) = worker.next_applied() => worker.settle(outcome)?,
+            Some(outcome) = worker.in_flight.join_next() => worker.settle(outcome)?,
             () = sleep_until(due) => {}
             _ = missing.tick(), if awaits_any => {
                 tokio::select! {

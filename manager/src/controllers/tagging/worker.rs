@@ -12,14 +12,13 @@ use outrigger_shared::tags;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::Deps;
 use super::apply::{self, Applied, TagResult};
-use super::deps::Deps;
 use super::label;
 use super::queue::{Action, ObservedNode, WorkQueue};
 use crate::aws_errors;
 use crate::backoff::Backoff;
-use crate::event_dedup::EventDedup;
-use crate::events::{EventType, about_cluster};
+use crate::events::{EventDedup, about_cluster};
 use crate::instances::{Answer, Priority};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
@@ -42,9 +41,8 @@ const MISSING_AGE: Duration = Duration::from_secs(5);
 /// Time after which the same reason is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
+pub(super) type Outcome = (Result<Applied, NotLeader>, Vec<(Arc<NodeView>, Result<(), WriteError>)>);
 
-/// An error that ends the controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the tagging controller lost its permit to write")]
@@ -58,7 +56,6 @@ pub(super) struct Worker {
     deps: Deps,
     work: WorkQueue,
     rate_limiter: Option<TokenBucket>,
-    /// Backoff of all calls.
     backoff_all: Backoff<()>,
     /// Whether the last call was refused for such a reason.
     is_refused: bool,
@@ -66,7 +63,7 @@ pub(super) struct Worker {
     logged: HashMap<String, Instant>,
     /// Which denied actions were reported by an Event.
     reported: EventDedup,
-    in_flight: JoinSet<Outcome>,
+    pub(super) in_flight: JoinSet<Outcome>,
     /// When AWS last set or removed tags: an earlier description is no evidence of lost tags.
     last_written: Option<Instant>,
     queue: Queue,
@@ -103,7 +100,6 @@ impl Worker {
         }
     }
 
-    /// Reconciles a Node that changed in the cache.
     pub(super) fn reconcile(&mut self, name: &str) {
         let Some(node) = self.deps.nodes.node(name) else {
             self.work.gone(name);
@@ -130,11 +126,8 @@ impl Worker {
             return retry;
         }
 
-        let rate_limiter = self
-            .rate_limiter
-            .as_ref()
-            .map(|rate_limiter| now + rate_limiter.wait().max(Duration::from_millis(1)));
-        retry.into_iter().chain(rate_limiter).min()
+        let soonest = |limiter: &TokenBucket| now + limiter.wait().max(Duration::from_millis(1));
+        retry.into_iter().chain(self.rate_limiter.as_ref().map(soonest)).min()
     }
 
     pub(super) fn start_calls(&mut self) {
@@ -159,7 +152,8 @@ impl Worker {
             }
 
             let working: Vec<Working> = batch.instances.iter().map(|id| self.queue.start(id.as_str())).collect();
-            let (deps, names) = (self.deps.clone(), self.names(&batch.instances));
+            let nodes_of = |id: &InstanceId| (id.clone(), self.work.nodes_of(id));
+            let (deps, names) = (self.deps.clone(), batch.instances.iter().map(nodes_of).collect());
             self.in_flight.spawn(async move {
                 let applied = apply::apply(&deps, batch).await;
                 let labelled = label_done(&deps, &applied, names).await;
@@ -169,16 +163,6 @@ impl Worker {
         }
     }
 
-    fn names(&self, ids: &[InstanceId]) -> Vec<(InstanceId, Vec<String>)> {
-        ids.iter().map(|id| (id.clone(), self.work.nodes_of(id))).collect()
-    }
-
-    /// Waits for a call to end; `None` when there is none.
-    pub(super) async fn next_applied(&mut self) -> Option<Result<Outcome, JoinError>> {
-        self.in_flight.join_next().await
-    }
-
-    /// Handles the result of a call.
     pub(super) fn settle(&mut self, outcome: Result<Outcome, JoinError>) -> Result<(), Error> {
         let (applied, labelled) = outcome.map_err(Error::Task)?;
         let Applied { action, results } = applied?;
@@ -196,7 +180,9 @@ impl Worker {
                     self.work.done(&id, action);
                 }
                 (TagResult::NotInCluster, Action::Tag) => {
-                    self.warn_not_in_cluster(&id);
+                    let (nodes, cluster_id) = (self.work.nodes_of(&id), self.deps.instances.cluster_id());
+                    let tag = tags::cluster_key(cluster_id);
+                    tracing::warn!(instance = %id, ?nodes, tag, "not tagging the instance of a Node: it does not have the cluster's tag");
                     self.work.missing(&id, self.grace_end(&id));
                 }
                 (TagResult::Missing, Action::Tag) => {
@@ -218,12 +204,6 @@ impl Worker {
         labelled
             .into_iter()
             .try_for_each(|(node, written)| self.labelled(&node, written))
-    }
-
-    fn warn_not_in_cluster(&self, id: &InstanceId) {
-        let nodes = self.work.nodes_of(id);
-        let tag = tags::cluster_key(self.deps.instances.cluster_id());
-        tracing::warn!(instance = %id, ?nodes, tag, "not tagging the instance of a Node: it does not have the cluster's tag");
     }
 
     /// Until when EC2 may not list the instance, or it may lack the cluster's tag: [`GRACE`] after the creation of its
@@ -283,14 +263,8 @@ impl Worker {
             self.work.node_of(id).unwrap_or("(unknown)"),
             aws_errors::denied_ec2(error)
         );
-        let (events, permit) = (&self.deps.events, &self.deps.permit);
-        events.record(
-            permit,
-            &about_cluster(),
-            EventType::Warning,
-            "TaggingActionDenied",
-            &message,
-        );
+        let Deps { events, permit, .. } = &self.deps;
+        events.warn(permit, &about_cluster(), "TaggingActionDenied", &message);
     }
 
     fn recovered(&mut self) {
@@ -389,11 +363,6 @@ impl Worker {
             tracing::warn!(instances = lost, "repairing lost tags");
         }
     }
-
-    /// Waits for all calls in flight.
-    pub(super) async fn finish(mut self) {
-        while self.in_flight.join_next().await.is_some() {}
-    }
 }
 
 /// Labels the Nodes of tagged instances, if they still exist.
@@ -425,7 +394,6 @@ async fn label_done(
     apply::set_labels(deps, unlabelled.collect()).await
 }
 
-/// One log line for all.
 fn log_abandoned(ids: &[InstanceId]) {
     if let Some(first) = ids.first() {
         let instances = ids.len();

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use outrigger_aws::Instance;
 use outrigger_aws::ec2::{FargateEni, NetworkInterface};
 
+use super::{Host, some};
 use crate::cloud_config::IpFamily;
 use crate::controllers::node::error::Waiting;
-use crate::controllers::node::host::{Host, some};
 use crate::node_cache::{Address, AddressType, NodeView, PROVIDED_NODE_IP};
 
 /// The addresses in order: first those of the kubelet's `--node-ip`, then the other addresses of the host, then the
@@ -49,9 +49,6 @@ fn by_type(mut addresses: Vec<Address>) -> Vec<Address> {
 }
 
 /// The same for a new Node: EC2 must list the kubelet's address before the taint is removed.
-///
-/// # Errors
-/// As [`addresses`].
 pub fn first_addresses(node: &NodeView, host: &Host, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
     let addresses = addresses(node, host, families)?;
     if addresses.is_empty() {

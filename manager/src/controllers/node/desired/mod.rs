@@ -1,24 +1,69 @@
-//! The desired provider ID and labels of a Node. Pure.
+//! The host of a Node, and the provider ID and labels that follow from it. Pure.
 
 pub mod addresses;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use outrigger_aws::Instance;
+use outrigger_aws::ec2::FargateEni;
 
 use crate::cloud_config::IpFamily;
 use crate::controllers::node::error::Waiting;
-use crate::controllers::node::host::Host;
 use crate::node_cache::NodeView;
 
-/// The label with the zone's ID.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 
-/// Settings that all Nodes share.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
     /// The region; labels name this one, whatever the instance's zone says.
     pub region: String,
-    /// Address families, in order.
     pub families: Vec<IpFamily>,
+}
+
+/// The platform that runs a Node.
+#[derive(Debug, Clone)]
+pub enum Host {
+    Instance(Arc<Instance>),
+    /// Fargate, of which EC2 shows the network interface alone.
+    Fargate(Arc<FargateEni>),
+}
+
+impl Host {
+    pub fn zone(&self) -> Option<&str> {
+        let zone = match self {
+            Self::Instance(instance) => &instance.availability_zone,
+            Self::Fargate(interface) => &interface.availability_zone,
+        };
+        some(zone)
+    }
+
+    pub fn instance_type(&self) -> Option<&str> {
+        match self {
+            Self::Instance(instance) => some(&instance.instance_type),
+            Self::Fargate(_) => None,
+        }
+    }
+
+    /// The ID at EC2, for people.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Instance(instance) => instance.id.as_str(),
+            Self::Fargate(interface) => interface.id.as_deref().unwrap_or("a Fargate interface"),
+        }
+    }
+
+    /// The provider ID of a Node that has none; one on Fargate always has one.
+    pub fn provider_id(&self, zone: &str) -> Option<String> {
+        match self {
+            Self::Instance(instance) => Some(format!("aws:///{zone}/{}", instance.id)),
+            Self::Fargate(_) => None,
+        }
+    }
+}
+
+fn some(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
 /// The desired fields of a Node, except for its addresses.
@@ -28,7 +73,6 @@ pub struct Desired {
     pub provider_id: Option<String>,
     /// `None`: unknown, so there is no label.
     pub instance_type: Option<String>,
-    /// The availability zone.
     pub zone: String,
     pub region: String,
     /// Additional labels, only for keys that the Node does not have.
@@ -67,10 +111,6 @@ pub fn desired(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use outrigger_aws::Instance;
-    use outrigger_aws::ec2::FargateEni;
     use serde_json::json;
 
     use super::*;

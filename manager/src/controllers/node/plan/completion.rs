@@ -13,13 +13,11 @@ use crate::node_patch;
 pub struct Completion {
     /// Patch of the Node; empty: nothing to change.
     pub operations: Vec<Value>,
-    /// The changes, for the log.
     pub notes: Vec<String>,
 }
 
 /// Whether an initialized Node lacks a field. An in-tree kubelet's Node has no zone ID; that counts only after the
 /// migration.
-#[must_use]
 pub fn lacks_something(node: &NodeView, kubelets_external: bool) -> bool {
     if node.has_taint(taints::UNINITIALIZED) {
         return false;
@@ -39,7 +37,6 @@ pub fn lacks_something(node: &NodeView, kubelets_external: bool) -> bool {
 
 /// Plans the completion of a Node. It changes no present field, and adds no label whose old or new counterpart differs
 /// from EC2: the old one decides, so adding it would change the new one.
-#[must_use]
 pub fn complete(node: &NodeView, desired: &Desired) -> Completion {
     let mut notes = Vec::new();
     let id = provider_id(node, desired, &mut notes);

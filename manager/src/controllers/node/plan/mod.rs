@@ -19,20 +19,16 @@ pub(super) const REGION: [&str; 2] = [
     "topology.kubernetes.io/region",
 ];
 
-/// The patches that initialize a Node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Patch of the status, first: a Node without its taint is schedulable and must have its addresses by then.
     /// Empty: nothing to change.
     pub status: Vec<Value>,
-    /// Patch of the Node, which removes the taint.
     pub node: Vec<Value>,
-    /// The changes, for the log.
     pub notes: Vec<String>,
 }
 
 /// Plans the initialization: addresses, then provider ID, labels and removal of the taint in one write.
-#[must_use]
 pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Plan {
     let mut notes = Vec::new();
     let status = addresses(node, wanted);
@@ -55,7 +51,6 @@ pub fn initialize(node: &NodeView, desired: &Desired, wanted: &[Address]) -> Pla
     }
 }
 
-/// Sets the provider ID of a Node without one.
 pub(super) fn provider_id(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Option<Value> {
     let id = desired.provider_id.as_ref().filter(|_| node.provider_id().is_none())?;
     notes.push(format!("provider ID {id}"));
@@ -112,7 +107,6 @@ fn is_kubernetes_own(key: &str) -> bool {
 }
 
 /// The patch of the addresses; empty if the set is the same in any order, or EC2 lists no address.
-#[must_use]
 pub fn addresses(node: &NodeView, wanted: &[Address]) -> Vec<Value> {
     if wanted.is_empty() || set(wanted) == set(&node.status.addresses) {
         return Vec::new();
@@ -134,7 +128,6 @@ pub(super) fn set(addresses: &[Address]) -> BTreeSet<&Address> {
 
 /// The patch that sets the new labels to the values of the old ones, which users may overwrite. A missing old label
 /// changes nothing. Empty: nothing to change.
-#[must_use]
 pub fn repair_labels(node: &NodeView) -> Vec<Value> {
     let mut tests = Vec::new();
     let mut wanted = Vec::new();

@@ -16,7 +16,7 @@ pub struct AddressRewrites {
     nodes: HashMap<String, Rewrite>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rewrite {
     count: u8,
     last: Vec<Address>,
@@ -25,11 +25,9 @@ struct Rewrite {
 #[derive(Debug, Clone, PartialEq)]
 pub enum AddressAction {
     Keep,
-    /// Send this patch of the status.
     Write(Vec<Value>),
     /// Another writer keeps changing the addresses: stop.
     Stop {
-        /// Whether this is the first time.
         first: bool,
     },
 }
@@ -46,10 +44,7 @@ impl AddressRewrites {
             return AddressAction::Keep;
         }
 
-        let memory = self.nodes.entry(node.uid().to_owned()).or_insert_with(|| Rewrite {
-            count: 0,
-            last: Vec::new(),
-        });
+        let memory = self.nodes.entry(node.uid().to_owned()).or_default();
         if set(&memory.last) != set(wanted) {
             // EC2 lists other addresses, so the count starts again.
             *memory = Rewrite {
@@ -68,20 +63,16 @@ impl AddressRewrites {
         AddressAction::Stop { first }
     }
 
-    /// Counts a write that was done.
     pub fn written(&mut self, node: &NodeView) {
         if let Some(memory) = self.nodes.get_mut(node.uid()) {
             memory.count = (memory.count + 1).min(MAX_REWRITES);
         }
     }
 
-    /// Forgets Nodes that are gone.
     pub fn retain(&mut self, uids: &BTreeSet<&str>) {
         self.nodes.retain(|uid, _| uids.contains(uid.as_str()));
     }
 
-    /// The number of Nodes whose addresses are not written.
-    #[must_use]
     pub fn stopped(&self) -> usize {
         self.nodes.values().filter(|memory| memory.count > MAX_REWRITES).count()
     }
@@ -98,13 +89,11 @@ pub enum CompletionAction {
     Write,
     /// Another writer keeps reverting it: stop.
     Stop {
-        /// Whether this is the first time.
         first: bool,
     },
 }
 
 impl Completions {
-    /// Decides about one Node that lacks something.
     pub fn decide(&mut self, node: &NodeView, kubelets_external: bool) -> CompletionAction {
         let count = self.counts.entry(node.uid().to_owned()).or_default();
         if *count < MAX_REWRITES || kubelets_external {
@@ -115,7 +104,6 @@ impl Completions {
         CompletionAction::Stop { first }
     }
 
-    /// Counts a write that was done.
     pub fn written(&mut self, node: &NodeView) {
         let count = self.counts.entry(node.uid().to_owned()).or_default();
         *count = (*count + 1).min(MAX_REWRITES);
@@ -126,7 +114,6 @@ impl Completions {
         self.counts.remove(node.uid());
     }
 
-    /// Forgets Nodes that are gone.
     pub fn retain(&mut self, uids: &BTreeSet<&str>) {
         self.counts.retain(|uid, _| uids.contains(uid.as_str()));
     }

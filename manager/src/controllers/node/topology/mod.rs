@@ -3,7 +3,6 @@
 //! They come after initialization, in calls for up to a hundred instances, since the account may ask once a second: a
 //! Node is of use without them, and no Node waits for them.
 
-mod pattern;
 pub mod plan;
 
 use std::collections::BTreeSet;
@@ -24,13 +23,12 @@ use crate::instances::{Priority, Target};
 use crate::node_cache::NodeView;
 use crate::node_patch;
 use crate::node_write::{Part, WriteError};
-pub use pattern::Pattern;
+pub use plan::Pattern;
 use plan::{Candidate, Report, State};
 
 /// The interval of the pass over all Nodes, for Nodes that were deferred.
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// Labels Nodes until `stop`.
 pub(super) async fn run(deps: &Deps, stop: &CancellationToken) -> Result<(), Error> {
     let changes = deps.nodes.subscribe_where(|_, is| is.is_some_and(lacks_layers));
     let mut external = deps.kubelets_external.clone();

@@ -7,9 +7,10 @@ use std::time::Duration;
 use outrigger_aws::ec2::MAX_TOPOLOGY_IDS;
 use outrigger_aws::{Error, InstanceId, Kind};
 use outrigger_shared::backoff::doubled;
+use regex::Regex;
 use tokio::time::Instant;
 
-use super::Pattern;
+use crate::instances::named;
 use crate::node_cache::NodeView;
 
 /// How long it is remembered that there is no answer, as by the incumbent.
@@ -22,18 +23,14 @@ const BETWEEN: Duration = Duration::from_millis(1100);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The label of one layer; 1 is the outermost.
-#[must_use]
 pub fn label(layer: usize) -> String {
     format!("topology.k8s.aws/network-node-layer-{layer}")
 }
 
-/// A Node that lacks its layers.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub node: Arc<NodeView>,
-    /// Its instance.
     pub id: InstanceId,
-    /// Its instance's type.
     pub kind: String,
 }
 
@@ -44,7 +41,6 @@ enum Known {
     NoneUntil(Instant),
 }
 
-/// The results so far.
 #[derive(Debug)]
 pub struct State {
     pattern: Pattern,
@@ -57,10 +53,8 @@ pub struct State {
     said: Option<String>,
 }
 
-/// A result to be logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing new.
     Nothing,
     /// The region or the credentials have no topology: no labels for a day.
     RegionOff(String),
@@ -69,8 +63,6 @@ pub enum Report {
 }
 
 impl State {
-    /// Nothing is known yet.
-    #[must_use]
     pub fn new(pattern: Pattern, now: Instant) -> Self {
         Self {
             pattern,
@@ -84,14 +76,11 @@ impl State {
         }
     }
 
-    /// The earliest time of the next call.
-    #[must_use]
     pub fn next_call(&self) -> Instant {
         self.region_off_until
             .map_or(self.not_before, |until| until.max(self.not_before))
     }
 
-    /// Forgets what is out of date.
     pub fn sweep(&mut self, now: Instant) {
         self.region_off_until = self.region_off_until.filter(|until| *until > now);
         self.instances.retain(|_, until| *until > now);
@@ -99,8 +88,6 @@ impl State {
             .retain(|_, known| !matches!(known, Known::NoneUntil(until) if *until <= now));
     }
 
-    /// Whether an instance may be asked for at all.
-    #[must_use]
     pub fn may_ask(&self, candidate: &Candidate, now: Instant) -> bool {
         let off = self.instances.get(&candidate.id).is_some_and(|until| *until > now)
             || matches!(self.types.get(&candidate.kind), Some(Known::NoneUntil(until)) if *until > now);
@@ -109,7 +96,6 @@ impl State {
 
     /// The instances of the next call: all instances of types with layers, and one instance of each unknown type as a
     /// sample. Instances of expected types come first.
-    #[must_use]
     pub fn choose(&self, candidates: &[Candidate], now: Instant) -> Vec<Candidate> {
         let mut sure = Vec::new();
         let mut samples: BTreeMap<&str, &Candidate> = BTreeMap::new();
@@ -166,7 +152,6 @@ impl State {
         wanted
     }
 
-    /// Takes in a failed call.
     pub fn failed(&mut self, asked: &[Candidate], error: &Error, now: Instant) -> Report {
         self.not_before = now + BETWEEN;
         if let Some("UnsupportedOperation" | "UnauthorizedOperation") = error.code() {
@@ -195,28 +180,19 @@ impl State {
     /// One invalid ID fails the whole call. The instances that the error names are deferred; if it names none, the next
     /// call has fewer instances.
     fn set_aside(&mut self, asked: &[Candidate], message: &str, now: Instant) {
-        let words: std::collections::BTreeSet<&str> = message
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-            .collect();
-        let mut named = asked.iter().filter(|one| words.contains(one.id.as_str())).peekable();
-        if named.peek().is_none() && asked.len() > 1 {
-            self.batch = asked.len() / 2;
+        let ids: Vec<InstanceId> = asked.iter().map(|one| one.id.clone()).collect();
+        let named = named(&ids, message);
+        if named.is_empty() && ids.len() > 1 {
+            self.batch = ids.len() / 2;
             return;
         }
 
-        let named: Vec<InstanceId> = named.map(|one| one.id.clone()).collect();
-        let blamed = if named.is_empty() {
-            asked.iter().map(|one| one.id.clone()).collect()
-        } else {
-            named
-        };
-
+        let blamed = if named.is_empty() { ids } else { named };
         for id in blamed {
             self.instances.insert(id, now + LATER);
         }
     }
 
-    /// Defers a Node that could not be written.
     pub fn not_written(&mut self, candidate: Candidate, now: Instant) {
         self.instances.insert(candidate.id, now + LATER);
     }
@@ -230,6 +206,51 @@ fn missing(node: &NodeView, layers: &[String]) -> Vec<(String, String)> {
         .map(|(place, value)| (label(place + 1), value.clone()))
         .filter(|(key, _)| node.label(key).is_none())
         .collect()
+}
+
+/// The types of instances of which an answer is expected.
+#[derive(Debug, Clone, Default)]
+pub enum Pattern {
+    /// The incumbent's default: `hpc`, `trn` and `p` with a generation, such as `p5en.48xlarge` or
+    /// `p6-b200.48xlarge`.
+    #[default]
+    BuiltIn,
+    /// The cloud configuration's `SupportedTopologyInstanceTypePattern`, anchored only where it says so.
+    Given(Regex),
+}
+
+impl From<Option<Regex>> for Pattern {
+    fn from(given: Option<Regex>) -> Self {
+        given.map_or(Self::BuiltIn, Self::Given)
+    }
+}
+
+impl Pattern {
+    pub fn matches(&self, kind: &str) -> bool {
+        match self {
+            Self::Given(regex) => regex.is_match(kind),
+            Self::BuiltIn => kind.split_once('.').is_some_and(|(family, size)| {
+                let rest = ["hpc", "trn", "p"].iter().find_map(|start| family.strip_prefix(start));
+                size.bytes().all(lower_or_digit) && rest.is_some_and(generation)
+            }),
+        }
+    }
+}
+
+fn lower_or_digit(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+/// A number, then letters, then at most one further word behind a dash.
+fn generation(text: &str) -> bool {
+    let after = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let (letters, word) = match after.split_once('-') {
+        Some((letters, word)) => (letters, Some(word)),
+        None => (after, None),
+    };
+    after.len() < text.len()
+        && letters.bytes().all(|byte| byte.is_ascii_lowercase())
+        && word.is_none_or(|word| !word.is_empty() && word.bytes().all(lower_or_digit))
 }
 
 #[cfg(test)]
@@ -376,5 +397,56 @@ mod tests {
         assert_eq!(fewer.len(), 4);
         state.failed(&fewer[..1], &vague, now);
         assert!(!state.may_ask(&fewer[0], now), "the last one is to blame");
+    }
+}
+
+#[cfg(test)]
+mod tests_of_patterns {
+    use super::*;
+
+    #[test]
+    fn the_types_that_the_incumbent_expects_match_and_no_others() {
+        for kind in [
+            "hpc6a.48xlarge",
+            "hpc6id.32xlarge",
+            "hpc7a.12xlarge",
+            "hpc7g.16xlarge",
+            "p3dn.24xlarge",
+            "p4d.24xlarge",
+            "p4de.24xlarge",
+            "p5.48xlarge",
+            "p5e.48xlarge",
+            "p5en.48xlarge",
+            "p6-b200.48xlarge",
+            "p6e-gb200.36xlarge",
+            "trn1.2xlarge",
+            "trn1n.32xlarge",
+            "trn2.48xlarge",
+            "trn2u.48xlarge",
+        ] {
+            assert!(Pattern::BuiltIn.matches(kind), "{kind}");
+        }
+        for kind in [
+            "m6g.large",
+            "t3.large",
+            "c3.large",
+            "m5.large",
+            "inf2.48xlarge",
+            "p.large",
+            "p5",
+            "p5-.large",
+            "p6-b200-x.large",
+            "xp5.large",
+            "P5.large",
+            "",
+        ] {
+            assert!(!Pattern::BuiltIn.matches(kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_given_pattern_replaces_the_built_in_one_and_is_not_anchored() {
+        let given = Pattern::from(Some(Regex::new("g6").unwrap()));
+        assert!(given.matches("xg6.large") && !given.matches("p5.48xlarge"));
     }
 }

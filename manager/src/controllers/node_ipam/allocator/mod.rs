@@ -16,15 +16,12 @@ use super::cidr_set::{CidrSet, Span};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     Unreadable(String),
-    /// Outside of the cluster's ranges.
     OutOfRange(String),
-    /// It overlaps with the CIDR of another Node.
     Overlap(String, String),
 }
 
 impl Problem {
     /// The reason of its Event, and its metric's label.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "CIDRUnreadable",
@@ -38,11 +35,9 @@ impl Problem {
 pub struct NodeRanges<'a> {
     pub name: &'a str,
     pub uid: &'a str,
-    /// `spec.podCIDRs`.
     pub ranges: &'a [String],
 }
 
-/// A cluster CIDR has no free CIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted(pub IpNet);
 
@@ -89,8 +84,6 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// `excluded` is never allocated.
-    #[must_use]
     pub fn new(sets: Vec<CidrSet>, excluded: &[IpNet]) -> Self {
         let mut allocator = Self {
             changes: vec![ChangeCounts::default(); sets.len()],
@@ -116,7 +109,6 @@ impl Allocator {
     }
 
     /// The cluster CIDRs and their usage.
-    #[must_use]
     pub fn sets(&self) -> &[CidrSet] {
         &self.sets
     }
@@ -128,7 +120,6 @@ impl Allocator {
     }
 
     /// The number of Nodes with a problem, by reason.
-    #[must_use]
     pub fn problems(&self) -> &BTreeMap<&'static str, i64> {
         &self.problems
     }
@@ -264,7 +255,6 @@ impl Allocator {
     }
 
     /// Whether there are allocations to Nodes that the cache has not shown. Only another list can show whether they exist.
-    #[must_use]
     pub fn needs_list(&self) -> bool {
         self.uncached > 0
     }

@@ -16,23 +16,19 @@ use tokio::time::Instant;
 use super::confirmation::{Confirmations, Deletion, UnwantedRoute};
 use crate::node_cache::NodeView;
 
-/// A Node, as far as routes are concerned.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub node: Arc<NodeView>,
-    /// Its IPv4 ranges.
     pub cidrs: Vec<Ipv4Net>,
     pub host: NodeHost,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeHost {
-    /// An instance.
     Instance(InstanceId),
     /// An instance without the cluster's tag, with a message. Its routes and the instance stay unchanged: it may belong
     /// to another cluster, and anyone who may write the Node may set its provider ID.
     NotInCluster(InstanceId, String),
-    /// An unknown instance, with the reason.
     Unknown(String),
     /// Not an EC2 instance: it gets no route, and routes to its range stay unchanged.
     NotOnEc2,
@@ -40,18 +36,15 @@ pub enum NodeHost {
 
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// The managed route tables.
     pub tables: Vec<RouteTable>,
     pub members: Vec<Member>,
     /// Targets of routes that have the cluster's tag.
     pub former: HashSet<InstanceId>,
 }
 
-/// A route to create or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub table: String,
-    /// The route's destination.
     pub cidr: Ipv4Net,
     /// Whether the table has a route for the destination with another target.
     pub replaces: bool,
@@ -82,12 +75,10 @@ pub struct Plan {
 }
 
 /// Whether a range overlaps with the cluster's range.
-#[must_use]
 pub fn concerns(cluster: Ipv4Net, cidr: Ipv4Net) -> bool {
     cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast())
 }
 
-/// Plans a pass.
 pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmations, now: Instant) -> Plan {
     let view = View::of(observed, cluster);
     let mut node_plans: BTreeMap<usize, NodePlan> = BTreeMap::new();

@@ -16,11 +16,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(300);
 pub enum Action {
     /// Set the tags, then the Node's label.
     Tag,
-    /// Take the tags off.
     Untag,
 }
 
-/// A Node as far as this matters.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservedNode<'a> {
     pub name: &'a str,
@@ -30,7 +28,6 @@ pub struct ObservedNode<'a> {
     pub labelled: bool,
 }
 
-/// Calls to be made with one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     pub action: Action,
@@ -78,7 +75,6 @@ impl Default for WorkQueue {
 }
 
 impl WorkQueue {
-    /// Records a Node of the cache.
     pub fn observe(&mut self, node: ObservedNode<'_>) {
         if self.instances.get(node.name) != node.instance {
             self.gone(node.name);
@@ -200,19 +196,14 @@ impl WorkQueue {
         Some(batch)
     }
 
-    /// Whether there is a batch to take now.
-    #[must_use]
     pub fn has_work(&self, now: Instant) -> bool {
         !self.ready.is_empty() || self.backoff.due(now).iter().any(|id| !self.in_flight.contains(id))
     }
 
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// When the next failed instance is due.
-    #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         self.backoff.next_due(now)
     }
@@ -250,7 +241,6 @@ impl WorkQueue {
         }
     }
 
-    /// Stops retrying.
     pub fn abandoned(&mut self, instance: &InstanceId) {
         self.done(instance, Action::Tag);
         self.missing.remove(instance);
@@ -259,8 +249,6 @@ impl WorkQueue {
         }
     }
 
-    /// Instances that EC2 does not list yet.
-    #[must_use]
     pub fn awaited(&self) -> Vec<InstanceId> {
         self.missing.keys().cloned().collect()
     }
@@ -283,25 +271,20 @@ impl WorkQueue {
     }
 
     /// All instances of Nodes without a queued action: they may have lost tags, or EC2 may list them by now.
-    #[must_use]
     pub fn settled(&self) -> Vec<InstanceId> {
         let open = |id: &&InstanceId| self.items.contains_key(*id) || self.missing.contains_key(*id);
         self.nodes.keys().filter(|id| !open(id)).cloned().collect()
     }
 
-    #[must_use]
     pub fn is_abandoned(&self, instance: &InstanceId) -> bool {
         self.abandoned.contains(instance)
     }
 
-    /// The Node of the queued action of an instance.
-    #[must_use]
     pub fn node_of(&self, instance: &InstanceId) -> Option<&str> {
         self.items.get(instance).map(|item| item.node.as_str())
     }
 
     /// The Nodes of an instance: one, or briefly two when it was created again under another name.
-    #[must_use]
     pub fn nodes_of(&self, instance: &InstanceId) -> Vec<String> {
         let nodes = self.nodes.get(instance);
         nodes.map(|nodes| nodes.iter().cloned().collect()).unwrap_or_default()
