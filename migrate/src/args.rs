@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
+use outrigger_shared::component::Component;
 use outrigger_shared::migration::{Labels, Phase, Profile};
 use outrigger_shared::version::KubernetesVersion;
 
@@ -26,9 +27,11 @@ pub enum Command {
     /// change an object that a migration selects.
     Mutate(MutateArgs),
     /// Edit kubeadm's files on this machine: static Pods and kubelet flags, which the webhook cannot change
-    Node(NodeArgs),
+    #[command(subcommand)]
+    Node(NodeCommand),
     /// Print the webhook's registration, or replacements for parts of the webhook
-    Webhook(WebhookArgs),
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
 }
 
 /// `outrigger mutate`.
@@ -77,15 +80,15 @@ pub struct MutateArgs {
     pub out: Option<PathBuf>,
 }
 
-/// `outrigger node`.
-#[derive(Debug, clap::Args)]
-pub struct NodeArgs {
-    #[command(subcommand)]
-    pub command: NodeCommand,
-}
-
 /// staticPodPath as kubeadm sets it.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+/// The components whose files are on the machine.
+pub const COMPONENTS: [Component; 3] = [
+    Component::KubeControllerManager,
+    Component::KubeApiserver,
+    Component::Kubelet,
+];
 
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
@@ -128,8 +131,8 @@ pub struct EditArgs {
     #[arg(long, value_name = "DIR", default_value = MANIFESTS)]
     pub manifests: PathBuf,
     /// Change only this component. May be repeated
-    #[arg(long, value_enum)]
-    pub component: Vec<NodeComponent>,
+    #[arg(long, value_parser = one_of(COMPONENTS, Component::as_str))]
+    pub component: Vec<Component>,
     #[command(flatten)]
     pub machine: MachineArgs,
 }
@@ -142,13 +145,6 @@ pub struct UndoArgs {
     pub force: bool,
     #[command(flatten)]
     pub machine: MachineArgs,
-}
-
-/// `outrigger webhook`.
-#[derive(Debug, clap::Args)]
-pub struct WebhookArgs {
-    #[command(subcommand)]
-    pub command: WebhookCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -176,7 +172,7 @@ pub struct RegisterArgs {
         value_delimiter = ',',
         required_unless_present = "tenant",
         ignore_case = true,
-        value_parser = profile()
+        value_parser = one_of(Profile::ALL, Profile::as_str)
     )]
     pub profiles: Vec<Profile>,
     /// The control planes are hosted: their Nodes are in other API servers, which --tenant registers. The NetworkPolicy
@@ -256,14 +252,6 @@ pub enum Operation {
     Update,
 }
 
-/// A component whose files are on the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NodeComponent {
-    KubeControllerManager,
-    KubeApiserver,
-    Kubelet,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Human-readable text
@@ -283,33 +271,21 @@ pub enum PolicyVersion {
     V1beta1,
 }
 
-impl PolicyVersion {
-    /// The version part of `apiVersion`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "v1",
-            Self::V1beta1 => "v1beta1",
-        }
-    }
-}
-
 fn phase(text: &str) -> Result<Phase, String> {
-    let names = || Phase::ALL.map(Phase::as_str).join(", ");
-    Phase::ALL
+    let found = Phase::ALL
         .into_iter()
-        .find(|phase| phase.as_str().eq_ignore_ascii_case(text))
-        .ok_or_else(|| format!("not a phase; one of {}", names()))
+        .find(|phase| phase.as_str().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("not a phase; one of {}", Phase::ALL.map(Phase::as_str).join(", ")))
 }
 
-/// The names of the API, in any case. clap names them all in its error, and the nearest one.
-fn profile() -> impl TypedValueParser<Value = Profile> {
-    PossibleValuesParser::new(Profile::ALL.map(Profile::as_str)).try_map(|name| {
-        let known = Profile::ALL.into_iter();
-        let found = known
-            .into_iter()
-            .find(|profile| profile.as_str().eq_ignore_ascii_case(&name));
-        found.ok_or_else(|| format!("{name:?} is no profile"))
+/// The values by their names, in any case with `ignore_case`. clap names them all in its error, and the nearest one.
+fn one_of<T, const N: usize>(all: [T; N], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(all.map(name)).try_map(move |text| {
+        let found = all.into_iter().find(|one| name(*one).eq_ignore_ascii_case(&text));
+        found.ok_or_else(|| format!("{text:?} is none of them"))
     })
 }
 
@@ -365,10 +341,7 @@ mod tests {
     fn profiles_have_the_names_of_the_api() {
         let parse = |profiles: &str| {
             let args = Args::try_parse_from(["outrigger", "webhook", "register", "--profiles", profiles])?;
-            let Command::Webhook(WebhookArgs {
-                command: WebhookCommand::Register(args),
-            }) = args.command
-            else {
+            let Command::Webhook(WebhookCommand::Register(args)) = args.command else {
                 panic!("another command");
             };
             Ok::<_, clap::Error>(args.profiles)

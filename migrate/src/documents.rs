@@ -25,7 +25,6 @@ pub const STDIN: &str = "-";
 /// Where an object was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The file as it was named.
     pub file: String,
     /// Which of its documents, from 1; empty ones are not counted.
     pub document: usize,
@@ -44,11 +43,9 @@ impl fmt::Display for Origin {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Where it was found.
     pub origin: Origin,
     /// API group; empty for the core group.
     pub group: String,
-    /// Version in the group.
     pub version: String,
     pub kind: String,
     /// The whole object, unknown fields included.
@@ -56,7 +53,6 @@ pub struct Document {
 }
 
 impl Document {
-    #[must_use]
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -65,12 +61,10 @@ impl Document {
     }
 
     /// `metadata.name`; empty if the API server generates it.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.text("/metadata/name").unwrap_or_default()
     }
 
-    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.text("/metadata/namespace")
             .filter(|namespace| !namespace.is_empty())
@@ -187,7 +181,7 @@ fn values(text: &str) -> Result<Vec<Value>, String> {
 
 /// The items of a list become objects. Items of a typed list may lack `apiVersion` and `kind`.
 fn take_apart(
-    value: Value,
+    mut value: Value,
     origin: Origin,
     inherited: Option<(&str, &str)>,
     into: &mut Vec<Document>,
@@ -196,7 +190,6 @@ fn take_apart(
         Ok((api_version, kind)) => (api_version.to_owned(), kind.to_owned()),
         Err(cause) => return Err(Error::NotAnObject { origin, cause }),
     };
-    let mut value = value;
     if let Some(item_kind) = kind.strip_suffix("List") {
         let Some(Value::Array(items)) = value.get_mut("items").map(Value::take) else {
             let cause = format!("{kind} without items; give it a list of objects");

@@ -16,19 +16,14 @@ pub enum End {
 /// Why a command failed; exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Invalid input.
     #[error(transparent)]
     Documents(#[from] documents::Error),
-    /// An invalid migration.
     #[error(transparent)]
     Migrations(#[from] migrations::Error),
-    /// Flags and objects that contradict each other.
     #[error(transparent)]
-    Mutate(#[from] mutate::error::Error),
-    /// Files of a machine that cannot be changed.
+    Mutate(#[from] mutate::Error),
     #[error(transparent)]
     Node(#[from] node::error::Error),
-    /// A registration that cannot be printed.
     #[error(transparent)]
     Register(#[from] register::Error),
     #[error("the output cannot be written as YAML: {0}")]

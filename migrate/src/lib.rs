@@ -1,8 +1,8 @@
 //! The command `outrigger`.
 //!
 //! ```text
-//! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ decide ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
-//!         (IO read)    strict        one answer per object                                     (IO write)
+//! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
+//!         (IO read)    strict        one answer per object                           (IO write)
 //!                                ├─▶ node ─▶ outrigger_webhook::decide::static_pods ─▶ edited files (IO write)
 //!                                ├─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
 //! args ─▶ register ─▶ outrigger_webhook::registration ─▶ YAML
@@ -13,8 +13,7 @@
 //! | commands and flags | [`args`] |
 //! | reading of files and stdin | [`documents`] |
 //! | selection and validation of migrations | [`migrations`] |
-//! | the webhook's decision about an object | [`decide`] |
-//! | `outrigger mutate` | [`mutate`] |
+//! | `outrigger mutate`: the webhook's decisions about objects | [`mutate`] |
 //! | `outrigger node edit` and `outrigger node undo` | [`node`] |
 //! | `outrigger webhook register` | [`register`] |
 //! | `outrigger webhook render-policies` | [`policies`] |
@@ -28,9 +27,9 @@ use clap::Parser;
 use self::args::{Args, Command, NodeCommand, WebhookCommand};
 
 pub mod args;
-pub mod decide;
 pub mod documents;
 mod end;
+mod explain;
 pub mod migrations;
 pub mod mutate;
 pub mod node;
@@ -54,14 +53,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let end = match &args.command {
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
-        Command::Node(args) => match &args.command {
-            NodeCommand::Edit(args) => node::edit(args, stdin, &mut out, &mut err),
-            NodeCommand::Undo(args) => node::undo(args, &mut out),
-        },
-        Command::Webhook(args) => match &args.command {
-            WebhookCommand::Register(args) => register::run(args, &mut out, &mut err),
-            WebhookCommand::RenderPolicies(args) => policies::run(args, stdin, &mut out, &mut err),
-        },
+        Command::Node(NodeCommand::Edit(args)) => node::edit(args, stdin, &mut out, &mut err),
+        Command::Node(NodeCommand::Undo(args)) => node::undo(args, &mut out),
+        Command::Webhook(WebhookCommand::Register(args)) => register::run(args, &mut out, &mut err),
+        Command::Webhook(WebhookCommand::RenderPolicies(args)) => policies::run(args, stdin, &mut out, &mut err),
     };
 
     match end {

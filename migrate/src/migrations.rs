@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use outrigger_shared::migration::{CloudProviderMigration, Phase};
+use outrigger_shared::migration::{
+    CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, Phase,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::documents::{self, Document, Inputs, Origin, STDIN};
 
-/// Group of the resource.
 pub const GROUP: &str = "outrigger.dev";
-/// Its version.
 pub const VERSION: &str = "v1alpha1";
 pub const KIND: &str = "CloudProviderMigration";
 
@@ -57,16 +57,12 @@ pub enum Error {
 }
 
 /// Whether a document is a migration, of any version.
-#[must_use]
 pub fn is_migration(document: &Document) -> bool {
     document.group == GROUP && document.kind == KIND
 }
 
 /// Selects migrations. `wanted` are files and names: a name selects one of those files and of `objects`; without a
 /// name, all in the files are selected; without either, all in the objects.
-///
-/// # Errors
-/// [`Error`].
 pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) -> Result<Vec<Found>, Error> {
     let (files, names): (Vec<&String>, Vec<&String>) = wanted.iter().partition(|value| is_file(value));
     let mut read = Vec::new();
@@ -105,18 +101,15 @@ pub fn find(wanted: &[String], objects: &[Document], inputs: &mut Inputs<'_>) ->
 }
 
 /// Warnings about a migration, one line each.
-#[must_use]
 pub fn problems(found: &Found) -> Vec<String> {
     let Found { name, origin, .. } = found;
-    let problems = found.migration.spec.problems();
-    let lines = problems
-        .iter()
-        .map(|problem| format!("warning: migration {name} ({origin}): {problem}"));
-    lines.collect()
+    let problems = found.migration.spec.problems().into_iter();
+    problems
+        .map(|problem| format!("warning: migration {name} ({origin}): {problem}"))
+        .collect()
 }
 
 /// A note where the phase of an option is not next to the migration's own.
-#[must_use]
 pub fn skipped_step(found: &Found, phase: Option<Phase>) -> Option<String> {
     let Found { name, migration, .. } = found;
     let from = migration.spec.phase;
@@ -132,10 +125,9 @@ fn is_file(value: &str) -> bool {
 
 pub(crate) fn listed(found: &[Found]) -> String {
     let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
+    match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
     }
 }
 
@@ -153,9 +145,6 @@ fn each_once(found: &[Found]) -> Result<(), Error> {
 }
 
 /// Reads one migration. A field that is not known is an error, at any level: the API server would refuse it.
-///
-/// # Errors
-/// [`Error`].
 pub fn parse(document: &Document) -> Result<Found, Error> {
     let origin = document.origin.clone();
     if !is_migration(document) {
@@ -180,10 +169,7 @@ pub fn parse(document: &Document) -> Result<Found, Error> {
     let migration = strict(&document.object).map_err(failed)?;
     let name = document.name().to_owned();
     if name.is_empty() {
-        return Err(failed((
-            "metadata.name".to_owned(),
-            "missing; every migration has one".to_owned(),
-        )));
+        return Err(failed(missing("metadata.name")));
     }
 
     Ok(Found {
@@ -198,9 +184,9 @@ type Wrong = (String, String);
 
 fn strict(object: &Value) -> Result<CloudProviderMigration, Wrong> {
     // Separately first, so that the message names the part.
-    part::<outrigger_shared::migration::CloudProviderMigrationSpec>(object, "spec")?;
+    part::<CloudProviderMigrationSpec>(object, "spec")?;
     if object.get("status").is_some_and(|status| !status.is_null()) {
-        part::<outrigger_shared::migration::CloudProviderMigrationStatus>(object, "status")?;
+        part::<CloudProviderMigrationStatus>(object, "status")?;
     }
 
     let migration: CloudProviderMigration =
@@ -212,10 +198,12 @@ fn strict(object: &Value) -> Result<CloudProviderMigration, Wrong> {
     }
 }
 
+fn missing(field: &str) -> Wrong {
+    (field.to_owned(), "missing; every migration has one".to_owned())
+}
+
 fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, Wrong> {
-    let value = object
-        .get(key)
-        .ok_or_else(|| (key.to_owned(), "missing; every migration has one".to_owned()))?;
+    let value = object.get(key).ok_or_else(|| missing(key))?;
     serde_json::from_value(value.clone()).map_err(|error| (key.to_owned(), error.to_string()))
 }
 

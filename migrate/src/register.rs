@@ -42,12 +42,7 @@ pub fn run(args: &RegisterArgs, out: &mut dyn Write, err: &mut dyn Write) -> Res
         _ => registration::objects(&options),
     };
 
-    let mut text = String::new();
-    for object in &objects {
-        text.push_str("---\n");
-        text.push_str(&yaml::write(object)?);
-    }
-
+    let text = yaml::write_all(&objects)?;
     for note in notes(args, &objects) {
         writeln!(err, "note: {note}")?;
     }

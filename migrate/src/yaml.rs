@@ -28,6 +28,16 @@ pub(crate) fn read(text: &str, max_depth: usize, max_documents: usize) -> Result
         .map_err(|error| error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
 }
 
+/// The documents of some values, each after `---`.
+pub(crate) fn write_all<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<String, Error> {
+    let mut text = String::new();
+    for value in values {
+        text.push_str("---\n");
+        text.push_str(&write(value)?);
+    }
+    Ok(text)
+}
+
 /// One document. Long lines are not wrapped, so that a diff shows only differences.
 ///
 /// # Errors

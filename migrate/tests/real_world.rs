@@ -9,7 +9,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use outrigger_migrate::decide::is_cluster_scoped;
+use outrigger_migrate::mutate::is_cluster_scoped;
 use outrigger_webhook::decide::kinds;
 use support::{outrigger, outrigger_with};
 

@@ -28,7 +28,6 @@ pub enum Component {
 }
 
 impl Component {
-    /// Every component.
     pub const ALL: [Self; 4] = [
         Self::KubeControllerManager,
         Self::KubeApiserver,
@@ -36,7 +35,6 @@ impl Component {
         Self::CloudControllerManager,
     ];
 
-    /// The component's full name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +73,6 @@ impl Component {
     }
 }
 
-/// The name of Outrigger's manager.
 const OUR_MANAGER: &str = "outrigger-manager";
 
 impl std::fmt::Display for Component {
@@ -111,14 +108,11 @@ pub struct Finding<'a> {
     pub certainty: Certainty,
     /// Position in `spec.containers`.
     pub index: usize,
-    /// The container's name.
     pub name: &'a str,
-    /// The container.
     pub container: &'a Value,
 }
 
 impl Finding<'_> {
-    /// The version in the tag of the container's image.
     #[must_use]
     pub fn version(&self) -> Option<KubernetesVersion> {
         KubernetesVersion::from_image(text(self.container, "image"))
@@ -145,10 +139,7 @@ pub const WORDS: [&str; 4] = ["controller-manager", "apiserver", "kubelet", OUR_
 /// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, where they are at hand.
 #[must_use]
 pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>> {
-    let containers = pod_spec
-        .get("containers")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
+    let containers = pod_spec.get("containers").and_then(Value::as_array);
     let judge = |(index, container): (usize, &'a Value)| {
         let line = CommandLine::to_read(container).ok();
         let judged = |component| Some((component, judge(component, container, line.as_ref(), labels)?));
@@ -166,7 +157,7 @@ pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>>
         })
     };
 
-    let mut findings: Vec<Finding<'a>> = containers.iter().enumerate().filter_map(judge).collect();
+    let mut findings: Vec<Finding<'a>> = containers.into_iter().flatten().enumerate().filter_map(judge).collect();
     let recognized: Vec<Component> = findings
         .iter()
         .filter(|finding| finding.certainty == Certainty::Recognized)
@@ -214,17 +205,11 @@ fn judge(
     }
 
     let own = [wrapped.or(executable).unwrap_or(Strength::None), name, image];
-    let label = labels.map_or(Strength::None, |labels| {
-        POD_LABELS
-            .iter()
-            .map(|key| component.strength(text(labels, key)))
-            .max()
-            .unwrap_or(Strength::None)
-    });
-    let cloud = if provider == Provider::Aws {
-        Strength::Full
-    } else {
-        Strength::None
+    let of_labels = |labels: &Value| POD_LABELS.map(|key| component.strength(text(labels, key)));
+    let label = labels.into_iter().flat_map(of_labels).max().unwrap_or(Strength::None);
+    let cloud = match provider {
+        Provider::Aws => Strength::Full,
+        _ => Strength::None,
     };
     let all = || own.iter().chain([&label, &cloud]);
     let seen = all().filter(|strength| **strength > Strength::None).count();
@@ -349,7 +334,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form that a command line gives.
     #[must_use]
     pub fn of_command_line(line: &CommandLine) -> Self {
         Self::read(line).unwrap_or_else(|reason| Self::Unreadable {

@@ -27,7 +27,6 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Every controller.
     pub const ALL: [Self; 6] = [
         Self::Node,
         Self::NodeLifecycle,
@@ -55,7 +54,6 @@ impl Controller {
 
     /// The name that a kube-controller-manager of that version registers; none for a controller that it does not have.
     /// Its leader migration list matches exactly, so no other spelling protects anything there.
-    #[must_use]
     pub fn name_in_kube_controller_manager(self, version: KubernetesVersion) -> Option<&'static str> {
         let is_renamed = version >= KubernetesVersion::v1(28);
         match self {
@@ -100,10 +98,8 @@ impl fmt::Display for Controller {
 /// configurations use as `component`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Party {
-    /// The old owner.
     #[serde(rename = "kube-controller-manager")]
     KubeControllerManager,
-    /// The new owner.
     #[serde(rename = "cloud-controller-manager")]
     CloudControllerManager,
 }

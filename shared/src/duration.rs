@@ -5,16 +5,11 @@
 
 use std::time::Duration;
 
-/// Why a text is no duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Not numbers with units.
     Form,
-    /// A number without a unit.
     MissingUnit(String),
-    /// A number with a unit that Go does not have.
     UnknownUnit(String),
-    /// Longer than a [`Duration`] can be.
     TooLong,
 }
 

@@ -9,7 +9,6 @@ use k8s_openapi::{
 /// Most characters of a message that API servers take.
 const MAX_MESSAGE: usize = 1024;
 
-/// The weight of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     /// Something that is meant to happen.
@@ -18,7 +17,6 @@ pub enum EventType {
     Warning,
 }
 
-/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// For example `v1`.
@@ -26,7 +24,6 @@ pub struct About {
     /// For example `Node`.
     pub kind: String,
     pub name: String,
-    /// Namespace; none for cluster-scoped objects.
     pub namespace: Option<String>,
     pub uid: String,
 }

@@ -7,7 +7,6 @@ use std::fmt;
 
 const SCHEME: &str = "aws://";
 
-/// The resource that a provider ID names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderId {
     /// An EC2 instance, `i-…`.
@@ -24,7 +23,6 @@ pub struct InstanceId(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("spec.providerID {text:?} names no AWS instance; expected aws:///ZONE/i-… or aws:///ZONE/…/fargate-…")]
 pub struct InvalidProviderId {
-    /// The Node's value.
     pub text: String,
 }
 
@@ -35,7 +33,6 @@ impl InstanceId {
         (text.starts_with("i-") && !text.contains('/')).then(|| Self(text.to_owned()))
     }
 
-    /// The ID as EC2 writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,7 +58,6 @@ impl ProviderId {
     /// # Errors
     /// When the last element is neither an instance nor a Fargate node.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        let invalid = || InvalidProviderId { text: text.to_owned() };
         let path = match text.strip_prefix(SCHEME) {
             // The first element is the host of the URL: it never counts as the path.
             Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -69,18 +65,13 @@ impl ProviderId {
         };
         let path = path.split(['?', '#']).next().unwrap_or_default();
         let last = path.trim_matches('/').rsplit('/').next().unwrap_or_default();
-        if let Some(id) = InstanceId::parse(last) {
-            return Ok(Self::Instance(id));
-        }
-
-        if last.starts_with("fargate-") {
-            Ok(Self::Fargate(last.to_owned()))
-        } else {
-            Err(invalid())
+        match InstanceId::parse(last) {
+            Some(id) => Ok(Self::Instance(id)),
+            None if last.starts_with("fargate-") => Ok(Self::Fargate(last.to_owned())),
+            None => Err(InvalidProviderId { text: text.to_owned() }),
         }
     }
 
-    /// The instance, if it is one.
     #[must_use]
     pub fn instance(&self) -> Option<&InstanceId> {
         match self {

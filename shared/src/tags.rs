@@ -56,7 +56,7 @@ pub fn other_owner<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str
 #[must_use]
 pub fn belongs_to<'a>(cluster_id: &str, tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
     tags.into_iter()
-        .any(|(key, value)| cluster_of_key(key) == Some(cluster_id) || (key == LEGACY_CLUSTER && value == cluster_id))
+        .any(|(key, value)| cluster_named(key, value) == Some(cluster_id))
 }
 
 /// Whether tags say that the cluster may change and delete a resource.

@@ -13,7 +13,6 @@ pub struct KubernetesVersion {
     pub patch: Option<u32>,
 }
 
-/// A text that is no Kubernetes version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no Kubernetes version; write it as 1.26 or v1.26.13")]
 pub struct NotAVersion {
@@ -21,7 +20,6 @@ pub struct NotAVersion {
 }
 
 impl KubernetesVersion {
-    /// Version `1.minor`.
     #[must_use]
     pub const fn v1(minor: u32) -> Self {
         Self {

@@ -7,7 +7,6 @@ use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 
-use crate::node_ipam;
 use crate::observation::WatchFailure;
 
 /// A value read from an API server, or the reason why there is none.
@@ -22,7 +21,6 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// The value, if it was read.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -42,6 +40,11 @@ pub enum Configuration {
     Unproven(String),
 }
 
+/// In-tree and without leader migration.
+pub(crate) const UNGUARDED: Form = Form::InTree {
+    leader_migration: false,
+};
+
 /// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerManager {
@@ -49,10 +52,8 @@ pub struct ControllerManager {
     pub object: String,
     /// The host names that its process may have: its identity on a lease is `HOSTNAME_UUID`. Empty for a template.
     pub host_names: Vec<String>,
-    /// The form of its command line.
     pub form: Form,
     pub configuration: Configuration,
-    /// Whether its in-tree provider runs the route controller.
     pub routes: bool,
     /// Where it runs node IPAM; nowhere, too, where its leader migration configuration is not known.
     pub node_ipam: Placement,
@@ -67,30 +68,21 @@ pub struct ControllerManager {
 
 impl ControllerManager {
     /// In-tree and without leader migration: it owns its controllers under its main lease alone.
-    #[must_use]
     pub fn is_unguarded(&self) -> bool {
-        matches!(
-            self.form,
-            Form::InTree {
-                leader_migration: false
-            }
-        )
+        self.form == UNGUARDED
     }
 
     /// It runs none of the shared controllers, whatever leases it holds.
-    #[must_use]
     pub fn is_external(&self) -> bool {
         matches!(self.form, Form::External { .. } | Form::NoProvider { .. })
     }
 
     /// Its command line cannot be read, for example because a shell starts it, so the operator can attest its form.
-    #[must_use]
     pub fn needs_attestation(&self) -> bool {
         matches!(self.form, Form::Unreadable { .. }) && !self.must_change
     }
 
     /// It competes for the migration lease and runs nothing under it.
-    #[must_use]
     pub fn holds_for_nothing(&self) -> bool {
         matches!(
             self.form,
@@ -99,19 +91,16 @@ impl ControllerManager {
     }
 
     /// In-tree with leader migration, and its process runs.
-    #[must_use]
     pub fn is_guarded_and_running(&self) -> bool {
         self.running && matches!(self.form, Form::InTree { leader_migration: true })
     }
 
     /// Whether an in-tree provider runs the controller with these flags.
-    #[must_use]
     pub fn runs(&self, controller: Controller) -> bool {
         !self.disabled.contains(&controller) && (controller != Controller::Route || self.routes)
     }
 
     /// Whether a lease's holder identity is this process's.
-    #[must_use]
     pub fn is_holder(&self, identity: &str) -> bool {
         let host = identity.rsplit_once('_').map_or(identity, |(host, _)| host);
         self.host_names.iter().any(|name| same_host(name, host))
@@ -138,19 +127,16 @@ pub struct ControllerManagers {
 
 impl ControllerManagers {
     /// Every place was listed, and there is at least one kube-controller-manager.
-    #[must_use]
     pub fn are_all_known(&self) -> bool {
         self.read && self.unreadable.is_empty() && !self.seen.is_empty()
     }
 
     /// All are known, and each command line can be read.
-    #[must_use]
     pub fn are_all_readable(&self) -> bool {
         self.are_all_known() && !self.seen.iter().any(ControllerManager::needs_attestation)
     }
 
     /// Why nothing is known about all of them, in words; none if it is.
-    #[must_use]
     pub fn unknown(&self) -> Option<String> {
         if !self.unreadable.is_empty() {
             return Some(format!(
@@ -163,49 +149,45 @@ impl ControllerManagers {
             .then(|| "no kube-controller-manager was found by a target of profile HostedControlPlane or, without one, in kube-system by the label component=kube-controller-manager or k8s-app=kube-controller-manager".to_owned())
     }
 
-    /// All are known, and all are external.
-    #[must_use]
     pub fn are_all_external(&self) -> bool {
         self.are_all_known() && self.seen.iter().all(ControllerManager::is_external)
     }
 }
 
-/// A lease as the evidence needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaseFacts {
-    /// Its first read has ended.
     pub read: bool,
     /// The holder, if this process saw it renew the lease in time.
     pub live_holder: Option<String>,
     /// The holder that the record names, alive or not.
     pub named_holder: Option<String>,
-    /// The duration in the record.
     pub duration: Option<Duration>,
     /// This process saw the lease free, or its record unchanged, for a full lease duration.
     pub idle: bool,
-    /// Why its watch fails at present.
     pub failure: Option<WatchFailure>,
 }
 
 impl LeaseFacts {
-    /// Why nothing is known about its holder: this process cannot watch the lease.
-    fn unwatched(&self) -> Option<&WatchFailure> {
-        self.failure.as_ref().filter(|_| self.live_holder.is_none())
+    /// Why nothing is known about its holder: this process cannot watch the lease. With the remedy where that is forbidden.
+    fn unwatched(&self, lease: &str, remedy: &str) -> Option<String> {
+        let failure = self.failure.as_ref().filter(|_| self.live_holder.is_none())?;
+        let remedy = match failure.is_forbidden {
+            true => remedy,
+            false => "wait; this manager tries again",
+        };
+        Some(format!("{lease} cannot be watched ({}): {remedy}", failure.message))
     }
 }
 
 /// This manager's settings that the other side's must fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnSettings {
-    /// This manager runs the route controller.
     pub routes: bool,
-    /// Where this manager runs node IPAM.
     pub node_ipam: Placement,
     /// This manager's renew deadline: until then it may write after its last renewal.
     pub renew_deadline: Duration,
 }
 
-/// Everything that the evidence depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub controller_managers: ControllerManagers,
@@ -223,14 +205,13 @@ pub struct Facts {
 ///
 /// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
 /// lease after its main lease. The command lines prove it for the others.
-#[must_use]
 pub fn missing(facts: &Facts) -> Vec<String> {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
     missing.extend(durations(facts));
     missing.extend(command_lines(facts));
     missing.extend(routes(facts));
-    missing.extend(node_ipam::problem(facts));
+    missing.extend(node_ipam_problem(facts));
     if facts.attested_phase != Some(Phase::Prepare) {
         missing.extend(unproven(facts));
     }
@@ -239,32 +220,16 @@ pub fn missing(facts: &Facts) -> Vec<String> {
 }
 
 /// Why the holder of M is unknown, with the remedy.
-#[must_use]
 pub fn unwatched_migration_lease(facts: &Facts) -> Option<String> {
     let remedy = "let this manager get, list, watch and update it (Role outrigger-manager:migration-lease)";
-    facts
-        .migration
-        .unwatched()
-        .map(|failure| unwatched("the migration lease", failure, remedy))
-}
-
-fn unwatched_main_lease(facts: &Facts) -> Option<String> {
-    let lease = "the kube-controller-manager's main lease";
-    let remedy = "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)";
-    facts.main.unwatched().map(|failure| unwatched(lease, failure, remedy))
-}
-
-fn unwatched(lease: &str, failure: &WatchFailure, remedy: &str) -> String {
-    let remedy = if failure.is_forbidden {
-        remedy
-    } else {
-        "wait; this manager tries again"
-    };
-    format!("{lease} cannot be watched ({}): {remedy}", failure.message)
+    facts.migration.unwatched("the migration lease", remedy)
 }
 
 pub(crate) fn leases(facts: &Facts) -> Option<String> {
-    let unwatched = unwatched_main_lease(facts).or_else(|| unwatched_migration_lease(facts));
+    let lease = "the kube-controller-manager's main lease";
+    let remedy = "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)";
+    let unwatched = facts.main.unwatched(lease, remedy);
+    let unwatched = unwatched.or_else(|| unwatched_migration_lease(facts));
     if unwatched.is_some() {
         return unwatched;
     }
@@ -348,18 +313,35 @@ fn routes(facts: &Facts) -> Option<String> {
     })
 }
 
+/// Why both sides allocate Pod CIDRs, or none will after the migration, with the remedy: two allocators in one cluster
+/// would give one Pod CIDR to two Nodes.
+pub fn node_ipam_problem(facts: &Facts) -> Option<String> {
+    let mut all = facts.controller_managers.seen.iter();
+    all.find_map(|seen| node_ipam_conflict(seen, facts.own.node_ipam))
+}
+
+fn node_ipam_conflict(seen: &ControllerManager, own: Placement) -> Option<String> {
+    use Placement::{Main, Migrated, NotHere};
+    let object = &seen.object;
+    match (seen.node_ipam, own) {
+        (NotHere, _) | (Main, NotHere) | (Migrated, Migrated) => None,
+        (Migrated, NotHere) => Some(format!(
+            "{object} runs node IPAM under the migration lease, and this manager does not run it, so no process would allocate Pod CIDRs after the migration: add node-ipam-controller to --controllers and set --allocate-node-cidrs here, or remove node IPAM from the leader migration configuration of both"
+        )),
+        (Main | Migrated, Main | Migrated) => Some(format!(
+            "{object} runs node IPAM (--allocate-node-cidrs=true, and --controllers does not contain -nodeipam), and so does this manager (--allocate-node-cidrs, and --controllers names node-ipam-controller): add -nodeipam to --controllers there, or remove node-ipam-controller here; only a leader migration configuration of both that names node IPAM lets one process run it at a time"
+        )),
+    }
+}
+
 /// The facts that the API does not show. `spec.attestedPhase: Prepare` stands in for it.
 fn unproven(facts: &Facts) -> Vec<String> {
-    let mut unproven = unproven_configurations(facts);
-    unproven.extend(unlisted_leader(facts).map(|problem| {
-        format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on")
-    }));
-
-    unproven
+    let leader = unlisted_leader(facts)
+        .map(|problem| format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on"));
+    unproven_configurations(facts).into_iter().chain(leader).collect()
 }
 
 /// The leader migration configurations that are not known to be right, or differ.
-#[must_use]
 pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
     let in_tree = || {
         let all = facts.controller_managers.seen.iter();
@@ -375,14 +357,9 @@ pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
         })
         .collect();
 
-    if let (Some(first), Some(other)) = (
-        in_tree().next(),
-        in_tree().find(|seen| {
-            in_tree()
-                .next()
-                .is_some_and(|first| seen.configuration != first.configuration)
-        }),
-    ) {
+    if let Some(first) = in_tree().next()
+        && let Some(other) = in_tree().find(|seen| seen.configuration != first.configuration)
+    {
         unproven.push(format!(
             "{} and {} have different leader migration configurations: give all the same",
             first.object, other.object
@@ -393,7 +370,6 @@ pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
 }
 
 /// The live holder of the main lease is none of the processes that can be read, so at least one is not read.
-#[must_use]
 pub fn unlisted_leader(facts: &Facts) -> Option<String> {
     let all = facts.controller_managers.seen.iter();
     let mut processes = all.filter(|seen| !seen.host_names.is_empty()).peekable();
@@ -463,9 +439,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) const GUARDED: Form = Form::InTree { leader_migration: true };
-    pub(crate) const UNGUARDED: Form = Form::InTree {
-        leader_migration: false,
-    };
+    pub(crate) use super::UNGUARDED;
     pub(crate) const EXTERNAL: Form = Form::External {
         leader_migration: false,
     };
@@ -640,6 +614,48 @@ pub(crate) mod tests {
             ("ip-10-0-0-1.other_6f", false),
         ] {
             assert_eq!(static_pod.is_holder(identity), same, "{identity}");
+        }
+    }
+
+    #[test]
+    fn exactly_one_side_allocates() {
+        use Placement::{Main, Migrated, NotHere};
+        let cases = [
+            (NotHere, NotHere, ""),
+            (NotHere, Main, ""),
+            (NotHere, Migrated, ""),
+            (Main, NotHere, ""),
+            (Migrated, Migrated, ""),
+            (Main, Main, "and so does this manager"),
+            (Main, Migrated, "and so does this manager"),
+            (Migrated, Main, "and so does this manager"),
+            (Migrated, NotHere, "no process would allocate"),
+        ];
+        for (theirs, own, text) in cases {
+            let mut facts = complete();
+            facts.controller_managers.seen[0].node_ipam = theirs;
+            facts.own.node_ipam = own;
+            let missing = missing(&facts);
+            assert_eq!(missing.len(), usize::from(!text.is_empty()), "{theirs:?} {own:?}");
+            for problem in missing {
+                assert!(
+                    problem.contains(text) && problem.contains("Pod tenant/kcm-0"),
+                    "{problem}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn one_of_several_is_found_in_each_form_and_the_operators_word_does_not_stand_in() {
+        for form in [GUARDED, EXTERNAL] {
+            let mut facts = complete();
+            let mut second = kcm(form);
+            second.node_ipam = Placement::Main;
+            facts.controller_managers = seen(vec![kcm(GUARDED), second]);
+            facts.own.node_ipam = Placement::Main;
+            facts.attested_phase = Some(Phase::Prepare);
+            assert_eq!(missing(&facts).len(), 1);
         }
     }
 }

@@ -59,7 +59,6 @@ pub struct Latch {
     pub other: BTreeMap<String, Value>,
 }
 
-/// Why a latch annotation cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidLatch {
     #[error("annotation {ANNOTATION} of the main lease is not a latch ({0})")]
@@ -67,10 +66,7 @@ pub enum InvalidLatch {
     #[error(
         "annotation {ANNOTATION} of the main lease has format {found}, and this program reads formats up to {VERSION}"
     )]
-    Newer {
-        /// The annotation's version.
-        found: u32,
-    },
+    Newer { found: u32 },
 }
 
 impl Latch {
@@ -86,8 +82,6 @@ impl Latch {
         Ok(latch)
     }
 
-    /// The annotation's value.
-    #[must_use]
     pub fn to_text(&self) -> String {
         serde_json::to_value(self)
             .map(|value| value.to_string())
@@ -106,8 +100,6 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// Reads the annotation, if there is one.
-    #[must_use]
     pub fn read(annotation: Option<&str>) -> Self {
         match annotation.map(Latch::parse) {
             None => Self::Absent,

@@ -15,7 +15,6 @@ use crate::object_watch;
 use crate::observation::{Observation, WatchFailure};
 use crate::record::Record;
 
-/// Why a request for a Lease did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     #[error("the lease was changed by another writer")]
@@ -24,22 +23,14 @@ pub enum LeaseError {
     Forbidden {
         /// get, create or update.
         verb: &'static str,
-        /// The lease's namespace.
         namespace: String,
-        /// The lease's name.
         name: String,
-        /// The API server's message.
         message: String,
     },
     #[error(
         "lease {name} cannot be created, since there is no namespace {namespace}: create it, or correct --leader-elect-resource-namespace"
     )]
-    NoNamespace {
-        /// The namespace that does not exist.
-        namespace: String,
-        /// The lease's name.
-        name: String,
-    },
+    NoNamespace { namespace: String, name: String },
     #[error("no answer from the API server within {0:?}")]
     TimedOut(Duration),
     #[error("request for the lease failed: {0}")]
@@ -72,7 +63,6 @@ pub trait Leases: Send {
     fn create(&self, lease: DynamicObject) -> impl Future<Output = Result<DynamicObject, LeaseError>> + Send;
     /// Replaces it; the object carries the resourceVersion that it was read at.
     fn replace(&self, lease: DynamicObject) -> impl Future<Output = Result<DynamicObject, LeaseError>> + Send;
-    /// An object of the right name to create.
     fn new_object(&self) -> DynamicObject;
 }
 
@@ -85,8 +75,6 @@ pub struct KubeLease {
 }
 
 impl KubeLease {
-    /// The Lease `namespace`/`name`.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let resource = ApiResource::erase::<Lease>(&());
         let api = Api::namespaced_with(client, namespace, &resource);
@@ -97,18 +85,11 @@ impl KubeLease {
         }
     }
 
-    /// The lease's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     fn error(&self, verb: &'static str, error: kube::Error) -> LeaseError {
         LeaseError::of(verb, (&self.namespace, &self.name), error)
     }
 
     /// Watches the Lease until `stop`. The receiver always has the newest view.
-    #[must_use]
     pub fn watch(&self, stop: CancellationToken) -> watch::Receiver<View> {
         let (tx, rx) = watch::channel(View::default());
         let (api, name) = (self.api.clone(), self.name.clone());
@@ -155,13 +136,11 @@ pub struct View {
     pub failure: Option<WatchFailure>,
     /// The newest object; `None` when there is no such Lease.
     pub lease: Option<DynamicObject>,
-    /// The newest record.
     pub observation: Option<Observation>,
     pub(crate) holder_since: Option<Instant>,
     /// The newest record of a holder that wrote it under our eyes; `None` after that holder released the lease.
     pub(crate) last_holder: Option<Observation>,
     pub(crate) deletion: Option<Deletion>,
-    /// When the newest state was received.
     pub(crate) updated: Option<Instant>,
 }
 
@@ -206,13 +185,10 @@ impl View {
         }
     }
 
-    /// The watch fails at present.
-    #[must_use]
     pub fn is_failing(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Takes in an object that was read or written.
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
         let newer = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
         let record = Record::of(&lease);
@@ -247,7 +223,6 @@ impl View {
 
     /// This view, with the time at which `other` observed the same record, if that was earlier: a watch that recovers late
     /// does not make a record newer.
-    #[must_use]
     pub(crate) fn with_earlier_observation(mut self, other: &Self) -> Self {
         if let (Some(seen), Some(before)) = (&mut self.observation, &other.observation)
             && seen.record == before.record
@@ -258,21 +233,18 @@ impl View {
     }
 
     /// The present holder, if it has written the record under our own eyes and has renewed it in time since.
-    #[must_use]
     pub fn live_holder(&self, now: Instant) -> Option<&str> {
         let seen = self.observation.as_ref()?;
         (seen.live && seen.is_held(now)).then_some(seen.record.holder.as_str())
     }
 
     /// The holder that the record names, alive or not; `None` for a free lease.
-    #[must_use]
     pub fn named_holder(&self) -> Option<&str> {
         let seen = self.observation.as_ref()?;
         (!seen.record.is_free()).then_some(seen.record.holder.as_str())
     }
 
     /// When this process first observed [`Self::named_holder`].
-    #[must_use]
     pub fn holder_since(&self) -> Option<Instant> {
         self.holder_since
     }
@@ -281,7 +253,6 @@ impl View {
     /// expires. A deletion or an emptied holder does not end the leadership of a holder that is alive: client-go's elector
     /// writes the lease again. So the lease is then free when the last record expires that was written under our eyes.
     /// `None` before the first list.
-    #[must_use]
     pub fn frees_at(&self) -> Option<Instant> {
         let emptied = match (&self.observation, &self.deletion) {
             (Some(seen), _) if !seen.record.is_free() => return Some(seen.expires()),
@@ -295,13 +266,11 @@ impl View {
     }
 
     /// Since when any process may acquire the lease; `None` while it is held. See [`Self::frees_at`].
-    #[must_use]
     pub fn free_since(&self, now: Instant) -> Option<Instant> {
         self.frees_at().filter(|at| *at <= now)
     }
 
     /// Whether the lease is free, or its record unchanged for at least `full`. False while the watch fails.
-    #[must_use]
     pub fn was_idle_for(&self, full: Duration, now: Instant) -> bool {
         let unchanged = |seen: &Observation| now.saturating_duration_since(seen.since) >= full;
         self.synced

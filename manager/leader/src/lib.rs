@@ -22,7 +22,6 @@ pub mod evidence;
 pub mod gate;
 pub mod latch;
 pub mod lease;
-mod node_ipam;
 mod object_watch;
 pub mod observation;
 mod permit;

@@ -46,19 +46,16 @@ impl Observation {
     }
 
     /// When the lease expires, unless the record changes before.
-    #[must_use]
     pub fn expires(&self) -> Instant {
         self.since + self.record.duration
     }
 
     /// Whether the lease has a holder that renewed it within its duration.
-    #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
         !self.record.is_free() && now < self.expires()
     }
 }
 
-/// Why the watch of a Lease fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchFailure {
     pub message: String,

@@ -51,7 +51,6 @@ struct State {
     closed: AtomicBool,
     /// No write may continue.
     revoked: AtomicBool,
-    /// Writes in flight.
     writes: watch::Sender<usize>,
     /// When a write last ended with an unknown outcome.
     unanswered: Mutex<Option<Instant>>,
@@ -195,7 +194,6 @@ impl Permit {
         self.state.revoked.load(Ordering::Acquire) || self.remaining().is_some_and(|left| left.is_zero())
     }
 
-    /// Waits until the permit is void.
     async fn end(&self) {
         let Some(mut deadline) = self.deadline.clone() else {
             return std::future::pending().await;
@@ -213,7 +211,6 @@ impl Permit {
 }
 
 impl Grantor {
-    /// Extends the permit to `deadline`.
     pub fn extend(&self, deadline: Instant) {
         self.extend_since(deadline, self.state.clock.total());
     }

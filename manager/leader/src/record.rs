@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-/// The duration in the record of a released lease.
 const RELEASED: Duration = Duration::from_secs(1);
 
 /// The five fields of `LeaseSpec` that leader election uses.
@@ -21,17 +20,14 @@ pub struct Record {
     pub holder: String,
     /// How long other candidates wait after they last saw the record change; whole seconds on the wire.
     pub duration: Duration,
-    /// When the present holder took the lease.
     pub acquire_time: Option<Timestamp>,
     /// When the holder last renewed it, by the holder's own clock.
     pub renew_time: Option<Timestamp>,
-    /// How often the holder changed.
     pub transitions: i64,
 }
 
 impl Record {
     /// Reads the record from a Lease. Absent fields read as a free lease reads them.
-    #[must_use]
     pub fn of(lease: &DynamicObject) -> Self {
         let spec = &lease.data["spec"];
         let time = |key: &str| spec[key].as_str().and_then(|text| text.parse().ok());
@@ -46,7 +42,6 @@ impl Record {
         }
     }
 
-    #[must_use]
     pub fn is_free(&self) -> bool {
         self.holder.is_empty()
     }
@@ -54,7 +49,6 @@ impl Record {
     /// Whether its holder released the lease. client-go writes a duration of one second then:
     /// <https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>. A holder that was
     /// emptied in another way may be alive.
-    #[must_use]
     pub fn is_released(&self) -> bool {
         self.is_free() && self.duration == RELEASED
     }
@@ -62,14 +56,12 @@ impl Record {
     /// Whether an elector wrote it after `last`. Each acquisition, renewal and release sets a new `renewTime`
     /// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>), so a record with
     /// the same one, or without one, was edited by hand.
-    #[must_use]
     pub fn is_written_after(&self, last: &Self) -> bool {
         self.renew_time.is_some() && self.renew_time != last.renew_time
     }
 
     /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
     /// `leaseTransitions`; acquiring it sets a new `acquireTime` and increments `leaseTransitions`.
-    #[must_use]
     pub fn held_by(&self, identity: &str, duration: Duration, now: Timestamp) -> Self {
         let renewal = self.holder == identity;
         Self {
@@ -77,35 +69,26 @@ impl Record {
             duration,
             acquire_time: if renewal { self.acquire_time } else { Some(now) },
             renew_time: Some(now),
-            transitions: if renewal {
-                self.transitions
-            } else {
-                self.transitions + 1
-            },
+            transitions: self.transitions + i64::from(!renewal),
         }
     }
 
-    /// The record of a lease that `identity` creates at `now`.
-    #[must_use]
     pub fn created_by(identity: &str, duration: Duration, now: Timestamp) -> Self {
-        let times = Some(now);
         Self {
             holder: identity.to_owned(),
             duration,
-            acquire_time: times,
-            renew_time: times,
+            acquire_time: Some(now),
+            renew_time: Some(now),
             transitions: 0,
         }
     }
 
     /// The record that releases the lease, as client-go writes it: no holder and a duration of one second, so that the
     /// next candidate acquires it at once.
-    #[must_use]
     pub fn released(&self, now: Timestamp) -> Self {
-        let (holder, duration) = (String::new(), RELEASED);
         Self {
-            holder,
-            duration,
+            holder: String::new(),
+            duration: RELEASED,
             acquire_time: Some(now),
             renew_time: Some(now),
             transitions: self.transitions,
@@ -133,7 +116,6 @@ impl Record {
 }
 
 /// The time as a Lease contains it, without digits below a microsecond.
-#[must_use]
 pub fn micros(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
 }

@@ -1,7 +1,6 @@
 //! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use outrigger_shared::controller::Controller;
@@ -36,58 +35,44 @@ pub type Elections = Arc<dyn Fn(&About, &str) + Send + Sync>;
 const BECAME_LEADER: &str = "became leader";
 const STOPPED_LEADING: &str = "stopped leading";
 
-/// How the migrated controllers are guarded.
 #[derive(Clone)]
 pub enum Mode {
     /// Leader migration is off: every controller runs under the main lease.
     Single,
     /// Kubernetes' leader migration: compete for the migration lease while this process holds the main lease.
     Upstream {
-        /// The migration lease's name.
         lease: String,
     },
-    /// Leader migration guarded by a `CloudProviderMigration`.
     Guarded(Box<Guard>),
 }
 
-/// The guard of the migration lease.
 #[derive(Clone)]
 pub struct Guard {
-    /// The migration lease's name.
     pub lease: String,
-    /// The name of the `CloudProviderMigration`.
     pub migration: String,
     /// The cluster's ID in AWS tags.
     pub cluster_id: String,
     /// The API server that holds the object and the hosted control plane.
     pub management: Client,
-    /// The cluster's own API server.
     pub cluster: Client,
-    /// The cluster's Nodes.
     pub nodes: CountNodes,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
-    /// Where this manager runs node IPAM.
     pub node_ipam: Placement,
     /// Takes metrics and Events of the migration, while this process holds the main lease.
     pub reporter: Reporter,
 }
 
-/// The settings of leader election.
 pub struct Setup {
     /// A client used for leases alone.
     pub leases: Client,
     /// The namespace of all three leases.
     pub namespace: String,
-    /// The name of lease C.
     pub main_lease: String,
     /// One identity for both leases: host name, underscore, random UUID.
     pub identity: String,
-    /// The same times for both leases.
     pub timing: Timing,
-    /// How the migrated controllers are guarded.
     pub mode: Mode,
-    /// Starts the controllers under lease C.
     pub start_main: Start,
     /// Starts the controllers under lease M; not called in [`Mode::Single`].
     pub start_migrated: Start,
@@ -112,10 +97,13 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
     let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
-    let watched = Watches::start(&setup, &watches);
-    let candidate = watched
-        .candidate(view, setup.timing.lease_duration, elector.problem())
-        .map(|it| tokio::spawn(it.run()));
+    let watched = MigrationLease::watch(&setup, &watches);
+    let evidence = watched.as_ref().and_then(|watched| watched.evidence.as_ref());
+    let candidate = evidence.map(|evidence| {
+        let (guard, object) = (evidence.guard.clone(), evidence.object.stored.clone());
+        let (duration, problem) = (setup.timing.lease_duration, elector.problem());
+        tokio::spawn(status::report_unled(guard, object, view, duration, problem))
+    });
     let (_open, mut always) = watch::channel(Gate::Open);
 
     tracing::info!(
@@ -203,11 +191,8 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
 /// after an edit.
 pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) -> Stored {
     let annotations = held.lease.metadata.annotations.as_ref();
-    let latch = Stored::read(
-        annotations
-            .and_then(|all| all.get(latch::ANNOTATION))
-            .map(String::as_str),
-    );
+    let text = annotations.and_then(|all| all.get(latch::ANNOTATION));
+    let latch = Stored::read(text.map(String::as_str));
 
     match &latch {
         Stored::Latch(_) => elector.adopt_annotation(held, latch::ANNOTATION),
@@ -217,10 +202,8 @@ pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) 
     latch
 }
 
-/// The watches that run from the start of the process on. So a process that acquires C has observed M for just as long
-/// and does not have to wait for M to expire after C.
-struct Watches(Option<MigrationLease>);
-
+/// Lease M with its watches, which run from the start of the process on. So a process that acquires C has observed M for
+/// just as long and does not have to wait for M to expire after C.
 struct MigrationLease {
     lease: String,
     elector: Elector<KubeLease>,
@@ -229,122 +212,75 @@ struct MigrationLease {
 }
 
 struct Evidence {
-    object: readers::Migration,
+    guard: Guard,
     own: Own,
+    object: readers::Migration,
     controller_managers: watch::Receiver<ControllerManagers>,
     main: watch::Receiver<View>,
-    migration: String,
-    management: Client,
-    cluster: Client,
-    nodes: CountNodes,
-    controllers: Vec<Controller>,
-    node_ipam: Placement,
-    reporter: Reporter,
 }
 
-impl Watches {
-    fn start(setup: &Arc<Setup>, watches: &CancellationToken) -> Self {
-        let shared = |lease: &String, evidence| {
-            let (elector, view) = elector(setup, lease, watches);
-            MigrationLease {
-                lease: lease.clone(),
-                elector,
-                view,
-                evidence,
-            }
+impl MigrationLease {
+    /// `None` if leader migration is off.
+    fn watch(setup: &Arc<Setup>, watches: &CancellationToken) -> Option<Self> {
+        let (lease, evidence) = match &setup.mode {
+            Mode::Single => return None,
+            Mode::Upstream { lease } => (lease, None),
+            Mode::Guarded(guard) => (&guard.lease, Some(Evidence::watch(setup, guard, watches))),
         };
-        Self(match &setup.mode {
-            Mode::Single => None,
-            Mode::Upstream { lease } => Some(shared(lease, None)),
-            Mode::Guarded(guard) => {
-                let Guard {
-                    lease,
-                    migration,
-                    cluster_id,
-                    management,
-                    cluster,
-                    nodes,
-                    controllers,
-                    node_ipam,
-                    reporter,
-                } = &**guard;
-                let own = Own {
-                    cluster_id: cluster_id.clone(),
-                    lease: lease.clone(),
-                    main_lease: setup.main_lease.clone(),
-                };
-                let object = readers::follow_own_migration(management.clone(), migration, &own, watches);
-                let evidence = Evidence {
-                    controller_managers: readers::follow_controller_managers(
-                        management.clone(),
-                        cluster.clone(),
-                        lease,
-                        object.agreed.clone(),
-                        watches.clone(),
-                    ),
-                    main: follow_main_lease(setup, object.agreed.clone(), watches.clone()),
-                    object,
-                    own,
-                    migration: migration.clone(),
-                    management: management.clone(),
-                    cluster: cluster.clone(),
-                    nodes: Arc::clone(nodes),
-                    controllers: controllers.clone(),
-                    node_ipam: *node_ipam,
-                    reporter: reporter.clone(),
-                };
+        let (elector, view) = elector(setup, lease, watches);
 
-                Some(shared(lease, Some(evidence)))
-            }
+        Some(Self {
+            lease: lease.clone(),
+            elector,
+            view,
+            evidence,
         })
     }
 }
 
-impl Watches {
-    /// Reports to the migration why lease C cannot be acquired.
-    fn candidate(
-        &self,
-        lease: watch::Receiver<View>,
-        lease_duration: Duration,
-        problem: watch::Receiver<Option<String>>,
-    ) -> Option<status::Candidate> {
-        let evidence = self.0.as_ref()?.evidence.as_ref()?;
-        Some(status::Candidate {
-            management: evidence.management.clone(),
-            migration: evidence.migration.clone(),
-            object: evidence.object.stored.clone(),
-            lease,
-            lease_duration,
-            problem,
-        })
+impl Evidence {
+    fn watch(setup: &Arc<Setup>, guard: &Guard, watches: &CancellationToken) -> Self {
+        let own = Own {
+            cluster_id: guard.cluster_id.clone(),
+            lease: guard.lease.clone(),
+            main_lease: setup.main_lease.clone(),
+        };
+        let object = readers::follow_own_migration(guard.management.clone(), &guard.migration, &own, watches);
+
+        Self {
+            guard: guard.clone(),
+            own,
+            controller_managers: readers::follow_controller_managers(
+                guard.management.clone(),
+                guard.cluster.clone(),
+                &guard.lease,
+                object.agreed.clone(),
+                watches.clone(),
+            ),
+            main: follow_main_lease(setup, object.agreed.clone(), watches.clone()),
+            object,
+        }
     }
 }
 
-/// The parts of lease C that the tasks beside it need.
 struct MainLease {
-    /// The latch at the time of acquisition.
     latch: Stored,
-    /// Accepts a new latch.
     annotation_changes: mpsc::Sender<AnnotationChange>,
-    /// For writes of the status.
     permit: Permit,
 }
 
 /// Lease M as its elector and its holder in this process see it.
 struct MigrationLeaseState {
-    /// Open while the elector may compete.
     gate: watch::Sender<Gate>,
     view: watch::Receiver<View>,
-    /// Since when this process holds it.
     holding: watch::Receiver<Option<Acquired>>,
-    /// Why it cannot be acquired.
     problem: watch::Receiver<Option<String>>,
 }
 
 /// Runs lease M and its guard. Returns when `stop` is cancelled and M is released.
 async fn lead_migrated(
     setup: Arc<Setup>,
-    watched: Watches,
+    watched: Option<MigrationLease>,
     inherited: MainLease,
     stop: CancellationToken,
     watches: CancellationToken,
@@ -354,7 +290,7 @@ async fn lead_migrated(
         elector,
         view,
         evidence,
-    }) = watched.0
+    }) = watched
     else {
         stop.cancelled().await;
         return Ok(());
@@ -385,7 +321,6 @@ async fn lead_migrated(
     }
 }
 
-/// Starts the steward and the writer of its status.
 fn guard(
     setup: &Setup,
     evidence: Evidence,
@@ -393,39 +328,40 @@ fn guard(
     own: MigrationLeaseState,
     watches: CancellationToken,
 ) -> JoinHandle<()> {
+    let Evidence { guard, object, .. } = evidence;
+    // Only the service controller shows itself by its writes. Where this manager does not run it, another one may.
+    let service_writes = match guard.controllers.contains(&Controller::Service) {
+        true => service_watch::follow(guard.cluster.clone(), watches.clone()),
+        false => service_watch::none(watches.clone()),
+    };
     let sources = Sources {
-        spec: readers::follow_spec(evidence.object.agreed, watches.clone()),
+        spec: readers::follow_spec(object.agreed, watches.clone()),
         controller_managers: evidence.controller_managers,
         main: evidence.main,
         migration: own.view,
         holding: own.holding,
-        service_writes: service_writes(&evidence.controllers, &evidence.cluster, &watches),
+        service_writes,
     };
     let config = Config {
         identity: setup.identity.clone(),
         lease_duration: setup.timing.lease_duration,
         own: OwnSettings {
-            routes: evidence.controllers.contains(&Controller::Route),
-            node_ipam: evidence.node_ipam,
+            routes: guard.controllers.contains(&Controller::Route),
+            node_ipam: guard.node_ipam,
             renew_deadline: setup.timing.renew_deadline,
         },
         latch: inherited.latch,
     };
     let status_writer = status::StatusWriter {
-        management: evidence.management,
-        cluster: evidence.cluster,
-        nodes: evidence.nodes,
-        migration: evidence.migration,
+        guard,
         own: evidence.own,
-        controllers: evidence.controllers,
         permit: inherited.permit,
         lease_problem: own.problem,
-        reporter: evidence.reporter,
     };
 
     let (newest, newest_rx) = watch::channel(None);
     let (all, all_rx) = mpsc::unbounded_channel();
-    tokio::spawn(status_writer.run(evidence.object.stored, (newest_rx, all_rx), watches.clone()));
+    tokio::spawn(status_writer.run(object.stored, (newest_rx, all_rx), watches.clone()));
 
     tokio::spawn(steward::run(
         config,
@@ -435,18 +371,6 @@ fn guard(
         Reports { newest, all },
         watches,
     ))
-}
-
-/// Only the service controller shows itself by its writes. Where this manager does not run it, another one may.
-fn service_writes(
-    controllers: &[Controller],
-    cluster: &Client,
-    watches: &CancellationToken,
-) -> watch::Receiver<service_watch::Observed> {
-    match controllers.contains(&Controller::Service) {
-        true => service_watch::follow(cluster.clone(), watches.clone()),
-        false => service_watch::none(watches.clone()),
-    }
 }
 
 fn no_guard(lease: &str) -> Ended {
@@ -518,7 +442,11 @@ fn follow_main_lease(
     let setup = Arc::clone(setup);
     tokio::spawn(async move {
         while !watches.is_cancelled() {
-            let name = main_lease_name(&object.borrow_and_update());
+            let named = object.borrow_and_update().known().cloned();
+            let name = named.map_or_else(
+                || DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+                |object| object.spec.kube_controller_manager_lease,
+            );
             let stop = watches.child_token();
             let _stop_with_this_name = stop.clone().drop_guard();
             let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name).watch(stop);
@@ -540,11 +468,4 @@ fn follow_main_lease(
     });
 
     rx
-}
-
-fn main_lease_name(object: &Reading<CloudProviderMigration>) -> String {
-    match object {
-        Reading::Known(object) => object.spec.kube_controller_manager_lease.clone(),
-        Reading::Pending | Reading::Unreadable(_) => DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
-    }
 }

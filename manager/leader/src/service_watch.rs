@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service_write::ServiceWrite;
 
-/// The writes of kube-controller-managers to Services.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// The Services were listed once, or cannot be listed.
@@ -23,7 +22,6 @@ pub struct Observed {
 
 /// Follows the newest write of any Service's status by a kube-controller-manager. A later write of another process can
 /// remove its entry, so each event counts, not only the last state.
-#[must_use]
 pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Observed> {
     let (tx, rx) = watch::channel(Observed::default());
     let services: Api<PartialObjectMeta<Service>> = Api::all(cluster);
@@ -58,7 +56,6 @@ pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Obser
 }
 
 /// A source without writes, until `stop`.
-#[must_use]
 pub fn none(stop: CancellationToken) -> watch::Receiver<Observed> {
     let (tx, rx) = watch::channel(Observed {
         read: true,
@@ -72,7 +69,6 @@ pub fn none(stop: CancellationToken) -> watch::Receiver<Observed> {
     rx
 }
 
-/// Whether `write` is newer than the newest one.
 fn note(newest: &mut Option<(ServiceWrite, Instant)>, write: Option<ServiceWrite>, now: Instant) -> bool {
     let Some(write) = write.filter(|write| newest.as_ref().is_none_or(|(old, _)| old.time < write.time)) else {
         return false;

@@ -22,7 +22,6 @@ pub struct ServiceWrite {
 impl ServiceWrite {
     /// The last such write of a Service, as far as its `managedFields` show it. They keep the entry until another writer
     /// has changed every field of it.
-    #[must_use]
     pub fn of(service: &ObjectMeta) -> Option<Self> {
         let entries = service.managed_fields.iter().flatten();
         let times = entries.filter(|entry| is_old_managers(entry)).filter_map(time);
@@ -53,7 +52,6 @@ fn time(entry: &ManagedFieldsEntry) -> Option<Timestamp> {
 }
 
 /// When the API server stored the last write that changed a field of `object`, by its own clock.
-#[must_use]
 pub fn stored_at(object: &ObjectMeta) -> Option<Timestamp> {
     object.managed_fields.iter().flatten().filter_map(time).max()
 }

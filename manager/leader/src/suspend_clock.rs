@@ -14,7 +14,6 @@ impl SuspendClock {
         Self(Arc::new(total))
     }
 
-    #[must_use]
     pub fn total(&self) -> Duration {
         (self.0)()
     }
@@ -32,12 +31,10 @@ impl fmt::Debug for SuspendClock {
     }
 }
 
-/// Both clocks at the first call.
 static START: LazyLock<(Instant, Option<Duration>)> = LazyLock::new(|| (Instant::now(), uptime()));
 
 /// The time in suspension since the first call, in whole seconds; zero where it cannot be read. The file has hundredths of
 /// a second, and both clocks are read one after the other, so the difference without any suspension is some milliseconds.
-#[must_use]
 pub fn total() -> Duration {
     let (start, start_uptime) = *START;
     let running = start.elapsed();

@@ -2,25 +2,57 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
 
+use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
 use outrigger_shared::migration::Labels;
-use outrigger_webhook::decide::{Migration, Outcome};
+use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome};
 use serde_json::Value;
 
-use self::error::Error;
-use self::old::{Old, namespace_of};
 use self::report::{Entry, Report};
 use crate::args::{MutateArgs, Operation, Output};
-use crate::decide::{self, Settings};
-use crate::documents::{Document, Inputs};
+use crate::documents::{Document, Inputs, Origin};
 use crate::end::{End, Failure};
+use crate::explain::printable;
 use crate::migrations::{self, Found};
 
-pub mod error;
-mod old;
-pub(crate) mod report;
-mod text;
+mod report;
+
+/// Flags and objects that contradict each other.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "--operation=update needs --old=FILE, the objects as they are stored: an update acts only on what it changes"
+    )]
+    OldMissing,
+    #[error("--old is for --operation=update; leave one of them out")]
+    OldOnCreate,
+    #[error("{origin}: {what} is not in --old={file}; add it there, or remove it here")]
+    NotInOld { origin: Origin, what: String, file: String },
+    #[error("{origin}: {what} occurs twice in --old={file}; remove one")]
+    TwiceInOld { origin: Origin, what: String, file: String },
+    /// A version that the API server never sends to the webhook.
+    #[error(
+        "{origin}: {what} has version {version:?}; the API server sends it to the webhook as {expected}: convert it to that version"
+    )]
+    Version {
+        origin: Box<Origin>,
+        what: String,
+        version: String,
+        expected: String,
+    },
+    #[error("--path={path}: no migration has that name (there are: {names}), so nothing would be changed")]
+    Path { path: String, names: String },
+    /// A defect in the decision.
+    #[error("{origin}: the patch does not apply ({source}); please report this defect")]
+    Patch {
+        origin: Origin,
+        source: json_patch::PatchError,
+    },
+    #[error("--out={}: {source}", path.display())]
+    Out { path: PathBuf, source: io::Error },
+}
 
 /// Reads, decides, prints.
 ///
@@ -46,21 +78,24 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
         found.migration.spec.phase = args.phase.unwrap_or(found.migration.spec.phase);
     }
 
-    let settings = Settings {
+    let migrations = found.iter().map(|found| {
+        let migration = Migration::from(&found.migration);
+        let prepared = args.prepared.unwrap_or(migration.prepared);
+        Migration { prepared, ..migration }
+    });
+    let run = Run {
+        args,
         operation,
-        migrations: found.iter().map(|found| migration(args, found)).collect(),
-        path: args.path.as_deref(),
-        own_namespace: &args.own_namespace,
-        manager_ready: args.manager_ready,
+        migrations: migrations.collect(),
+        namespaces: namespaces(&documents),
+        old,
     };
-    let namespaces = namespaces(&documents);
-    let mut entries = Vec::new();
+    let entries: Result<_, Error> = documents.iter().map(|document| run.entry(document)).collect();
+    let report = Report {
+        operation,
+        entries: entries?,
+    };
 
-    for document in &documents {
-        entries.push(entry(args, &settings, &namespaces, &old, document)?);
-    }
-
-    let report = Report { operation, entries };
     if report.entries.iter().any(|entry| entry.namespace_is_unknown) {
         notes.push(
             "hint: name labels of namespaces with --namespace-labels=KEY=VALUE,..., or add the Namespaces to -f"
@@ -109,14 +144,6 @@ fn notes(args: &MutateArgs, found: &[Found]) -> Vec<String> {
     notes
 }
 
-fn migration<'a>(args: &MutateArgs, found: &'a Found) -> Migration<'a> {
-    let migration = Migration::from(&found.migration);
-    Migration {
-        prepared: args.prepared.unwrap_or(migration.prepared),
-        ..migration
-    }
-}
-
 fn check_path(args: &MutateArgs, found: &[Found]) -> Result<(), Error> {
     let Some(path) = &args.path else { return Ok(()) };
     if found.iter().any(|found| found.name == *path) {
@@ -134,7 +161,7 @@ fn namespaces(documents: &[Document]) -> BTreeMap<&str, Labels> {
     let all = documents
         .iter()
         .filter(|one| one.group.is_empty() && one.kind == "Namespace");
-    all.map(|one| (one.name(), decide::stored_labels(one.name(), labels(&one.object))))
+    all.map(|one| (one.name(), stored_labels(one.name(), labels(&one.object))))
         .collect()
 }
 
@@ -147,49 +174,68 @@ fn labels(object: &Value) -> Labels {
     texts.collect()
 }
 
-fn entry<'a>(
-    args: &MutateArgs,
-    settings: &Settings<'_>,
-    namespaces: &BTreeMap<&str, Labels>,
-    old: &Old,
-    document: &'a Document,
-) -> Result<Entry<'a>, Error> {
-    let namespace = namespace_of(args, document);
-    if let Some(expected) = decide::expected_versions(document) {
-        return Err(Error::Version {
-            origin: Box::new(document.origin.clone()),
-            what: report::what(document, namespace),
-            version: document.version.clone(),
-            expected,
+/// The same for every object.
+struct Run<'a> {
+    args: &'a MutateArgs,
+    operation: Operation,
+    migrations: Vec<Migration<'a>>,
+    namespaces: BTreeMap<&'a str, Labels>,
+    old: Old,
+}
+
+impl Run<'_> {
+    /// Decides one object as the webhook would when the API server asks about it.
+    fn entry<'a>(&self, document: &'a Document) -> Result<Entry<'a>, Error> {
+        let args = self.args;
+        let namespace = namespace_of(args, document);
+        if let Some(expected) = expected_versions(document) {
+            return Err(Error::Version {
+                origin: Box::new(document.origin.clone()),
+                what: report::what(document, namespace),
+                version: document.version.clone(),
+                expected,
+            });
+        }
+
+        let labels = namespace.and_then(|name| {
+            let others = || Some(stored_labels(name, args.namespace_labels.clone()?));
+            self.namespaces.get(name).cloned().or_else(others)
         });
+
+        let decision = decide::decide(&Input {
+            operation: match self.operation {
+                Operation::Create => decide::Operation::Create,
+                Operation::Update => decide::Operation::Update,
+            },
+            group: &document.group,
+            kind: &document.kind,
+            subresource: "",
+            namespace,
+            namespace_labels: labels.as_ref(),
+            name: document.name(),
+            object: &document.object,
+            old_object: self.old.of(args, document)?,
+            migrations: &self.migrations,
+            path_migration: args.path.as_deref(),
+            own_namespace: Some(&args.own_namespace),
+            manager_fresh: args.manager_ready,
+        });
+        let mut after = document.object.clone();
+
+        json_patch::patch(&mut after, &decision.patch).map_err(|source| Error::Patch {
+            origin: document.origin.clone(),
+            source,
+        })?;
+
+        let unmatched = decision.outcome == Outcome::Refused && !decision.audit_annotations.contains_key("migration");
+        Ok(Entry {
+            document,
+            namespace_is_unknown: unmatched && namespace.is_some() && labels.is_none(),
+            namespace: namespace.map(str::to_owned),
+            decision,
+            after,
+        })
     }
-
-    let labels = namespace.and_then(|name| {
-        let others = || {
-            args.namespace_labels
-                .clone()
-                .map(|labels| decide::stored_labels(name, labels))
-        };
-        namespaces.get(name).cloned().or_else(others)
-    });
-
-    let stored = old.of(args, document)?;
-    let decision = decide::decide(settings, document, stored, namespace, labels.as_ref());
-    let mut after = document.object.clone();
-
-    json_patch::patch(&mut after, &decision.patch).map_err(|source| Error::Patch {
-        origin: document.origin.clone(),
-        source,
-    })?;
-
-    let unmatched = decision.outcome == Outcome::Refused && !decision.audit_annotations.contains_key("migration");
-    Ok(Entry {
-        document,
-        namespace_is_unknown: unmatched && namespace.is_some() && labels.is_none(),
-        namespace: namespace.map(str::to_owned),
-        decision,
-        after,
-    })
 }
 
 fn print(
@@ -207,11 +253,11 @@ fn print(
     }
 
     for note in notes {
-        writeln!(err, "{}", report::printable(note))?;
+        writeln!(err, "{}", printable(note))?;
     }
 
     match args.output {
-        Output::Text => out.write_all(text::write(report)?.as_bytes())?,
+        Output::Text => out.write_all(report.text()?.as_bytes())?,
         Output::Json => {
             serde_json::to_writer_pretty(&mut *out, &report.to_json(notes))?;
             writeln!(out)?;
@@ -221,7 +267,7 @@ fn print(
             // Only the objects are written to stdout; the warnings that kubectl would show are written to stderr.
             for entry in &report.entries {
                 for warning in &entry.decision.warnings {
-                    writeln!(err, "warning: {}: {}", entry.what(), report::printable(warning))?;
+                    writeln!(err, "warning: {}: {}", entry.what(), printable(warning))?;
                 }
             }
         }
@@ -231,4 +277,95 @@ fn print(
     writeln!(err, "{}", report.summary())?;
 
     Ok(())
+}
+
+/// Group, kind, namespace and name identify an object.
+type Key = (String, String, Option<String>, String);
+
+/// The stored objects (`--old`), for updates.
+#[derive(Default)]
+struct Old {
+    file: Option<String>,
+    objects: BTreeMap<Key, Value>,
+}
+
+impl Old {
+    fn new(file: &str, documents: Vec<Document>, args: &MutateArgs) -> Result<Self, Error> {
+        let mut objects = BTreeMap::new();
+        for document in documents {
+            let origin = document.origin.clone();
+            let what = report::what(&document, namespace_of(args, &document));
+            if objects.insert(key(args, &document), document.object).is_some() {
+                let file = file.to_owned();
+                return Err(Error::TwiceInOld { origin, what, file });
+            }
+        }
+
+        let file = Some(file.to_owned());
+        Ok(Self { file, objects })
+    }
+
+    /// The stored object of a document. Namespaces and migrations need none, as they are only read.
+    fn of(&self, args: &MutateArgs, document: &Document) -> Result<Option<&Value>, Error> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let is_namespace = document.group.is_empty() && document.kind == "Namespace";
+        match self.objects.get(&key(args, document)) {
+            None if !is_namespace && !migrations::is_migration(document) => Err(Error::NotInOld {
+                origin: document.origin.clone(),
+                what: report::what(document, namespace_of(args, document)),
+                file: file.clone(),
+            }),
+            stored => Ok(stored),
+        }
+    }
+}
+
+fn key(args: &MutateArgs, document: &Document) -> Key {
+    let namespace = namespace_of(args, document).map(str::to_owned);
+    (
+        document.group.clone(),
+        document.kind.clone(),
+        namespace,
+        document.name().to_owned(),
+    )
+}
+
+/// The namespace of an object: its own, or that of `--namespace`.
+fn namespace_of<'a>(args: &'a MutateArgs, document: &'a Document) -> Option<&'a str> {
+    let default = || (!is_cluster_scoped(&document.group, &document.kind)).then_some(args.namespace.as_str());
+    document.namespace().or_else(default)
+}
+
+/// The labels of a stored namespace: the API server adds its name.
+fn stored_labels(name: &str, mut labels: Labels) -> Labels {
+    labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+    labels
+}
+
+/// The rows of the webhook's table for a kind.
+fn rows<'a>(group: &'a str, kind: &'a str) -> impl Iterator<Item = &'static Kind> + 'a {
+    decide::kinds().filter(move |row| row.group == group && row.kind == kind)
+}
+
+/// Whether objects of a kind have no namespace, by the webhook's table. For most kinds without rules the answer changes
+/// nothing; the exceptions are listed here.
+pub fn is_cluster_scoped(group: &str, kind: &str) -> bool {
+    match rows(group, kind).next() {
+        Some(row) => !row.namespaced,
+        None => matches!(
+            (group, kind),
+            ("", "Namespace" | "PersistentVolume") | ("outrigger.dev", _)
+        ),
+    }
+}
+
+/// The versions that a document of this kind should have instead of its own; none if its own is known. The API server
+/// converts objects before it calls the webhook; this command does not.
+fn expected_versions(document: &Document) -> Option<String> {
+    let versions = || rows(&document.group, &document.kind).flat_map(|row| row.versions);
+    let known = versions().any(|version| *version == document.version);
+    let mut names: Vec<&str> = versions().copied().collect();
+    names.sort_unstable();
+    names.dedup();
+    (!known && !names.is_empty()).then(|| names.join(" or "))
 }

@@ -1,12 +1,15 @@
-//! The decisions as data, and as versioned JSON.
+//! The decisions as data, as text, and as versioned JSON.
 
 use std::fmt::Write;
 
 use outrigger_webhook::decide::{Decision, Outcome};
 use serde_json::{Value, json};
+use similar::TextDiff;
 
 use crate::args::Operation;
 use crate::documents::Document;
+use crate::end::Failure;
+use crate::explain::{explanations, printable};
 use crate::yaml;
 
 /// `apiVersion` of the JSON output. A field that is removed or changes its meaning needs a new version; an added field
@@ -51,32 +54,43 @@ pub(super) fn what(document: &Document, namespace: Option<&str>) -> String {
     printable(&format!("{} {namespace}{name}", document.kind))
 }
 
-/// Escapes control characters, so that a text from an object cannot control the terminal.
-pub(crate) fn printable(text: &str) -> String {
-    let mut printed = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => printed.extend(character.escape_default()),
-            false => printed.push(character),
-        }
-    }
-
-    printed
-}
-
 impl Entry<'_> {
-    /// Kind, namespace and name.
     pub fn what(&self) -> String {
         what(self.document, self.namespace.as_deref())
     }
 
-    /// None if no single migration matches.
-    pub fn migration(&self) -> Option<&str> {
-        self.decision.audit_annotations.get("migration").map(String::as_str)
+    /// `migration` or `phase`; none if no single migration matches.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.decision.audit_annotations.get(key).map(String::as_str)
     }
 
-    pub fn phase(&self) -> Option<&str> {
-        self.decision.audit_annotations.get("phase").map(String::as_str)
+    fn text(&self) -> Result<String, Failure> {
+        let decision = &self.decision;
+        let mut text = format!("{} ({})\n", self.what(), self.document.origin);
+        let by = match (self.annotation("migration"), self.annotation("phase")) {
+            (Some(migration), Some(phase)) => format!(" (migration {migration}, phase {phase})"),
+            _ => String::new(),
+        };
+        line(&mut text, &format!("{}{by}", meaning(decision.outcome)));
+        for explanation in explanations(decision) {
+            line(&mut text, &explanation);
+        }
+
+        if decision.patch.is_empty() {
+            return Ok(text);
+        }
+
+        line(&mut text, "JSON patch:");
+        for operation in &decision.patch {
+            line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
+        }
+
+        let (before, after) = (yaml::write(&self.document.object)?, yaml::write(&self.after)?);
+        let diff = TextDiff::from_lines(&before, &after);
+        let unified = diff.unified_diff().header("before", "after").to_string();
+        text.push_str(&unified);
+
+        Ok(text)
     }
 
     fn to_json(&self) -> Value {
@@ -92,8 +106,8 @@ impl Entry<'_> {
             "kind": document.kind,
             "namespace": self.namespace,
             "name": document.name(),
-            "migration": self.migration(),
-            "phase": self.phase(),
+            "migration": self.annotation("migration"),
+            "phase": self.annotation("phase"),
             "decision": self.decision.outcome.as_str(),
             "reasons": self.decision.reasons,
             "warnings": self.decision.warnings,
@@ -123,18 +137,16 @@ impl Report<'_> {
         format!("{} object{plural}: {}", self.entries.len(), parts.join(", "))
     }
 
-    /// The objects as they would be stored, one YAML document each, unchanged ones too.
-    pub fn objects(&self) -> Result<String, yaml::Error> {
-        let mut text = String::new();
-        for entry in &self.entries {
-            let object = yaml::write(&entry.after)?;
-            // Writing to a String cannot fail.
-            let _ = write!(text, "---\n{object}");
-        }
-        Ok(text)
+    pub fn text(&self) -> Result<String, Failure> {
+        let texts: Result<Vec<String>, Failure> = self.entries.iter().map(Entry::text).collect();
+        Ok(texts?.join("\n"))
     }
 
-    /// The versioned output.
+    /// The objects as they would be stored, one YAML document each, unchanged ones too.
+    pub fn objects(&self) -> Result<String, yaml::Error> {
+        yaml::write_all(self.entries.iter().map(|entry| &entry.after))
+    }
+
     pub fn to_json(&self, notes: &[String]) -> Value {
         let counts = Outcome::ALL.map(|outcome| (outcome.as_str().to_owned(), json!(self.count(outcome))));
         json!({
@@ -148,5 +160,20 @@ impl Report<'_> {
             "notes": notes,
             "objects": self.entries.iter().map(Entry::to_json).collect::<Vec<_>>(),
         })
+    }
+}
+
+fn line(text: &mut String, content: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  {}", printable(content));
+}
+
+const fn meaning(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::NotOurs => "not managed: no migration selects it, or the webhook has no rule for it",
+        Outcome::Unchanged => "unchanged",
+        Outcome::Changed => "changed",
+        Outcome::Audited => "audited: it would be changed, but the migration's mode is Audit",
+        Outcome::Refused => "refused: it stays unchanged, for the reasons below",
     }
 }

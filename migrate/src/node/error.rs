@@ -90,7 +90,6 @@ impl Error {
     }
 
     /// Whether the input is right, but the file or the cluster is not in a state for the change.
-    #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(
             self,

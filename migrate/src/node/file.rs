@@ -1,33 +1,119 @@
-//! The change of one file.
+//! The change of one file, and its undo record in a folder of its own.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use outrigger_shared::migration::Phase;
+use serde::{Deserialize, Serialize};
 
 use super::disk::{self, Content, Disk};
 use super::error::Error;
-use super::record::{self, Edited, Record};
+use crate::args::MachineArgs;
 
-/// A machine: all paths are those that the machine uses, below the root of its file system.
-#[derive(Debug)]
-pub(super) struct Machine<'a> {
-    pub rootfs: &'a Path,
-    pub state: &'a Path,
+const API_VERSION: &str = "cli.outrigger.dev/v1alpha1";
+const KIND: &str = "NodeUndo";
+
+/// A record holds three texts, and JSON escapes line feeds and quotes.
+const MAX_RECORD_BYTES: u64 = 8 * disk::MAX_BYTES;
+
+/// The undo record of one file. It is on the disk before the file changes, and holds every text that the file can have
+/// after a crash, so the next run recognises the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Record {
+    api_version: String,
+    kind: String,
+    /// As the machine names it.
+    pub path: PathBuf,
+    /// Where its temporary file is written.
+    pub temporary_folder: PathBuf,
+    pub migration: String,
+    pub phase: Phase,
+    /// The text before the first edit.
+    pub original: String,
+    /// The text before the last edit.
+    pub replaced: String,
+    /// The text after the last edit.
+    pub written: String,
 }
 
-impl Machine<'_> {
+impl Record {
+    /// Whether the text is one that this command has written or found.
+    pub fn knows(&self, text: &str) -> bool {
+        [&self.original, &self.replaced, &self.written].contains(&&text.to_owned())
+    }
+
+    fn save(&self, machine: &MachineArgs, disk: &mut Disk<'_>) -> Result<(), Error> {
+        let place = machine.record_place(&self.path);
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::Record {
+            path: place.clone(),
+            cause: error.to_string(),
+        })?;
+        disk.save(&place, &text)
+    }
+
+    /// The record in a file; none if there is no such file.
+    fn read(machine: &MachineArgs, found: &Path) -> Result<Option<Self>, Error> {
+        let failed = |cause: String| Error::Record {
+            path: found.to_owned(),
+            cause,
+        };
+        let Some(content) = disk::read(found, MAX_RECORD_BYTES)? else {
+            return Ok(None);
+        };
+
+        let record: Self = serde_json::from_str(&content.text).map_err(|error| failed(error.to_string()))?;
+        if (record.api_version.as_str(), record.kind.as_str()) != (API_VERSION, KIND) {
+            return Err(failed(format!("it is {} of {}", record.kind, record.api_version)));
+        }
+        if machine.record_place(&record.path) != found {
+            return Err(failed(format!("it is about {}", record.path.display())));
+        }
+
+        Ok(Some(record))
+    }
+
+    /// All records of the machine, by name.
+    pub fn all(machine: &MachineArgs) -> Result<Vec<Self>, Error> {
+        let state = machine.real_state();
+        let failed = |source| Error::io(&state, source);
+        if !state.exists() {
+            return Ok(Vec::new());
+        }
+
+        let mut places = Vec::new();
+        for entry in fs::read_dir(&state).map_err(failed)? {
+            let place = entry.map_err(failed)?.path();
+            let is_hidden = place
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            if place.extension().is_some_and(|extension| extension == "json") && !is_hidden {
+                places.push(place);
+            }
+        }
+
+        places.sort();
+        let records = places.iter().map(|found| Self::read(machine, found));
+        records.filter_map(Result::transpose).collect()
+    }
+}
+
+impl MachineArgs {
     /// Where this process finds a path of the machine.
-    pub fn real(&self, path: &Path) -> PathBuf {
+    pub(super) fn real(&self, path: &Path) -> PathBuf {
         self.rootfs.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    pub fn real_state(&self) -> PathBuf {
-        self.real(self.state)
+    pub(super) fn real_state(&self) -> PathBuf {
+        self.real(&self.state)
     }
 
-    /// The undo record of a file, as this process finds it.
-    pub fn record_place(&self, path: &Path) -> PathBuf {
-        record::place(&self.real_state(), path)
+    /// The undo record of a file, as this process finds it. The name holds the whole path, because `/etc/default` and
+    /// `/etc/sysconfig` have files of one name.
+    pub(super) fn record_place(&self, path: &Path) -> PathBuf {
+        let name = path.to_string_lossy();
+        let name = name.trim_start_matches('/').replace('/', "-");
+        self.real_state().join(format!("{name}.json"))
     }
 }
 
@@ -43,7 +129,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Reads a file with its undo record; none if there is no file.
-    pub fn read(machine: &Machine<'_>, path: &Path, temporary_folder: &Path) -> Result<Option<Self>, Error> {
+    pub fn read(machine: &MachineArgs, path: &Path, temporary_folder: &Path) -> Result<Option<Self>, Error> {
         let Some(current) = disk::read(&machine.real(path), disk::MAX_BYTES)? else {
             return Ok(None);
         };
@@ -52,7 +138,7 @@ impl Source {
             path: path.to_owned(),
             temporary_folder: temporary_folder.to_owned(),
             current,
-            record: record::of(&machine.real_state(), path)?,
+            record: Record::read(machine, &machine.record_place(path))?,
         }))
     }
 
@@ -65,13 +151,6 @@ impl Source {
     pub fn has_changed(&self) -> bool {
         let record = self.record.as_ref();
         record.is_some_and(|record| !record.knows(&self.current.text))
-    }
-
-    /// Takes the present text for one of this command's own.
-    pub fn accept(&mut self) {
-        if let Some(record) = &mut self.record {
-            record.replaced.clone_from(&self.current.text);
-        }
     }
 
     /// The text before the first edit.
@@ -102,6 +181,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    pub fn is_changed(&self) -> bool {
+        matches!(self.status, Status::Changed | Status::Restored)
+    }
+
     pub fn refused(source: Source, explanations: Vec<String>) -> Self {
         Self {
             status: Status::Refused,
@@ -128,7 +211,7 @@ impl Plan {
     }
 
     /// Refuses a file that another program has written since its last edit.
-    pub fn changed_since(machine: &Machine<'_>, source: Source) -> Self {
+    pub fn changed_since(machine: &MachineArgs, source: Source) -> Self {
         let record = machine.record_place(&source.path);
         let phase = source.record.as_ref().map_or(Phase::InTree, |record| record.phase);
         let explanation = format!(
@@ -141,7 +224,7 @@ impl Plan {
     }
 
     /// Changes the file. The undo record is on the disk before.
-    pub fn apply(&self, machine: &Machine<'_>, owner: (&str, Phase), disk: &mut Disk<'_>) -> Result<(), Error> {
+    pub fn apply(&self, machine: &MachineArgs, owner: (&str, Phase), disk: &mut Disk<'_>) -> Result<(), Error> {
         let Source {
             path,
             temporary_folder,
@@ -156,14 +239,18 @@ impl Plan {
             Status::Unchanged => {}
             Status::Restored => disk.replace(&place, &folder, current, &self.written)?,
             Status::Changed => {
-                let edited = Edited {
-                    path,
-                    temporary_folder,
-                    original: self.source.original(),
-                    replaced: &current.text,
-                    written: &self.written,
+                let record = Record {
+                    api_version: API_VERSION.to_owned(),
+                    kind: KIND.to_owned(),
+                    path: path.clone(),
+                    temporary_folder: temporary_folder.clone(),
+                    migration: owner.0.to_owned(),
+                    phase: owner.1,
+                    original: self.source.original().to_owned(),
+                    replaced: current.text.clone(),
+                    written: self.written.clone(),
                 };
-                Record::new(&edited, owner.0, owner.1).save(&machine.real_state(), disk)?;
+                record.save(machine, disk)?;
                 disk.replace(&place, &folder, current, &self.written)?;
             }
         }

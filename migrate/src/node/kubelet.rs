@@ -21,8 +21,9 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 use super::disk;
 use super::env_file::Variable;
 use super::error::Error;
-use super::file::{Machine, Plan, Source, Status};
-use crate::decide::explanations;
+use super::file::{Plan, Source, Status};
+use crate::args::MachineArgs;
+use crate::explain::explanations;
 
 pub(super) const KUBEADM_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
@@ -50,7 +51,7 @@ struct FlagFile {
 }
 
 /// Decides the files of the kubelet; none if no file sets its flags.
-pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
+pub(super) fn plan(machine: &MachineArgs, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
     let units = units(machine)?;
     let mut files = Vec::new();
     for (path, name) in FILES {
@@ -71,7 +72,8 @@ pub(super) fn plan(machine: &Machine<'_>, migration: &Migration<'_>) -> Result<V
     }
 
     let gates = feature_gates(machine)?;
-    let flags: Vec<String> = gates.iter().cloned().chain(files.iter().flat_map(own_flags)).collect();
+    let in_files = files.iter().flat_map(|file| file.variable.flags());
+    let flags: Vec<String> = gates.iter().cloned().chain(in_files.map(str::to_owned)).collect();
     let pod = pod(&flags);
     let decision = decide::static_pods(migration, &[&pod]);
     let decision = decision.into_iter().next().unwrap_or_default();
@@ -177,16 +179,13 @@ fn name(flag: &str) -> &str {
     flag.split_once('=').map_or(flag, |(name, _)| name)
 }
 
-fn own_flags(file: &FlagFile) -> impl Iterator<Item = String> {
-    file.variable.flags().map(str::to_owned)
-}
-
 /// The explanations are those of the first file.
 fn all(files: Vec<FlagFile>, lines: Vec<String>, plan: impl Fn(Source, Vec<String>) -> Plan) -> Vec<Plan> {
-    let mut lines = Some(lines);
+    let lines = std::iter::once(lines).chain(std::iter::repeat_with(Vec::new));
     let plans = files
         .into_iter()
-        .map(|file| plan(file.source, lines.take().unwrap_or_default()));
+        .zip(lines)
+        .map(|(file, lines)| plan(file.source, lines));
     plans.collect()
 }
 
@@ -205,7 +204,7 @@ fn explanations_of(decision: &Decision, has_gates: bool) -> Vec<String> {
     lines
 }
 
-fn read(machine: &Machine<'_>, path: &Path, name: &str) -> Result<Option<FlagFile>, Error> {
+fn read(machine: &MachineArgs, path: &Path, name: &str) -> Result<Option<FlagFile>, Error> {
     let folder = path.parent().unwrap_or(path);
     let Some(source) = Source::read(machine, path, folder)? else {
         return Ok(None);
@@ -220,7 +219,7 @@ fn read(machine: &Machine<'_>, path: &Path, name: &str) -> Result<Option<FlagFil
 }
 
 /// The gates of the configuration file as a flag. A kubelet applies its flags over them.
-fn feature_gates(machine: &Machine<'_>) -> Result<Option<String>, Error> {
+fn feature_gates(machine: &MachineArgs) -> Result<Option<String>, Error> {
     let path = Path::new(CONFIG);
     let Some(content) = disk::read(&machine.real(path), disk::MAX_BYTES)? else {
         return Ok(None);
@@ -266,7 +265,7 @@ impl Unit {
     }
 }
 
-fn units(machine: &Machine<'_>) -> Result<Vec<Unit>, Error> {
+fn units(machine: &MachineArgs) -> Result<Vec<Unit>, Error> {
     let mut units = Vec::new();
     for folder in UNITS.map(Path::new) {
         let mut paths = vec![folder.join("kubelet.service")];

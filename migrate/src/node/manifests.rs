@@ -12,9 +12,10 @@ use outrigger_webhook::decide::{self, Decision, Migration, Outcome};
 use serde_json::Value;
 
 use super::error::Error;
-use super::file::{Machine, Plan, Source};
+use super::file::{Plan, Source};
 use super::yaml_patch::{self, Unfit};
-use crate::decide::explanations;
+use crate::args::MachineArgs;
+use crate::explain::explanations;
 
 /// Most files of a folder. A control plane has four.
 const MAX_FILES: usize = 100;
@@ -38,7 +39,7 @@ impl Manifest {
 
 /// Decides the manifests of a folder together, and selects those of the components.
 pub(super) fn plan(
-    machine: &Machine<'_>,
+    machine: &MachineArgs,
     folder: &Path,
     migration: &Migration<'_>,
     components: &[Component],
@@ -58,7 +59,7 @@ pub(super) fn plan(
     plans.collect()
 }
 
-fn plan_of(machine: &Machine<'_>, manifest: Manifest, decision: &Decision) -> Result<Plan, Error> {
+fn plan_of(machine: &MachineArgs, manifest: Manifest, decision: &Decision) -> Result<Plan, Error> {
     let Manifest { source, mut text, .. } = manifest;
     if source.has_changed() {
         return Ok(Plan::changed_since(machine, source));
@@ -68,7 +69,8 @@ fn plan_of(machine: &Machine<'_>, manifest: Manifest, decision: &Decision) -> Re
     if decision.outcome == Outcome::Refused {
         return Ok(Plan::refused(source, lines));
     }
-    if source.record.is_none() && has_undo_annotation(&text) {
+    let undo = text.get(0, &["metadata", "annotations", annotations::UNDO]);
+    if source.record.is_none() && undo.is_some() {
         lines.push(format!(
             "! its annotation {} is of an earlier edit, of which {} has no record: `outrigger node undo` restores the \
              present text, and --phase=InTree the flags before that edit",
@@ -90,13 +92,9 @@ fn plan_of(machine: &Machine<'_>, manifest: Manifest, decision: &Decision) -> Re
     }
 }
 
-fn has_undo_annotation(text: &YamlText) -> bool {
-    text.get(0, &["metadata", "annotations", annotations::UNDO]).is_some()
-}
-
 /// The manifests of the control plane's components. The kubelet reads every file whose name has no dot at its start,
 /// so a copy of a manifest is a second Pod.
-fn read_all(machine: &Machine<'_>, folder: &Path) -> Result<Vec<Manifest>, Error> {
+fn read_all(machine: &MachineArgs, folder: &Path) -> Result<Vec<Manifest>, Error> {
     let mut manifests = Vec::new();
     for name in names(&machine.real(folder))? {
         let path = folder.join(name);
@@ -147,7 +145,7 @@ fn mentions_a_component(path: &Path) -> Result<bool, Error> {
 }
 
 /// A manifest, if it is one of the components.
-fn read(machine: &Machine<'_>, path: &Path, folder: &Path) -> Result<Option<Manifest>, Error> {
+fn read(machine: &MachineArgs, path: &Path, folder: &Path) -> Result<Option<Manifest>, Error> {
     // A file beside the folder is on its file system, and the kubelet does not read it.
     let temporary_folder = folder.parent().unwrap_or(folder);
     let Some(source) = Source::read(machine, path, temporary_folder)? else {

@@ -7,29 +7,29 @@
 //!
 //! | subject | module |
 //! |---|---|
-//! | the change of one file | `file.rs` |
+//! | the change of one file, undo records | `file.rs` |
 //! | manifests of static Pods | `manifests.rs` |
 //! | flags of the kubelet, and the files with them | `kubelet.rs`, `env_file.rs` |
 //! | a JSON Patch on a YAML text | `yaml_patch.rs` |
-//! | undo records | `record.rs` |
 //! | atomic replacement | `disk.rs` |
-//! | output | `report.rs` |
 
+use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use clap::ValueEnum;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, Phase};
 use outrigger_webhook::decide::Migration;
+use similar::TextDiff;
 
 use self::disk::Disk;
 use self::error::Error;
-use self::file::{Machine, Plan, Source, Status};
-use crate::args::{EditArgs, MANIFESTS, MachineArgs, NodeComponent, UndoArgs};
+use self::file::{Plan, Record, Source, Status};
+use crate::args::{COMPONENTS, EditArgs, MANIFESTS, MachineArgs, UndoArgs};
 use crate::documents::Inputs;
 use crate::end::{End, Failure};
+use crate::explain::printable;
 use crate::migrations::{self, Found};
 
 mod disk;
@@ -38,8 +38,6 @@ pub mod error;
 mod file;
 mod kubelet;
 mod manifests;
-mod record;
-mod report;
 #[cfg(test)]
 mod tests;
 mod yaml_patch;
@@ -69,77 +67,67 @@ pub fn undo(args: &UndoArgs, out: &mut dyn Write) -> Result<End, Failure> {
 }
 
 fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<End, Failure> {
-    let machine = machine(&args.machine)?;
-    check_manifests(args, &machine)?;
+    let machine = &args.machine;
+    absolute("state", &machine.state)?;
+    check_manifests(args)?;
     let spec = spec(args, found)?;
     let migration = Migration {
         name: &found.name,
         spec: &spec,
         prepared: is_prepared(args, found),
     };
-    let _lock = lock(&args.machine, &machine, disk)?;
+    let _lock = lock(machine, disk)?;
 
-    let plans = plans(args, &machine, &migration)?;
-    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
+    let plans = plans(args, &migration)?;
     let heading = format!("migration {}, phase {}", found.name, spec.phase);
-    if !is_refused && !args.machine.dry_run {
-        apply_all(&plans, &machine, (&found.name, spec.phase), out, disk)?;
-    }
-
-    report::write(&plans, &heading, &args.machine, out)?;
+    let end = apply_all(&plans, machine, (&found.name, spec.phase), &heading, out, disk)?;
     for note in missing(args, &plans) {
         writeln!(out, "note: {note}")?;
     }
-    Ok(end(is_refused))
+    Ok(end)
 }
 
 fn undo_on(args: &UndoArgs, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<End, Failure> {
-    let machine = machine(&args.machine)?;
-    let records = record::all(&machine.real_state())?;
+    let machine = &args.machine;
+    absolute("state", &machine.state)?;
+    let records = Record::all(machine)?;
     if records.is_empty() {
         let state = machine.state.display();
         writeln!(out, "nothing to undo: {state} has no record of an edit")?;
         return Ok(End::Success);
     }
 
-    let _lock = lock(&args.machine, &machine, disk)?;
-    let mut plans = Vec::new();
-    for record in records {
-        plans.push(undo_plan(args, &machine, &record)?);
-    }
-
-    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
-    if !is_refused && !args.machine.dry_run {
-        apply_all(&plans, &machine, ("", Phase::InTree), out, disk)?;
-    }
-
-    report::write(&plans, "undo", &args.machine, out)?;
-    Ok(end(is_refused))
+    let _lock = lock(machine, disk)?;
+    let plans: Result<Vec<Plan>, Error> = records.iter().map(|record| undo_plan(args, record)).collect();
+    apply_all(&plans?, machine, ("", Phase::InTree), "undo", out, disk)
 }
 
-/// Changes the files one after the other. If one fails, those before it are reported.
+/// Changes the files one after the other, unless one is refused, and reports them. If one fails, those before it are
+/// reported.
 fn apply_all(
     plans: &[Plan],
-    machine: &Machine<'_>,
+    machine: &MachineArgs,
     owner: (&str, Phase),
+    heading: &str,
     out: &mut dyn Write,
     disk: &mut Disk<'_>,
-) -> Result<(), Failure> {
-    for (index, plan) in plans.iter().enumerate() {
-        if let Err(error) = plan.apply(machine, owner, disk) {
-            report::before_error(plans.get(..index).unwrap_or_default(), out)?;
-            return Err(error.into());
+) -> Result<End, Failure> {
+    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
+    if !is_refused && !machine.dry_run {
+        for (index, plan) in plans.iter().enumerate() {
+            if let Err(error) = plan.apply(machine, owner, disk) {
+                print_changed(plans.get(..index).unwrap_or_default(), out)?;
+                return Err(error.into());
+            }
         }
     }
 
-    Ok(())
+    print(plans, heading, machine, out)?;
+    Ok(if is_refused { End::Refused } else { End::Success })
 }
 
-const fn end(is_refused: bool) -> End {
-    if is_refused { End::Refused } else { End::Success }
-}
-
-fn undo_plan(args: &UndoArgs, machine: &Machine<'_>, record: &record::Record) -> Result<Plan, Error> {
+fn undo_plan(args: &UndoArgs, record: &Record) -> Result<Plan, Error> {
+    let machine = &args.machine;
     let Some(mut source) = Source::read(machine, &record.path, &record.temporary_folder)? else {
         return Err(Error::Gone {
             path: record.path.clone(),
@@ -150,8 +138,9 @@ fn undo_plan(args: &UndoArgs, machine: &Machine<'_>, record: &record::Record) ->
         return Ok(Plan::changed_since(machine, source));
     }
 
-    if source.has_changed() {
-        source.accept();
+    // Its present text counts as one of this command's own.
+    if let Some(record) = source.record.as_mut() {
+        record.replaced.clone_from(&source.current.text);
     }
 
     Ok(Plan::write(source, record.original.clone(), Vec::new()))
@@ -160,13 +149,11 @@ fn undo_plan(args: &UndoArgs, machine: &Machine<'_>, record: &record::Record) ->
 /// The one migration of this machine.
 fn migration(args: &EditArgs, stdin: &mut dyn Read) -> Result<Found, Failure> {
     let found = migrations::find(&args.migration, &[], &mut Inputs::new(stdin))?;
-    let names = migrations::listed(&found);
-    let count = found.len();
-    let mut found = found.into_iter();
-    match (found.next(), count) {
-        (Some(only), 1) => Ok(only),
-        _ => Err(Error::Migrations { count, names }.into()),
-    }
+    let [only] = <[Found; 1]>::try_from(found).map_err(|found| Error::Migrations {
+        count: found.len(),
+        names: migrations::listed(&found),
+    })?;
+    Ok(only)
 }
 
 fn is_prepared(args: &EditArgs, found: &Found) -> bool {
@@ -194,22 +181,14 @@ fn spec(args: &EditArgs, found: &Found) -> Result<CloudProviderMigrationSpec, Er
     Ok(spec)
 }
 
-fn machine(args: &MachineArgs) -> Result<Machine<'_>, Error> {
-    absolute("state", &args.state)?;
-    Ok(Machine {
-        rootfs: &args.rootfs,
-        state: &args.state,
-    })
-}
-
-fn check_manifests(args: &EditArgs, machine: &Machine<'_>) -> Result<(), Error> {
+fn check_manifests(args: &EditArgs) -> Result<(), Error> {
     let (state, manifests) = (args.machine.state.clone(), args.manifests.clone());
     absolute("manifests", &manifests)?;
     if state.starts_with(&manifests) {
         return Err(Error::StateInManifests { state, manifests });
     }
     // A worker needs no such folder, but a path of the command line has to be right.
-    if manifests != Path::new(MANIFESTS) && !machine.real(&manifests).is_dir() {
+    if manifests != Path::new(MANIFESTS) && !args.machine.real(&manifests).is_dir() {
         return Err(Error::io(&manifests, io::ErrorKind::NotFound.into()));
     }
 
@@ -225,8 +204,8 @@ fn absolute(flag: &'static str, path: &Path) -> Result<(), Error> {
 }
 
 /// Only one process changes the files of a machine.
-fn lock(args: &MachineArgs, machine: &Machine<'_>, disk: &mut Disk<'_>) -> Result<Option<File>, Error> {
-    if args.dry_run {
+fn lock(machine: &MachineArgs, disk: &mut Disk<'_>) -> Result<Option<File>, Error> {
+    if machine.dry_run {
         return Ok(None);
     }
 
@@ -237,7 +216,7 @@ fn lock(args: &MachineArgs, machine: &Machine<'_>, disk: &mut Disk<'_>) -> Resul
     match folder.try_lock() {
         Ok(()) => Ok(Some(folder)),
         Err(TryLockError::WouldBlock) => Err(Error::Locked {
-            state: machine.state.to_owned(),
+            state: machine.state.clone(),
         }),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
@@ -265,28 +244,24 @@ fn missing(args: &EditArgs, plans: &[Plan]) -> Vec<String> {
     notes
 }
 
-fn components(args: &EditArgs) -> Vec<Component> {
-    let wanted = match args.component.as_slice() {
-        [] => NodeComponent::value_variants(),
+fn components(args: &EditArgs) -> &[Component] {
+    match args.component.as_slice() {
+        [] => &COMPONENTS,
         wanted => wanted,
-    };
-    wanted.iter().map(|component| component_of(*component)).collect()
+    }
 }
 
-fn plans(args: &EditArgs, machine: &Machine<'_>, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
-    let components = components(args);
-    let mut plans = manifests::plan(machine, &args.manifests, migration, &components)?;
+fn plans(args: &EditArgs, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
+    let (machine, components) = (&args.machine, components(args));
+    let mut plans = manifests::plan(machine, &args.manifests, migration, components)?;
     if components.contains(&Component::Kubelet) {
         plans.extend(kubelet::plan(machine, migration)?);
     }
     if plans.is_empty() {
+        let names: Vec<&str> = components.iter().map(|component| component.as_str()).collect();
         return Err(Error::Nothing {
             folder: args.manifests.clone(),
-            what: components
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(" or "),
+            what: names.join(" or "),
             kubelet: kubelet::KUBEADM_FLAGS,
         });
     }
@@ -294,10 +269,95 @@ fn plans(args: &EditArgs, machine: &Machine<'_>, migration: &Migration<'_>) -> R
     Ok(plans)
 }
 
-const fn component_of(component: NodeComponent) -> Component {
-    match component {
-        NodeComponent::KubeControllerManager => Component::KubeControllerManager,
-        NodeComponent::KubeApiserver => Component::KubeApiserver,
-        NodeComponent::Kubelet => Component::Kubelet,
+/// Prints what happened to each file, the differences of a dry run, and the next steps.
+fn print(plans: &[Plan], heading: &str, args: &MachineArgs, out: &mut dyn Write) -> io::Result<()> {
+    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
+    for plan in plans {
+        let word = word(plan.status, is_refused || args.dry_run);
+        writeln!(out, "{word} {} ({heading})", plan.source.path.display())?;
+        for explanation in &plan.explanations {
+            writeln!(out, "  {}", printable(explanation))?;
+        }
+        if args.dry_run {
+            write!(out, "{}", difference(plan))?;
+        }
     }
+
+    if is_refused {
+        writeln!(out, "No file was changed.")?;
+        return out.flush();
+    }
+
+    for step in next_steps(plans, args) {
+        writeln!(out, "next: {step}")?;
+    }
+
+    out.flush()
+}
+
+/// Prints the files that were changed before an error.
+fn print_changed(plans: &[Plan], out: &mut dyn Write) -> io::Result<()> {
+    for plan in plans.iter().filter(|plan| plan.is_changed()) {
+        writeln!(out, "{} {}", word(plan.status, false), plan.source.path.display())?;
+    }
+
+    out.flush()
+}
+
+const fn word(status: Status, is_only_planned: bool) -> &'static str {
+    match (status, is_only_planned) {
+        (Status::Unchanged, _) => "unchanged",
+        (Status::Refused, _) => "refused",
+        (Status::Changed, false) => "changed",
+        (Status::Changed, true) => "would change",
+        (Status::Restored, false) => "restored",
+        (Status::Restored, true) => "would restore",
+    }
+}
+
+fn difference(plan: &Plan) -> String {
+    let path = plan.source.path.display().to_string();
+    let (before, after) = (&plan.source.current.text, &plan.written);
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff().header(&path, &path).to_string()
+}
+
+/// The options that name this machine.
+fn place(args: &MachineArgs) -> String {
+    let mut place = String::new();
+    for (flag, path, default) in [
+        ("rootfs", &args.rootfs, "/"),
+        ("state", &args.state, "/etc/kubernetes/outrigger"),
+    ] {
+        if path.as_os_str() != default {
+            // Writing to a String cannot fail.
+            let _ = write!(place, " --{flag}={}", path.display());
+        }
+    }
+
+    place
+}
+
+fn next_steps(plans: &[Plan], args: &MachineArgs) -> Vec<String> {
+    let changed: Vec<&Plan> = plans.iter().filter(|plan| plan.is_changed()).collect();
+    if changed.is_empty() || args.dry_run {
+        return Vec::new();
+    }
+
+    let mut steps = Vec::new();
+    if changed.iter().any(|plan| plan.source.is_manifest()) {
+        steps.push(
+        "the kubelet restarts the static Pods of changed manifests by itself, in about 20 s; wait until they are Running \
+         before you change the next machine: kubectl -n kube-system get pods -l tier=control-plane -o wide"
+                .to_owned(),
+        );
+    }
+    if changed.iter().any(|plan| !plan.source.is_manifest()) {
+        steps.push("the kubelet reads its flags when it starts: systemctl restart kubelet".to_owned());
+    }
+    if changed.iter().any(|plan| plan.status == Status::Changed) {
+        steps.push(format!("to go back: outrigger node undo{}", place(args)));
+    }
+
+    steps
 }

@@ -47,10 +47,10 @@ impl TestMachine {
             .chain(words)
             .copied()
             .chain([rootfs.as_str()]);
-        let Command::Node(args) = Args::try_parse_from(all).unwrap().command else {
+        let Command::Node(command) = Args::try_parse_from(all).unwrap().command else {
             unreachable!("the words name it");
         };
-        args.command
+        command
     }
 
     fn edit(&self, phase: &str, disk: &mut Disk<'_>) -> Result<End, Failure> {

@@ -59,13 +59,12 @@ fn change(text: &mut YamlText, path: &[&str], before: &Value, after: &Value) -> 
 /// Items with the same name are the same item; a flag keeps its line.
 fn list(text: &mut YamlText, path: &[&str], old: &[Value], new: &[Value]) -> Result<(), Refusal> {
     let names = |items: &[Value]| -> Vec<String> { items.iter().map(name).collect() };
-    let is_kept = |operation: &DiffOp| matches!(operation, DiffOp::Equal { .. });
     let operations = capture_diff_slices(Algorithm::Myers, &names(old), &names(new));
 
     // From the back, so that the indices before stay what they were.
     for operation in operations.iter().rev() {
         let (of_old, of_new) = (operation.old_range(), operation.new_range());
-        if is_kept(operation) {
+        if matches!(operation, DiffOp::Equal { .. }) {
             for (from, to) in of_old.zip(of_new).rev() {
                 let (Some(from_item), Some(to_item)) = (old.get(from), new.get(to)) else {
                     continue;

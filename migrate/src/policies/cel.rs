@@ -4,10 +4,7 @@
 //! fails leaves the object unchanged (`failurePolicy: Ignore`), as a decision about an unreadable object does.
 
 use outrigger_shared::annotations::{APPLY, NAMESPACE_NAME_LABEL};
-use outrigger_shared::migration::{KUBE_SYSTEM, Profile};
-
-/// Namespaces that only a target that names them reaches, besides the webhook's own.
-const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
+use outrigger_shared::migration::{KUBE_SYSTEM, PROTECTED, Profile};
 
 const OBJECT_LABELS: &str = "object.metadata.?labels.orValue({})";
 const NAMESPACE_LABELS: &str = "namespaceObject.metadata.?labels.orValue({})";

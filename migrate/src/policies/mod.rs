@@ -11,10 +11,10 @@
 use std::io::{Read, Write};
 
 use outrigger_shared::migration::{Mode, NodeTaint, Target};
-use outrigger_webhook::decide::Kind;
+use outrigger_shared::{tags, taints};
+use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::{Value, json};
 
-use self::rules::{Expressions, Named, ROWS, Rule};
 use crate::args::{PolicyVersion, RenderArgs};
 use crate::documents::Inputs;
 use crate::end::{End, Failure};
@@ -22,7 +22,41 @@ use crate::migrations::{self, Found};
 use crate::yaml;
 
 mod cel;
-mod rules;
+
+/// A rule of the webhook that an API server can apply as a policy.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// New Nodes get the uninitialized taint.
+    Taint,
+    /// A map of AWS tags gets the cluster's ownership tag.
+    Tag,
+}
+
+/// Group and kind of rows in the webhook's table, each with its rule.
+const ROWS: [(&str, &str, Rule); 2] = [
+    ("", "Node", Rule::Taint),
+    ("cluster.k8s.io", "MachineDeployment", Rule::Tag),
+];
+
+/// The kinds that have policies. For a kind that the webhook has no row of, there is nothing to render.
+fn rows() -> impl Iterator<Item = (&'static Kind, Rule)> {
+    ROWS.into_iter().filter_map(|(group, name, rule)| {
+        let kind = kinds().find(|kind| kind.group == group && kind.kind == name)?;
+        Some((kind, rule))
+    })
+}
+
+/// One named expression.
+type Named = (&'static str, String);
+
+/// The expressions of one policy, in CEL.
+struct Expressions {
+    /// All must be true.
+    conditions: Vec<Named>,
+    variables: Vec<Named>,
+    /// A list of JSON Patch operations.
+    mutation: String,
+}
 
 /// Why a migration gets no binding to a policy.
 struct Obstacle {
@@ -42,11 +76,10 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     }
 
     let (mut end, mut text) = (End::Success, String::new());
-    for row in ROWS {
-        let Some(kind) = row.known() else { continue };
+    for (kind, rule) in rows() {
         let mut bindings = Vec::new();
         for found in found.iter().filter(|found| has_target(found, kind)) {
-            match obstacle(row.rule, found) {
+            match obstacle(rule, found) {
                 None => bindings.push(binding(args.api_version, kind, found)),
                 Some(Obstacle { is_wanted, what }) => {
                     let severity = if is_wanted { "error" } else { "note" };
@@ -69,10 +102,8 @@ pub fn run(args: &RenderArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
         }
 
         if !bindings.is_empty() {
-            for object in std::iter::once(policy(args, kind, row.rule)).chain(bindings) {
-                text.push_str("---\n");
-                text.push_str(&yaml::write(&object)?);
-            }
+            bindings.insert(0, policy(args, kind, rule));
+            text.push_str(&yaml::write_all(&bindings)?);
         }
     }
 
@@ -110,7 +141,7 @@ fn obstacle(rule: Rule, found: &Found) -> Option<Obstacle> {
     let spec = &found.migration.spec;
     let is_hosted = || spec.targets.iter().any(Target::hosts_a_control_plane);
     match (rule, spec.node_taint) {
-        (Rule::Tag(_), _) => None,
+        (Rule::Tag, _) => None,
         (Rule::Taint, _) if is_hosted() => Some(Obstacle {
             is_wanted: false,
             what: "its control plane is hosted, so its Nodes are in another API server than the migration; keep the webhook",
@@ -128,8 +159,11 @@ fn obstacle(rule: Rule, found: &Found) -> Option<Obstacle> {
     }
 }
 
-fn api_version(version: PolicyVersion) -> String {
-    format!("admissionregistration.k8s.io/{}", version.as_str())
+fn api_version(version: PolicyVersion) -> &'static str {
+    match version {
+        PolicyVersion::V1 => "admissionregistration.k8s.io/v1",
+        PolicyVersion::V1beta1 => "admissionregistration.k8s.io/v1beta1",
+    }
 }
 
 /// The name of a kind's policy.
@@ -195,4 +229,95 @@ fn binding(version: PolicyVersion, kind: &Kind, found: &Found) -> Value {
             "paramRef": {"name": found.name, "parameterNotFoundAction": "Allow"},
         },
     })
+}
+
+impl Rule {
+    fn expressions(self, kind: &Kind, own_namespace: &str) -> Expressions {
+        let mut expressions = match self {
+            Self::Taint => taint(),
+            Self::Tag => tag(),
+        };
+        // A variable, as conditions do not see the namespace.
+        let selected = cel::selected(kind.profiles, kind.namespaced, own_namespace);
+        expressions.variables.push(("selected", selected));
+        expressions.mutation = format!("!variables.selected ? []\n  : {}", expressions.mutation);
+
+        expressions
+    }
+}
+
+fn taint() -> Expressions {
+    let key = cel::text(taints::UNINITIALIZED);
+    // A plain map: a list of `Object.spec.taints` makes the API server 1.36 panic, which fails the whole request.
+    let taint = format!(
+        r#"{{"key": {key}, "value": {}, "effect": {}}}"#,
+        cel::text(taints::UNINITIALIZED_VALUE),
+        cel::text(taints::UNINITIALIZED_EFFECT)
+    );
+
+    Expressions {
+        conditions: vec![
+            ("in-force", cel::in_force(&["Migrate", "Complete"])),
+            (
+                "always",
+                r#"params.spec.?nodeTaint.orValue("WhenManagerReady") == "Always""#.to_owned(),
+            ),
+            ("own-nodes", cel::migrates_its_own_nodes()),
+            (
+                "not-initialized",
+                r#"object.spec.?providerID.orValue("") == """#.to_owned(),
+            ),
+            (
+                "no-taint-yet",
+                format!("!object.spec.?taints.orValue([]).exists(taint, taint.key == {key})"),
+            ),
+        ],
+        variables: Vec::new(),
+        mutation: format!(
+            "object.spec.?taints.orValue([]).size() > 0\n  ? [JSONPatch{{op: \"add\", path: \"/spec/taints/-\", value: {taint}}}]\n  : [JSONPatch{{op: \"add\", path: \"/spec/taints\", value: [{taint}]}}]"
+        ),
+    }
+}
+
+/// The field with the tags is a map of a MachineDeployment of machine-controller.
+fn tag() -> Expressions {
+    const PROVIDER: [&str; 5] = ["spec", "template", "spec", "providerSpec", "value"];
+
+    let holder_path = [&PROVIDER[..], &["cloudProviderSpec"]].concat();
+    let holder = cel::optional("object", &holder_path);
+    let provider = cel::optional("object", &[&PROVIDER[..], &["cloudProvider"]].concat());
+    let stored = format!("{holder}.?tags.orValue(null)");
+    let path = format!("/{}/tags", holder_path.join("/"));
+    let foreign = format!(
+        "variables.tags.exists(key, key.startsWith({prefix}) && key != variables.key)\n  || {legacy} in variables.tags && variables.tags[{legacy}] != params.spec.clusterID",
+        prefix = cel::text(tags::CLUSTER_PREFIX),
+        legacy = cel::text(tags::LEGACY_CLUSTER),
+    );
+
+    Expressions {
+        conditions: vec![
+            ("in-force", cel::in_force(&["Prepare", "Migrate", "Complete"])),
+            ("concerned", format!("{provider}.orValue(\"\") == {}", cel::text("aws"))),
+            ("may-act", cel::may_act(&["spec", "template"])),
+            (
+                "has-a-place",
+                format!("type({holder}.orValue(null)) == map && ({stored} == null || type({stored}) == map)"),
+            ),
+        ],
+        variables: vec![
+            (
+                "key",
+                format!("{} + params.spec.clusterID", cel::text(tags::CLUSTER_PREFIX)),
+            ),
+            ("value", r#"params.spec.?ownership.orValue("owned")"#.to_owned()),
+            ("stored", stored),
+            ("tags", "variables.stored == null ? {} : variables.stored".to_owned()),
+            ("foreign", foreign),
+        ],
+        mutation: format!(
+            "variables.key in variables.tags || variables.foreign ? []\n  : variables.stored == null\n  ? [JSONPatch{{op: \"add\", path: {path}, value: {{variables.key: variables.value}}}}]\n  : [JSONPatch{{op: \"add\", path: {path_of_key} + jsonpatch.escapeKey(variables.key), value: variables.value}}]",
+            path = cel::text(&path),
+            path_of_key = cel::text(&format!("{path}/")),
+        ),
+    }
 }

@@ -3,23 +3,6 @@
 use super::error::Unreadable;
 use super::line::CommandLine;
 
-impl CommandLine {
-    /// The base names of the words behind the program that are no flags; none where no program is known.
-    pub(crate) fn later_names(&self) -> Vec<String> {
-        let inner = self.wrapped().ok().flatten().map(|wrapped| wrapped.inner);
-        let line = inner.as_ref().unwrap_or(self);
-        let Ok(located) = line.locate_outside() else {
-            return Vec::new();
-        };
-
-        let tokens = line.tokens();
-        let words = tokens.get(located.flags_from..).unwrap_or_default().iter();
-        let names = words.filter(|word| !word.starts_with('-'));
-
-        names.map(|word| base_name(word).to_owned()).collect()
-    }
-}
-
 /// Where a component's own words begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
@@ -50,6 +33,21 @@ impl CommandLine {
             Walked::Shell(_) => Err(Unreadable::ShellScript),
             Walked::Nothing(starter) => Err(Unreadable::NoProgram { starter }),
         }
+    }
+
+    /// The base names of the words behind the program that are no flags; none where no program is known.
+    pub(crate) fn later_names(&self) -> Vec<String> {
+        let inner = self.wrapped().ok().flatten().map(|wrapped| wrapped.inner);
+        let line = inner.as_ref().unwrap_or(self);
+        let Ok(located) = line.locate_outside() else {
+            return Vec::new();
+        };
+
+        let tokens = line.tokens();
+        let words = tokens.get(located.flags_from..).unwrap_or_default().iter();
+        let names = words.filter(|word| !word.starts_with('-'));
+
+        names.map(|word| base_name(word).to_owned()).collect()
     }
 
     pub(super) fn walk(&self) -> Walked {

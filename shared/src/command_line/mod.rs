@@ -17,22 +17,16 @@ use serde_json::Value;
 
 mod edit;
 mod error;
-mod flag;
 mod line;
 mod locate;
 mod read;
 mod script;
-mod style;
-mod tokens;
-mod undo;
-mod variables;
 mod wrapped;
 
 use self::line::Style;
 pub use self::{
     error::{MAX_TOKENS, Unreadable},
-    flag::{Flag, Kind},
-    line::{CommandLine, Edit, List},
+    line::{CommandLine, Edit, Flag, Kind, List},
     read::read_boolean,
 };
 
@@ -44,7 +38,7 @@ impl CommandLine {
     /// are longer than [`MAX_TOKENS`].
     pub fn of_container(container: &Value) -> Result<Self, Unreadable> {
         let mut line = Self::without_variables(container)?;
-        line.environment = variables::environment(container);
+        line.environment = read::environment(container);
         line.expand();
         Ok(line)
     }

@@ -1,8 +1,7 @@
 //! Reads flags in a shell script, to tell its owner which to write. A script is never rewritten.
 
 use super::error::Unreadable;
-use super::flag::Flag;
-use super::line::{CommandLine, Style};
+use super::line::{CommandLine, Flag, Style};
 use super::locate::Walked;
 use crate::phase_flags::flag;
 
@@ -20,12 +19,7 @@ impl CommandLine {
     /// shell may make anything of them. None where no shell runs.
     #[must_use]
     pub fn script(&self) -> Option<Self> {
-        let Walked::Shell(position) = self.walk() else {
-            return None;
-        };
-
-        let tokens = self.tokens();
-        let text = tokens.get(position..).unwrap_or_default().join(" ");
+        let text = self.behind_shell()?.join(" ");
         let ends =
             |character: char| character.is_whitespace() || matches!(character, ';' | '"' | '\'' | '(' | ')' | '\\');
         let words = text.split(ends).filter(|word| !word.is_empty()).take(MAX_WORDS);
@@ -35,14 +29,8 @@ impl CommandLine {
 
     /// The reason why the script's flags cannot be read completely: variables, other files, a configuration file.
     /// `None` if the whole script is known, or if no shell runs.
-    #[must_use]
     pub fn script_hides(&self) -> Option<String> {
-        let Walked::Shell(position) = self.walk() else {
-            return None;
-        };
-
-        let tokens = self.tokens();
-        let rest = tokens.get(position..).unwrap_or_default();
+        let rest = self.behind_shell()?;
         // `-c` and `-ec` of a shell, `-S` of env.
         let is_text = |token: &&str| {
             let letters = token.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
@@ -73,6 +61,14 @@ impl CommandLine {
 
         let file = self.script()?.config_file()?;
         Some(format!("--{file} names a file with flags"))
+    }
+
+    /// The words behind a shell; none where no shell runs.
+    fn behind_shell(&self) -> Option<Vec<&str>> {
+        match self.walk() {
+            Walked::Shell(position) => Some(self.tokens().into_iter().skip(position).collect()),
+            _ => None,
+        }
     }
 
     /// The flag that names a file with more of the component's flags, as OpenShift's do.

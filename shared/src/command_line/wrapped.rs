@@ -16,10 +16,8 @@ pub(super) const PROBER: &str = "http-prober";
 /// Longest JSON text that is read, in bytes. Real ones have fewer than 5,000.
 const MAX_BYTES: usize = 1 << 18;
 
-/// A wrapped command line and its layout.
 #[derive(Clone, Debug)]
 pub(super) struct Wrapped {
-    /// The command line in the JSON.
     pub inner: CommandLine,
     /// Position of the JSON in `command` followed by `args`.
     position: usize,
@@ -28,8 +26,7 @@ pub(super) struct Wrapped {
     layout: Layout,
 }
 
-/// How the JSON is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Layout {
     spaced: bool,
     args_first: bool,
@@ -148,10 +145,7 @@ impl Wrapped {
             inner,
             position,
             prefix: prefix.to_owned(),
-            layout: Layout {
-                spaced: false,
-                args_first: false,
-            },
+            layout: Layout::default(),
         };
 
         wrapped.layout = wrapped.layout_of(text).ok_or_else(|| {

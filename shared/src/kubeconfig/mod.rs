@@ -9,10 +9,8 @@ use thiserror::Error;
 
 use crate::limited_file;
 
-/// The author of a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
-    /// The operator of this process.
     Operator,
     /// Maybe another party, such as the administrator of a tenant's cluster: a program would run with the rights of
     /// this process, and a file of this process would be sent to an API server of the author's choice.
@@ -84,32 +82,32 @@ fn program(kubeconfig: &Kubeconfig) -> Option<(String, &'static str)> {
     })
 }
 
-/// A file that a kubeconfig names.
-struct Named<'a> {
+/// A field of a kubeconfig that names a file.
+#[derive(Clone, Debug)]
+pub struct Place {
     /// Such as `user "a"`.
     entry: String,
     field: &'static str,
-    path: &'a str,
+    path: String,
 }
 
 /// Every file that a kubeconfig names, also beside data that would be used instead.
-fn files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = Named<'_>> {
+fn files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = Place> {
     let clusters = kubeconfig.clusters.iter().filter_map(|cluster| {
-        let path = cluster.cluster.as_ref()?.certificate_authority.as_deref()?;
-        Some(Named {
+        Some(Place {
             entry: format!("cluster {:?}", cluster.name),
             field: "certificate-authority",
-            path,
+            path: cluster.cluster.as_ref()?.certificate_authority.clone()?,
         })
     });
 
     let users = kubeconfig.auth_infos.iter().flat_map(|user| {
         let fields = user.auth_info.as_ref().map(files_of_user).into_iter().flatten();
         fields.filter_map(|(field, path)| {
-            Some(Named {
+            Some(Place {
                 entry: format!("user {:?}", user.name),
                 field,
-                path: path?,
+                path: path.clone()?,
             })
         })
     });
@@ -117,39 +115,24 @@ fn files(kubeconfig: &Kubeconfig) -> impl Iterator<Item = Named<'_>> {
     clusters.chain(users)
 }
 
-fn files_of_user(info: &AuthInfo) -> [(&'static str, Option<&str>); 3] {
+fn files_of_user(info: &AuthInfo) -> [(&'static str, &Option<String>); 3] {
     [
-        ("tokenFile", info.token_file.as_deref()),
-        ("client-certificate", info.client_certificate.as_deref()),
-        ("client-key", info.client_key.as_deref()),
+        ("tokenFile", &info.token_file),
+        ("client-certificate", &info.client_certificate),
+        ("client-key", &info.client_key),
     ]
 }
 
-impl Named<'_> {
+impl Place {
     /// Links are followed first: a mounted Secret's files are links to `..data` beside them. The root folder holds all
     /// files, so being in it says nothing.
     fn is_in(&self, folder: &Path) -> Result<(), Unusable> {
-        let place = || Place {
-            entry: self.entry.clone(),
-            field: self.field,
-            path: self.path.to_owned(),
-        };
-        let real = Path::new(self.path);
-        let real = real.canonicalize().map_err(|cause| Unusable::Missing(place(), cause))?;
-        if folder.parent().is_some() && real.starts_with(folder) {
-            return Ok(());
+        match Path::new(&self.path).canonicalize() {
+            Ok(real) if folder.parent().is_some() && real.starts_with(folder) => Ok(()),
+            Ok(_) => Err(Unusable::Outside(self.clone(), folder.to_owned())),
+            Err(cause) => Err(Unusable::Missing(self.clone(), cause)),
         }
-
-        Err(Unusable::Outside(place(), folder.to_owned()))
     }
-}
-
-/// A field of a kubeconfig that names a file.
-#[derive(Debug)]
-pub struct Place {
-    entry: String,
-    field: &'static str,
-    path: String,
 }
 
 impl std::fmt::Display for Place {
@@ -164,7 +147,6 @@ pub enum Unusable {
     /// Not YAML, or not of a kubeconfig's shape; with the place, if that is known.
     #[error("this is no kubeconfig YAML{0}; the text is not shown, as it may hold secrets")]
     NoKubeconfig(String),
-    /// The file is not there, or may not be read.
     #[error("cannot read the file")]
     File(#[source] io::Error),
     /// A user's credentials come from a program, in a kubeconfig that may not start any.
@@ -172,22 +154,15 @@ pub enum Unusable {
         "user {user:?} has the field {field}, which can start a program in this process's container and is not allowed in \
          this kubeconfig; use token, tokenFile, or client-certificate and client-key instead"
     )]
-    Program {
-        /// The name of the entry in `users`.
-        user: String,
-        /// The field of the entry.
-        field: &'static str,
-    },
+    Program { user: String, field: &'static str },
     /// It names a file of this process's container that does not belong to it.
     #[error(
         "{0}, which is not in the kubeconfig's folder {folder} and is not allowed in this kubeconfig; put the file beside the \
          kubeconfig, in a folder of their own, or use the field that holds the data", folder = .1.display()
     )]
     Outside(Place, PathBuf),
-    /// It names a file that cannot be found.
     #[error("{0}, which cannot be found; put the file beside the kubeconfig, or use the field that holds the data")]
     Missing(Place, #[source] io::Error),
-    /// It requires something unsupported.
     #[error(transparent)]
     Other(KubeconfigError),
 }

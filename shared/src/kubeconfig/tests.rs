@@ -127,10 +127,10 @@ fn the_operators_kubeconfig_may_name_any_file() {
 
 #[test]
 fn a_folder_that_holds_every_file_holds_none_of_the_kubeconfigs() {
-    let file = Named {
+    let file = Place {
         entry: "user \"a\"".to_owned(),
         field: "tokenFile",
-        path: "/etc/hostname",
+        path: "/etc/hostname".to_owned(),
     };
     assert!(matches!(file.is_in(Path::new("/")), Err(Unusable::Outside(..))));
     assert!(file.is_in(Path::new("/etc")).is_ok());

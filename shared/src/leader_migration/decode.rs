@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ControllerLeader, LeaderMigrationConfiguration, error::Problem};
+use super::{ControllerLeader, LeaderMigrationConfiguration, Problem};
 
 pub(super) const GROUP: &str = "controllermanager.config.k8s.io";
 pub(super) const KIND: &str = "LeaderMigrationConfiguration";
@@ -38,18 +38,11 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
     });
     // The decoder's message has several lines with an excerpt; the first line is sufficient. The text after a semicolon
     // is the decoder's advice to its programmer.
-    let message = error
-        .to_string()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let message = error.to_string();
+    let first = message.lines().next().unwrap_or_default();
 
     Problem::Syntax {
-        message,
+        message: first.split(';').next().unwrap_or_default().to_owned(),
         hint: if bare_wildcard { WILDCARD_HINT } else { "" },
     }
 }
@@ -160,18 +153,15 @@ impl Walk {
             return None;
         };
 
+        const COMPONENT: &str = "write kube-controller-manager, cloud-controller-manager or \"*\"";
+        let component = format!("{path}.component");
         let name = self.required(
             entry,
             "name",
             &format!("{path}.name"),
             "name a controller, such as service",
         );
-        let component = self.required(
-            entry,
-            "component",
-            &format!("{path}.component"),
-            "write kube-controller-manager, cloud-controller-manager or \"*\"",
-        );
+        let component = self.required(entry, "component", &component, COMPONENT);
 
         self.unknown_fields(entry, &format!("{path}."), &["name", "component"]);
 

@@ -5,19 +5,17 @@
 //! ([`crate::controller`]), and a list that leaves out a controller which the old manager also runs counts as listing
 //! it, because upstream's reading would start it under the main lease, beside the old one.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, Party};
 use crate::limited_file;
 
 mod decode;
-mod error;
 mod render;
 
-pub use self::{
-    error::{ConfigError, Problem, Warning},
-    render::{File, TooOld},
-};
+pub use self::render::{File, TooOld};
 
 /// The lease's name in upstream's built-in configuration.
 pub const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
@@ -39,14 +37,12 @@ pub const ANY_COMPONENT: &str = "*";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderMigrationConfiguration {
-    /// Name of the migration lease.
     pub leader_name: String,
     /// The component that runs each controller. The last entry for a controller applies.
     #[serde(default)]
     pub controller_leaders: Vec<ControllerLeader>,
 }
 
-/// One controller's entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerLeader {
@@ -66,7 +62,6 @@ pub enum Placement {
     NotHere,
 }
 
-/// A parsed configuration with its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     pub config: LeaderMigrationConfiguration,
@@ -94,7 +89,10 @@ impl LeaderMigrationConfiguration {
     /// # Errors
     /// When the text is not exactly one valid configuration.
     pub fn from_text(source_name: &str, text: &str) -> Result<Loaded, ConfigError> {
-        let config = decode::decode(text).map_err(|problems| ConfigError::invalid(source_name, problems))?;
+        let config = decode::decode(text).map_err(|problems| ConfigError::Invalid {
+            source_name: source_name.to_owned(),
+            problems,
+        })?;
         let warnings = config.warnings();
         Ok(Loaded { config, warnings })
     }
@@ -104,8 +102,11 @@ impl LeaderMigrationConfiguration {
     /// # Errors
     /// Also when the file cannot be read, or is larger than [`limited_file::MAX_BYTES`].
     pub fn from_file(path: &std::path::Path) -> Result<Loaded, ConfigError> {
-        let text = limited_file::read_text(path).map_err(|source| ConfigError::unreadable(path, source))?;
-        Self::from_text(&path.display().to_string(), &text)
+        let name = path.display().to_string();
+        match limited_file::read_text(path) {
+            Ok(text) => Self::from_text(&name, &text),
+            Err(source) => Err(ConfigError::Unreadable { path: name, source }),
+        }
     }
 
     /// Where a party runs a controller with leader migration on.
@@ -138,6 +139,7 @@ impl LeaderMigrationConfiguration {
     /// Problems that Kubernetes accepts without a message.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
+        let components = [Party::KubeControllerManager, Party::CloudControllerManager].map(Party::as_str);
         let mut warnings = Vec::new();
         for (index, entry) in self.controller_leaders.iter().enumerate() {
             if Controller::parse(&entry.name).is_none() {
@@ -146,7 +148,7 @@ impl LeaderMigrationConfiguration {
                     name: entry.name.clone(),
                 });
             }
-            if !is_known_component(&entry.component) {
+            if entry.component != ANY_COMPONENT && !components.contains(&entry.component.as_str()) {
                 warnings.push(Warning::UnknownComponent {
                     index,
                     component: entry.component.clone(),
@@ -173,15 +175,97 @@ impl LeaderMigrationConfiguration {
 }
 
 fn placement_by_component(component: &str, party: Party) -> Placement {
-    if component == ANY_COMPONENT || component == party.as_str() {
-        Placement::Migrated
-    } else {
-        Placement::NotHere
+    match component == ANY_COMPONENT || component == party.as_str() {
+        true => Placement::Migrated,
+        false => Placement::NotHere,
     }
 }
 
-fn is_known_component(component: &str) -> bool {
-    component == ANY_COMPONENT
-        || component == Party::KubeControllerManager.as_str()
-        || component == Party::CloudControllerManager.as_str()
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read leader migration configuration from {path:?}; correct --leader-migration-config")]
+    Unreadable { path: String, source: io::Error },
+    #[error("failed to parse leader migration configuration {source_name:?}:{}", lines(.problems))]
+    Invalid {
+        /// Where the text is from.
+        source_name: String,
+        /// Every fault, in the order of the text; never empty.
+        problems: Vec<Problem>,
+    },
+}
+
+impl ConfigError {
+    /// The faults; empty when the file could not even be read.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Unreadable { .. } => &[],
+            Self::Invalid { problems, .. } => problems,
+        }
+    }
+}
+
+/// One line each: faults hold commas and semicolons of their own.
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(|problem| format!("\n  - {problem}")).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Neither YAML nor JSON, or a key that is there twice.
+    #[error("not valid YAML or JSON: {message}{hint}")]
+    Syntax {
+        /// The decoder's words, with the position.
+        message: String,
+        /// The likely cause, if one is known; empty otherwise.
+        hint: &'static str,
+    },
+    #[error("the text is empty; it needs apiVersion, kind, leaderName and controllerLeaders")]
+    Empty,
+    #[error("unexpected kind {kind:?}; expected LeaderMigrationConfiguration")]
+    Kind {
+        /// The value; empty if there is none.
+        kind: String,
+    },
+    /// An API version that never existed.
+    #[error("unknown apiVersion {version:?}; use controllermanager.config.k8s.io/v1, v1beta1 or v1alpha1")]
+    ApiVersion {
+        /// The value; empty if there is none.
+        version: String,
+    },
+    #[error("unknown field {field}; remove it or correct its spelling")]
+    UnknownField { field: String },
+    #[error("{field} is {found}, expected {expected}")]
+    Type {
+        field: String,
+        expected: &'static str,
+        found: &'static str,
+    },
+    #[error("{field}: required value is missing or empty; {fix}")]
+    Required { field: String, fix: &'static str },
+    /// A lock that would not exclude anybody.
+    #[error("resourceLock: invalid value {value:?}; the only lock is \"leases\" (endpoints locks are gone since 1.24)")]
+    ResourceLock { value: String },
+    /// A field that `v1` dropped.
+    #[error("resourceLock is no field of controllermanager.config.k8s.io/v1; remove it, the lock is always \"leases\"")]
+    ResourceLockInV1,
+}
+
+/// A valid setting that has another effect than expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// An entry that matches nothing.
+    #[error("controllerLeaders[{index}].name {name:?} is no controller and has no effect; correct it")]
+    UnknownController { index: usize, name: String },
+    /// A component that is neither party, so neither of them runs the controller.
+    #[error(
+        "controllerLeaders[{index}].component {component:?} is neither manager, so neither runs the controller; \
+         use kube-controller-manager, cloud-controller-manager or \"*\""
+    )]
+    UnknownComponent { index: usize, component: String },
+    #[error(
+        "controllerLeaders does not list {controller}; it is treated as listed with component \"*\", so that it \
+         cannot run in two managers at once"
+    )]
+    Omitted { controller: Controller },
 }

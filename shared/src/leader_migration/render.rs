@@ -13,12 +13,10 @@ use super::{
 };
 use crate::{controller::Controller, version::KubernetesVersion};
 
-/// A version without such files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("version {0} has no leader migration; upgrade it to 1.22")]
 pub struct TooOld(pub KubernetesVersion);
 
-/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     api_version: &'static str,
@@ -71,9 +69,7 @@ impl LeaderMigrationConfiguration {
             },
         })
     }
-}
 
-impl LeaderMigrationConfiguration {
     /// The file for a cloud-controller-manager from 1.28 on, whose built-in list names service and route otherwise than
     /// the process does. Each controller occurs once, under the name that it registers.
     #[must_use]

@@ -17,7 +17,7 @@ mod status;
 pub use self::{
     phase::Phase,
     problems::Problem,
-    selection::{Candidate, KUBE_SYSTEM, Labels, Selected},
+    selection::{Candidate, KUBE_SYSTEM, Labels, PROTECTED, Selected},
     status::{
         CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, NodeCounts, condition,
     },
@@ -113,7 +113,6 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Every profile.
     pub const ALL: [Self; 8] = [
         Self::Nodes,
         Self::HostedControlPlane,
@@ -125,7 +124,6 @@ impl Profile {
         Self::AwsResources,
     ];
 
-    /// The name in `spec.targets[].profile`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -158,7 +156,6 @@ impl Profile {
     }
 }
 
-/// The value of an ownership tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ownership {
@@ -170,7 +167,6 @@ pub enum Ownership {
 }
 
 impl Ownership {
-    /// The tag's value.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -196,7 +192,6 @@ pub enum NodeTaint {
     /// While a cloud-controller-manager holds its main Lease in that cluster. An unknown holder counts as none.
     #[default]
     WhenManagerReady,
-    /// On every new Node.
     Always,
     Never,
 }

@@ -19,38 +19,14 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Every phase, in order.
     pub const ALL: [Self; 4] = [Self::InTree, Self::Prepare, Self::Migrate, Self::Complete];
-
-    /// The phase after this one; none after the last.
-    #[must_use]
-    pub const fn next(self) -> Option<Self> {
-        match self {
-            Self::InTree => Some(Self::Prepare),
-            Self::Prepare => Some(Self::Migrate),
-            Self::Migrate => Some(Self::Complete),
-            Self::Complete => None,
-        }
-    }
-
-    /// The phase before this one; none before the first.
-    #[must_use]
-    pub const fn previous(self) -> Option<Self> {
-        match self {
-            Self::InTree => None,
-            Self::Prepare => Some(Self::InTree),
-            Self::Migrate => Some(Self::Prepare),
-            Self::Complete => Some(Self::Migrate),
-        }
-    }
 
     /// Whether a change from this phase to `to` is legal: to itself, or one step in either direction.
     #[must_use]
-    pub fn may_become(self, to: Self) -> bool {
-        self == to || self.next() == Some(to) || self.previous() == Some(to)
+    pub const fn may_become(self, to: Self) -> bool {
+        (self as u8).abs_diff(to as u8) <= 1
     }
 
-    /// The name in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

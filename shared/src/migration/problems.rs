@@ -1,9 +1,8 @@
 //! Problems that the schema cannot refuse: valid settings with another effect than expected.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 
-use super::{CloudProviderMigrationSpec, Profile, Target};
+use super::{CloudProviderMigrationSpec, Profile, Target, selection::is_empty};
 use crate::{
     controller::Controller,
     leader_migration::Warning,
@@ -16,7 +15,6 @@ const NEW_MAIN_LEASE: &str = "cloud-controller-manager";
 /// A setting that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// No ID, no tags.
     #[error("spec.clusterID is empty; set it to the ID in the tag kubernetes.io/cluster/ID")]
     ClusterIdEmpty,
     /// A text that no Lease can be called.
@@ -45,13 +43,9 @@ pub enum Problem {
         "spec.leaderMigration.controllerLeaders[{index}].component {component:?} leaves {controller} without an owner {when}; write \"*\""
     )]
     OneSided {
-        /// Position in `controllerLeaders`.
         index: usize,
-        /// The component.
         component: &'static str,
-        /// The controller.
         controller: Controller,
-        /// In which phases.
         when: &'static str,
     },
     /// The version serves objects that do not tell their own.
@@ -62,40 +56,28 @@ pub enum Problem {
         "spec.targets[{index}].{field} is empty and matches nothing with profile {profile}; name labels or leave it out"
     )]
     EmptySelector {
-        /// Position in `spec.targets`.
         index: usize,
         /// `namespaceSelector` or `objectSelector`.
         field: &'static str,
-        /// The profile.
         profile: String,
     },
-    /// Neither selector on such a profile.
     #[error(
         "spec.targets[{index}] has no selector and matches nothing with profile {profile}; set namespaceSelector or objectSelector"
     )]
-    NoSelector {
-        /// Position in `spec.targets`.
-        index: usize,
-        /// The profile.
-        profile: String,
-    },
+    NoSelector { index: usize, profile: String },
     /// The Nodes of the API server that holds a hosted control plane are another cluster's.
     #[error(
         "spec.targets[{nodes}] of profile Nodes selects no Node of this API server, as spec.targets[{hosted}] of profile {profile} \
          selects a control plane that is hosted here; Nodes get the taint where the tenant's API server calls /mutate/NAME"
     )]
     NodesElsewhere {
-        /// Position of the target of profile Nodes in `spec.targets`.
         nodes: usize,
-        /// Position of the target of the control plane.
         hosted: usize,
-        /// Its profile.
         profile: String,
     },
     /// An operator that label selectors do not have, or one without the values it needs.
     #[error("spec.targets[{index}].{field} is invalid: {cause}; it matches nothing until it is corrected")]
     InvalidSelector {
-        /// Position in `spec.targets`.
         index: usize,
         /// `namespaceSelector` or `objectSelector`.
         field: &'static str,
@@ -112,14 +94,8 @@ impl CloudProviderMigrationSpec {
             problems.push(Problem::ClusterIdEmpty);
         }
 
-        if let Some(Err(error)) = self
-            .kubernetes_version
-            .as_ref()
-            .map(|text| text.parse::<KubernetesVersion>())
-        {
-            problems.push(error.into());
-        }
-
+        let version = self.kubernetes_version.as_deref().map(str::parse::<KubernetesVersion>);
+        problems.extend(version.and_then(Result::err).map(Problem::from));
         problems.extend(self.main_lease_problem());
         problems.extend(self.leader_name_problem());
         problems.extend(self.controller_leaders_problems());
@@ -177,20 +153,18 @@ impl CloudProviderMigrationSpec {
             .collect();
         for (index, entry) in config.controller_leaders.iter().enumerate() {
             let controller = Controller::parse(&entry.name).filter(|one| Controller::SHARED.contains(one));
-            let side = match entry.component.as_str() {
-                "kube-controller-manager" => Some(("kube-controller-manager", "from phase Migrate on")),
-                "cloud-controller-manager" => Some(("cloud-controller-manager", "in phase Prepare")),
-                _ => None,
+            let (component, when) = match entry.component.as_str() {
+                "kube-controller-manager" => ("kube-controller-manager", "from phase Migrate on"),
+                "cloud-controller-manager" => ("cloud-controller-manager", "in phase Prepare"),
+                _ => continue,
             };
 
-            if let (Some(controller), Some((component, when))) = (controller, side) {
-                problems.push(Problem::OneSided {
-                    index,
-                    component,
-                    controller,
-                    when,
-                });
-            }
+            problems.extend(controller.map(|controller| Problem::OneSided {
+                index,
+                component,
+                controller,
+                when,
+            }));
         }
 
         problems
@@ -238,9 +212,4 @@ fn target_problems(index: usize, target: &Target, problems: &mut Vec<Problem>) {
             });
         }
     }
-}
-
-fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty())
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }

@@ -8,14 +8,13 @@ use kube::core::{Selector, SelectorExt};
 use super::Target;
 use crate::annotations::NAMESPACE_NAME_LABEL;
 
-/// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
 /// The namespace of a cluster's own control plane.
 pub const KUBE_SYSTEM: &str = "kube-system";
 
 /// Namespaces that only a target that names them reaches, besides the webhook's own.
-const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
+pub const PROTECTED: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 /// The fields of an object that selectors match.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +31,6 @@ pub struct Candidate<'a> {
 /// Whether a target selects an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selected {
-    /// It does not.
     No,
     Yes,
     /// It depends on labels of the namespace that are not known.
@@ -40,7 +38,6 @@ pub enum Selected {
 }
 
 impl Target {
-    /// Whether this target selects the object.
     #[must_use]
     pub fn selects(&self, candidate: &Candidate<'_>) -> Selected {
         let needs_selector = self.profile.needs_selector();
@@ -124,7 +121,7 @@ fn matches(selector: &LabelSelector, labels: &Labels, empty_matches_nothing: boo
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }
 
-fn is_empty(selector: &LabelSelector) -> bool {
+pub(super) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::Phase;
 use crate::{controller::Party, event::whole_seconds};
 
-/// Types of the conditions.
 pub mod condition {
     /// A manager has observed and recorded the evidence: leader migration, every kube-controller-manager external, or an
     /// attestation.
@@ -59,6 +58,14 @@ pub struct CloudProviderMigrationStatus {
 }
 
 impl CloudProviderMigrationStatus {
+    /// Whether the condition is there with value `True`.
+    #[must_use]
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.conditions
+            .iter()
+            .any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+
     /// A condition to be written now. A message that is too long is cut. Its transition time changes only with its `status`.
     #[must_use]
     pub fn condition(
@@ -91,13 +98,10 @@ pub struct ControllerStatus {
     /// The process that runs it; `None` during a handover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Party>,
-    /// The lease that guards it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// The identity that holds the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// When that holder acquired the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
@@ -115,7 +119,6 @@ pub const MAX_HISTORY: usize = 64;
 pub struct HistoryEntry {
     /// When the holder of the manager's main lease observed the change.
     pub time: MicroTime,
-    /// The phase that the manager followed.
     pub phase: Phase,
     /// The identity that held the migration lease; `None` for a free lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +132,6 @@ pub struct HistoryEntry {
     pub alarm: bool,
 }
 
-/// Numbers of Nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
@@ -141,14 +143,4 @@ pub struct NodeCounts {
     /// Nodes whose kubelet is known to be external.
     #[serde(default)]
     pub migrated: u32,
-}
-
-impl CloudProviderMigrationStatus {
-    /// Whether the condition is there with value `True`.
-    #[must_use]
-    pub fn is_true(&self, type_: &str) -> bool {
-        self.conditions
-            .iter()
-            .any(|condition| condition.type_ == type_ && condition.status == "True")
-    }
 }

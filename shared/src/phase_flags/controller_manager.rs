@@ -16,7 +16,6 @@ const OLDEST: KubernetesVersion = KubernetesVersion::v1(20);
 /// The values of `--cloud-provider` that matter to a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Provider {
-    /// The in-tree provider.
     Aws,
     External,
     /// None: no cloud controller runs.
@@ -34,7 +33,6 @@ impl Provider {
     }
 }
 
-/// Phase Prepare.
 pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
     if Provider::of(line)? != Provider::Aws {
         return Ok(Vec::new());
@@ -80,7 +78,8 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
         return Err(Refusal::ForeignVolumePlugin(other));
     }
 
-    let becomes_external = becomes_external(provider, circumstances);
+    // The in-tree provider is replaced, or a provider that another field of the object may set.
+    let becomes_external = provider == Provider::Aws || provider == Provider::None && circumstances.named_elsewhere;
     let mut changes = Vec::new();
     if becomes_external {
         const WHY: &str = "the cloud controllers run in the cloud-controller-manager";
@@ -100,11 +99,6 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
     }
 
     Ok(changes)
-}
-
-/// Whether the in-tree provider is replaced, or a provider that another field of the object may set.
-fn becomes_external(provider: Provider, circumstances: &Circumstances) -> bool {
-    provider == Provider::Aws || (provider == Provider::None && circumstances.named_elsewhere)
 }
 
 /// The in-tree volume plugin and its configuration.
@@ -143,9 +137,6 @@ fn volumes(
 }
 
 /// Why a kube-controller-manager gets nothing from Migrate on; none where it had the in-tree provider.
-///
-/// # Errors
-/// When the command line cannot be read.
 pub fn nothing_to_add(line: &CommandLine, circumstances: &Circumstances) -> Result<Option<&'static str>, Unreadable> {
     if circumstances.phase < Phase::Migrate || line.script().is_some() {
         return Ok(None);

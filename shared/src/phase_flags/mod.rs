@@ -40,27 +40,17 @@ use crate::{
 
 mod change;
 mod controller_manager;
-mod csi_migration;
-mod fatal;
 pub mod flag;
 mod gates;
-mod lease;
-mod node_ipam;
 mod own_configuration;
-mod refusal;
 mod script;
-mod starts;
+mod warnings;
 
 pub use self::{
-    change::{Change, Circumstances},
+    change::{Change, Circumstances, Refusal},
     controller_manager::{controller_manager_row, nothing_to_add},
-    csi_migration::volumes_warning,
-    fatal::fatal,
-    lease::other_lease,
-    node_ipam::{NodeIpam, runs_node_ipam},
-    own_configuration::OwnConfiguration,
-    refusal::Refusal,
-    starts::{gates_warning, is_named_by_host, is_removed_gate},
+    own_configuration::{NodeIpam, OwnConfiguration, runs_node_ipam},
+    warnings::{fatal, gates_warning, is_named_by_host, is_removed_gate, other_lease, shortcoming, volumes_warning},
 };
 use self::{
     controller_manager::{Provider, external, prepare},
@@ -161,7 +151,7 @@ fn kubelet(line: &CommandLine, version: Option<KubernetesVersion>) -> Result<Vec
         return Err(Refusal::TooOld(version));
     }
 
-    csi_migration::check(line, version)?;
+    gates::check_volumes(line, version)?;
 
     Ok(vec![
         Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), NODE),
@@ -198,31 +188,4 @@ fn manager(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Chan
             "the cloud controllers would run beside those of the kube-controller-manager",
         )]),
     }
-}
-
-/// A warning about problems that the flags of a phase cannot solve.
-///
-/// From 1.28 on a cloud-controller-manager calls its controllers otherwise than its own default list does, so service
-/// and route stay outside of the migration lease.
-///
-/// # Errors
-/// When the command line cannot be read.
-pub fn shortcoming(
-    component: Component,
-    line: &CommandLine,
-    circumstances: &Circumstances,
-) -> Result<Option<&'static str>, Unreadable> {
-    const NAMES: &str = "from 1.28 on service and route run outside of the migration lease; name service-lb-controller and \
-        node-route-controller in --leader-migration-config, or use outrigger-manager";
-
-    let guards = matches!(circumstances.phase, Phase::Prepare | Phase::Migrate) && !circumstances.downtime;
-    let names_differ = circumstances
-        .version
-        .is_some_and(|version| version >= KubernetesVersion::v1(28));
-    if component != Component::CloudControllerManager || !guards || !names_differ {
-        return Ok(None);
-    }
-
-    let is_covered = line.value(flag::MIGRATION)?.is_some() || line.value(flag::LEADER_MIGRATION_CONFIG)?.is_some();
-    Ok(Some(NAMES).filter(|_| !is_covered))
 }

@@ -84,7 +84,6 @@ fn in_words(changes: &[Change]) -> String {
     changes.iter().map(Change::in_words).collect::<Vec<_>>().join(", ")
 }
 
-/// The flags of a migration that the script shows.
 fn found(script: &CommandLine) -> String {
     let found = flag::ALL.iter().flat_map(|flag| {
         let values = script.values(*flag).unwrap_or_default();

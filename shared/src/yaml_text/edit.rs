@@ -4,7 +4,7 @@ use granit_parser::ScalarStyle;
 use serde_json::{Map, Value};
 
 use super::{
-    Refusal, YamlText, child_mut, put, render, take,
+    LineEdit, Refusal, YamlText, child_mut, put, render, take,
     tree::{Entry, Kind, Node},
 };
 
@@ -13,9 +13,6 @@ const OTHERWISE: &str = "is written in a way that no single edit can change safe
 impl YamlText {
     /// Gives a scalar another text in its place and its quoting; an entry of a map that is missing is added at its end,
     /// together with the maps on the way. Does nothing if it has that text.
-    ///
-    /// # Errors
-    /// When the text cannot be edited there; it is unchanged then.
     pub fn set(&mut self, document: usize, path: &[&str], new: &str) -> Result<(), Refusal> {
         if self.get(document, path).and_then(Value::as_str) == Some(new) {
             return Ok(());
@@ -44,23 +41,11 @@ impl YamlText {
             self.spliced(node.start, node.end, &written)
         };
 
-        let text = text.ok_or_else(|| refused(OTHERWISE))?;
-        let mut intended = self.documents.clone();
-        let is_put = intended
-            .get_mut(document)
-            .is_some_and(|value| put(value, path, Value::from(new)));
         let refusal = refused(OTHERWISE);
-        if !is_put {
-            return Err(refusal);
-        }
-
-        self.commit(text, &intended, || refusal)
+        self.accept(text, document, refusal, |value| put(value, path, Value::from(new)))
     }
 
-    /// Adds an entry at the end of a map, together with the maps on the way.
-    ///
-    /// # Errors
-    /// When something is there, or the text cannot be edited there; it is unchanged then.
+    /// Adds an entry at the end of a map, together with the maps on the way. Refused if something is there.
     pub fn insert(&mut self, document: usize, path: &[&str], new: &Value) -> Result<(), Refusal> {
         let by_hand = format!("add {}", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
@@ -88,32 +73,17 @@ impl YamlText {
             _ => return Err(refused("has no map above it")),
         };
 
-        let text = text.ok_or_else(|| refused(OTHERWISE))?;
-        let mut intended = self.documents.clone();
-        let is_put = intended
-            .get_mut(document)
-            .is_some_and(|value| put(value, path, new.clone()));
         let refusal = refused(OTHERWISE);
-        if !is_put {
-            return Err(refusal);
-        }
-
-        self.commit(text, &intended, || refusal)
+        self.accept(text, document, refusal, |value| put(value, path, new.clone()))
     }
 
     /// Adds an item at the end of a list that is there.
-    ///
-    /// # Errors
-    /// When there is no list, or the text cannot be edited there; it is unchanged then.
     pub fn push(&mut self, document: usize, path: &[&str], new: &Value) -> Result<(), Refusal> {
         let length = self.get(document, path).and_then(Value::as_array).map_or(0, Vec::len);
         self.insert_item(document, path, length, new)
     }
 
     /// Adds an item to a list that is there, before the item at the index, or at the end.
-    ///
-    /// # Errors
-    /// When there is no list, or the text cannot be edited there; it is unchanged then.
     pub fn insert_item(&mut self, document: usize, path: &[&str], index: usize, new: &Value) -> Result<(), Refusal> {
         let by_hand = format!("add {} to it", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
@@ -121,44 +91,92 @@ impl YamlText {
         let (holder, depth) = walk(root, path);
         let Kind::List { items, flow } = &holder.kind else {
             let is_alias = matches!(holder.kind, Kind::Alias);
-            return Err(refused(if is_alias {
+            let why = if is_alias {
                 "is an alias of an anchor"
             } else {
                 "is no list"
-            }));
+            };
+            return Err(refused(why));
         };
         if depth < path.len() {
             return Err(refused("is not there"));
         }
 
         let text = self.with_item(holder, items, *flow, index, new);
-        let text = text.ok_or_else(|| refused(OTHERWISE))?;
-        let mut intended = self.documents.clone();
-        let list = intended
-            .get_mut(document)
-            .and_then(|value| path.iter().try_fold(value, |here, key| child_mut(here, key)));
         let refusal = refused(OTHERWISE);
-        let Some(Value::Array(list)) = list else {
-            return Err(refusal);
-        };
-
-        list.insert(index.min(list.len()), new.clone());
-
-        self.commit(text, &intended, || refusal)
+        self.accept(text, document, refusal, |value| {
+            let list = path.iter().try_fold(value, |here, key| child_mut(here, key));
+            let Some(Value::Array(list)) = list else { return false };
+            list.insert(index.min(list.len()), new.clone());
+            true
+        })
     }
 
     /// Takes out an entry of a map or an item of a list, with its lines. Does nothing if it is not there.
-    ///
-    /// # Errors
-    /// When the text cannot be edited there; it is unchanged then.
     pub fn remove(&mut self, document: usize, path: &[&str]) -> Result<(), Refusal> {
         let mut intended = self.documents.clone();
         if intended.get_mut(document).and_then(|value| take(value, path)).is_none() {
             return Ok(());
         }
         let refusal = self.refusal(document, path, OTHERWISE, "take it out");
-        let text = self.without(document, path).ok_or_else(|| refusal.clone())?;
-        self.commit(text, &intended, || refusal)
+        match self.without(document, path) {
+            Some(text) => self.commit(text, &intended, refusal),
+            None => Err(refusal),
+        }
+    }
+
+    /// Edits the YAML text that a path leads to. One in a block (`|`) keeps its lines and their indentation; one on a
+    /// single line is written anew on that line.
+    ///
+    /// # Errors
+    /// When `change` fails, or when that text, or the text around it, cannot be edited; nothing is changed then.
+    pub fn nested<T, E: From<Refusal>>(
+        &mut self,
+        document: usize,
+        path: &[&str],
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let by_hand = "change the text inside it";
+        let refused = |why| self.refusal(document, path, why, by_hand);
+        let text = self.get(document, path).and_then(Value::as_str);
+        let mut inner = Self::parse(text.ok_or_else(|| refused("is no text"))?)?;
+        let result = change(&mut inner)?;
+        if inner.edits.is_empty() {
+            return Ok(result);
+        }
+
+        let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
+        let (node, _) = walk(root, path);
+        match node.kind {
+            Kind::Scalar(ScalarStyle::Literal) if !node.is_marked => {
+                let text = self.with_inner(node.start, node.end, &inner.edits);
+                let text = text.ok_or_else(|| refused("has an indentation that is not understood"))?;
+                let refusal = refused("is written in a way that no edit can change safely");
+                self.accept(Some(text), document, refusal, |value| {
+                    put(value, path, Value::from(inner.text))
+                })?;
+            }
+            Kind::Scalar(ScalarStyle::Folded) => return Err(refused("is a folded text (>)").into()),
+            _ => self.set(document, path, &inner.text)?,
+        }
+
+        Ok(result)
+    }
+
+    /// Accepts a text, if there is one, as [`Self::commit`] does. `change` makes the intended value from the present one.
+    fn accept(
+        &mut self,
+        text: Option<String>,
+        document: usize,
+        refusal: Refusal,
+        change: impl FnOnce(&mut Value) -> bool,
+    ) -> Result<(), Refusal> {
+        let mut intended = self.documents.clone();
+        let is_made = intended.get_mut(document).is_some_and(change);
+        match text {
+            Some(text) if is_made => self.commit(text, &intended, refusal),
+            _ => Err(refusal),
+        }
     }
 
     fn without(&self, document: usize, path: &[&str]) -> Option<String> {
@@ -180,7 +198,10 @@ impl YamlText {
                 (last.parse().ok()?, parts.collect(), true, "[]")
             }
             Kind::List { items, flow } => {
-                let parts = items.iter().map(|item| Some((self.dash(item)?.at, item.end)));
+                let parts = items.iter().map(|item| {
+                    let (line, column) = self.dash(item)?;
+                    Some((line + column, item.end))
+                });
                 (last.parse().ok()?, parts.collect::<Option<_>>()?, *flow, "[]")
             }
             Kind::Scalar(_) | Kind::Alias => return None,
@@ -258,17 +279,42 @@ impl YamlText {
             // The line of the first item may begin with something else, as a list in a list does.
             (None, Some(_)) => None,
             (Some(last), _) => {
-                let dash = self.dash(last)?;
-                Some(self.with_lines_behind(last.end, &render::item(dash.column, new, like)))
+                let (_, column) = self.dash(last)?;
+                Some(self.with_lines_behind(last.end, &render::item(column, new, like)))
             }
         }
     }
 
-    /// Replaces an empty flow collection.
     fn within(&self, holder: &Node, written: &str) -> Option<String> {
         let own = self.text.get(holder.start..holder.end)?;
         let is_one_line = !own.contains('\n') && !holder.is_marked;
         is_one_line.then(|| self.spliced(holder.start, holder.end, written))?
+    }
+
+    /// The text with edits of the lines of a block, whose content begins at `start`.
+    fn with_inner(&self, start: usize, end: usize, edits: &[LineEdit]) -> Option<String> {
+        let header = self.text.get(..start)?.rfind('|')?;
+        let (header, _) = self.line_of(header);
+        let before = self.text.get(..header)?.bytes().filter(|byte| *byte == b'\n').count();
+        let (line, line_end) = self.line_of(start);
+        let first = self.text.get(line..line_end.min(end.max(line)))?;
+        let indent = first.len() - first.trim_start_matches(' ').len();
+        let ending = if first.ends_with('\r') { "\r" } else { "" };
+        let mut lines: Vec<String> = self.text.split('\n').map(str::to_owned).collect();
+
+        for edit in edits {
+            let from = before + 1 + edit.at;
+            let to = from + edit.was.len();
+            lines.get(from..to)?;
+
+            let now = edit.now.iter().map(|line| match line.as_str() {
+                "" => ending.to_owned(),
+                line => format!("{:indent$}{line}{ending}", ""),
+            });
+            lines.splice(from..to, now);
+        }
+
+        Some(lines.join("\n"))
     }
 
     /// Writes a value behind a key that has none.
@@ -291,7 +337,7 @@ impl YamlText {
     }
 
     /// Where the line of a byte begins, and where it ends (before its line feed).
-    pub(super) fn line_of(&self, at: usize) -> (usize, usize) {
+    fn line_of(&self, at: usize) -> (usize, usize) {
         let before = self.text.get(..at).unwrap_or(&self.text);
         let start = before.rfind('\n').map_or(0, |feed| feed + 1);
         let rest = self.text.get(start..).unwrap_or_default();
@@ -319,18 +365,14 @@ impl YamlText {
         }
     }
 
-    /// The dash of an item of a block list.
-    fn dash(&self, item: &Node) -> Option<Dash> {
+    /// Where the line of an item of a block list begins, and the column of its dash.
+    fn dash(&self, item: &Node) -> Option<(usize, usize)> {
         let (start, _) = self.line_of(item.start);
         let before = self.text.get(start..item.start)?.trim_end_matches(' ');
-        let column = before.strip_suffix('-')?.len();
-        Some(Dash {
-            at: start + column,
-            column,
-        })
+        Some((start, before.strip_suffix('-')?.len()))
     }
 
-    pub(super) fn refusal(&self, document: usize, path: &[&str], why: &'static str, by_hand: &str) -> Refusal {
+    fn refusal(&self, document: usize, path: &[&str], why: &'static str, by_hand: &str) -> Refusal {
         let place = self.roots.get(document).map_or(0, |root| walk(root, path).0.start);
         let before = self.text.get(..place).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -343,14 +385,8 @@ impl YamlText {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Dash {
-    at: usize,
-    column: usize,
-}
-
 /// The deepest node on a path, and how many keys lead to it.
-pub(super) fn walk<'a>(root: &'a Node, path: &[&str]) -> (&'a Node, usize) {
+fn walk<'a>(root: &'a Node, path: &[&str]) -> (&'a Node, usize) {
     let mut here = root;
     for (depth, key) in path.iter().enumerate() {
         match here.child(key) {

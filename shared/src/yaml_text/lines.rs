@@ -10,10 +10,8 @@ pub struct LineEdit {
     /// Index of the first changed line, counted from 0 when the edit was made.
     #[serde(rename = "line")]
     pub at: usize,
-    /// The lines that were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub was: Vec<String>,
-    /// The lines that replaced them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub now: Vec<String>,
     /// If no line replaced them: the line before, by which the place is found again.

@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 mod edit;
 mod lines;
-mod nested;
 mod render;
 mod tree;
 
@@ -25,7 +24,6 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// Deepest nesting that is edited.
 pub const MAX_DEPTH: usize = 64;
 
-/// Why a text is not edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the text is no YAML ({0}); correct it")]
@@ -39,16 +37,14 @@ pub enum Refusal {
     /// The text can be read, but not safely changed there.
     #[error("{at} {why}, so the text is not edited; {by_hand} by hand")]
     Place {
-        /// The path and the line.
         at: String,
-        /// The present value.
         why: &'static str,
-        /// The value to write.
         by_hand: String,
     },
 }
 
-/// A YAML text of one or several documents, under change.
+/// A YAML text of one or several documents, under change. An edit is refused where the text cannot be edited; the text is
+/// unchanged then.
 #[derive(Clone, Debug)]
 pub struct YamlText {
     text: String,
@@ -85,7 +81,6 @@ impl YamlText {
         })
     }
 
-    /// The text as it is now.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -111,18 +106,15 @@ impl YamlText {
     }
 
     /// Accepts a new text if it has the intended change and no other.
-    fn commit(&mut self, text: String, intended: &[Value], refused: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
-        let Ok(read) = Self::parse(&text) else {
-            return Err(refused());
+    fn commit(&mut self, text: String, intended: &[Value], refusal: Refusal) -> Result<(), Refusal> {
+        let read = match Self::parse(&text) {
+            Ok(read) if read.documents == intended => read,
+            _ => return Err(refusal),
         };
-        if read.documents != intended {
-            return Err(refused());
-        }
 
-        self.edits.extend(lines::between(&self.text, &text));
-        self.text = read.text;
-        self.documents = read.documents;
-        self.roots = read.roots;
+        let mut edits = std::mem::take(&mut self.edits);
+        edits.extend(lines::between(&self.text, &text));
+        *self = Self { edits, ..read };
 
         Ok(())
     }
@@ -162,7 +154,6 @@ fn put(value: &mut Value, path: &[&str], new: Value) -> bool {
     }
 }
 
-/// Removes the value at a path.
 fn take(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     match parents.iter().try_fold(value, |here, key| child_mut(here, key))? {

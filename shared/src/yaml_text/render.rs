@@ -34,7 +34,6 @@ pub(super) fn flow(value: &Value, like: ScalarStyle) -> String {
     }
 }
 
-/// The lines of a new entry of a block map.
 pub(super) fn entry(indent: usize, key: &str, value: &Value, like: ScalarStyle) -> Vec<String> {
     let key = format!("{:indent$}{}:", "", text(key, ScalarStyle::Plain));
     let mut lines = match value {
@@ -47,7 +46,6 @@ pub(super) fn entry(indent: usize, key: &str, value: &Value, like: ScalarStyle) 
     lines
 }
 
-/// The lines of a new item of a block list.
 pub(super) fn item(indent: usize, value: &Value, like: ScalarStyle) -> Vec<String> {
     let mut lines = match value {
         Value::Object(fields) if !fields.is_empty() => entries(indent + 2, fields, like),

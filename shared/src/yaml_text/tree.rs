@@ -32,7 +32,6 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// The node below, by key or index.
     pub fn child(&self, key: &str) -> Option<&Self> {
         match &self.kind {
             Kind::Map { entries, .. } => entries

@@ -15,13 +15,11 @@ const REMEMBERED: usize = 16;
 /// stored, also if its answer never arrived.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// The present writes.
     present: VecDeque<(Timestamp, Began)>,
     /// The `renewTime` of those before the last [`Self::settle`].
     settled: VecDeque<Timestamp>,
 }
 
-/// When a write began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Began {
     pub at: Instant,
@@ -42,7 +40,6 @@ impl Attempts {
         found.map(|(_, began)| *began)
     }
 
-    /// Whether a settled write stored `record`.
     pub fn has_settled(&self, record: &Record, identity: &str) -> bool {
         let renewed = record.renew_time;
         record.holder == identity && renewed.is_some_and(|renewed| self.settled.contains(&renewed))

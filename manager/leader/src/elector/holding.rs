@@ -24,7 +24,6 @@ pub(super) enum News {
     Renewed(Box<Held>),
     /// The Lease was deleted or its holder was emptied. The present holder writes it again, as client-go's elector does.
     Write,
-    /// Another process is the holder.
     Taken(String),
 }
 

@@ -55,13 +55,11 @@ impl Timing {
 /// A held lease: the object as last written, and when that write began.
 #[derive(Debug, Clone)]
 pub struct Held {
-    /// The Lease as the API server stored it.
     pub lease: DynamicObject,
     /// When the last successful renewal began.
     pub renewed: Began,
 }
 
-/// Why the lease was lost.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     #[error("another holder has the lease: {0}")]
@@ -73,9 +71,7 @@ pub enum Lost {
 /// A change of the held Lease's annotations; answered once it is stored.
 #[derive(Debug)]
 pub struct AnnotationChange {
-    /// The annotation's key.
     pub key: String,
-    /// Its value; `None` removes it.
     pub value: Option<String>,
     /// Completed when the API server has stored it.
     pub stored: oneshot::Sender<()>,
@@ -93,7 +89,6 @@ pub enum Gate {
     Open,
 }
 
-/// Competes for one lease under one identity.
 pub struct Elector<L> {
     leases: L,
     name: String,
@@ -147,7 +142,6 @@ impl Write {
 }
 
 impl<L: Leases> Elector<L> {
-    /// An elector for the lease that `view` watches.
     pub fn new(leases: L, name: &str, identity: &str, timing: Timing, view: watch::Receiver<View>) -> Self {
         Self {
             leases,
@@ -164,14 +158,12 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    #[must_use]
     pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
     }
 
     /// Why the last attempt to acquire the lease failed; none since it succeeded.
-    #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.problem.subscribe()
     }
@@ -185,7 +177,6 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
@@ -409,7 +400,6 @@ impl<L: Leases> Elector<L> {
         answer.map(|lease| Held { lease, renewed })
     }
 
-    /// Empties an expired record instead of acquiring the lease.
     async fn empty(&mut self, write: Write, fetched: &mut Option<View>) -> Result<(), LeaseError> {
         self.write_emptied(write.lease).await?;
         tracing::info!(
@@ -477,7 +467,6 @@ impl<L: Leases> Elector<L> {
         self.slow = began.elapsed() >= self.timing.request_timeout();
     }
 
-    /// Extends `grantor` to the renew deadline that `held` gives.
     pub fn grant(&self, held: &Held, grantor: &Grantor) {
         let deadline = held.renewed.at + self.timing.renew_deadline;
         grantor.extend_since(deadline, held.renewed.suspended);

@@ -21,26 +21,20 @@ pub const UNREADABLE: Duration = Duration::from_secs(15);
 /// The fields of the `CloudProviderMigration` that the gate reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationSpec {
-    /// The object's UID.
     pub uid: String,
-    /// `metadata.generation`.
     pub generation: i64,
-    /// The phase that the operator set.
     pub phase: Phase,
-    /// `spec.attestedPhase`.
     pub attested_phase: Option<Phase>,
 }
 
 /// Everything that the decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inputs {
-    /// The migration object.
     pub spec: Reading<MigrationSpec>,
     /// The latch as lease C has it.
     pub latch: Stored,
     /// Old managers, leases, own settings.
     pub facts: Facts,
-    /// This process's identity on the leases.
     pub identity: String,
     /// This process holds M now.
     pub holding: bool,
@@ -75,7 +69,6 @@ impl Why {
     }
 }
 
-/// The next action on lease M.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAction {
     /// Compete for it, or keep it.
@@ -92,7 +85,6 @@ pub enum LeaseAction {
 
 impl LeaseAction {
     /// Why M is not competed for; none while it is.
-    #[must_use]
     pub fn why(&self) -> Option<&Why> {
         match self {
             Self::Compete => None,
@@ -101,7 +93,6 @@ impl LeaseAction {
     }
 }
 
-/// The change of the latch on lease C.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LatchChange {
     /// The annotation stays as it is, also one of another object or of a newer program.
@@ -117,9 +108,7 @@ pub struct Decision {
     pub action: LeaseAction,
     /// The effective phase: that of the object, or the last known one.
     pub phase: Option<Phase>,
-    /// The latch that this decision follows.
     pub bound: Option<Latch>,
-    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 

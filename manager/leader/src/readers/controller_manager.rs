@@ -13,7 +13,7 @@ use outrigger_shared::phase_flags::{self, flag, runs_node_ipam};
 use serde_json::Value;
 
 use super::Kind;
-use crate::evidence::{Configuration, ControllerManager};
+use crate::evidence::{Configuration, ControllerManager, UNGUARDED};
 
 /// The kube-controller-manager of an object, unless it is scaled to zero or has ended. `listed` is the selector of the
 /// list that has the object.
@@ -54,14 +54,7 @@ pub(super) fn controller_manager_of(
     let mut form = of_line;
     // Pods of an older template may still run until the rollout is complete. A template without leader migration blocks
     // in any case.
-    let guarded = !matches!(
-        form,
-        Form::InTree {
-            leader_migration: false
-        }
-    );
-
-    let rolling_out = guarded && !is_pod && !is_rolled_out(kind, object);
+    let rolling_out = form != UNGUARDED && !is_pod && !is_rolled_out(kind, object);
     if rolling_out {
         form = Form::Unreadable {
             reason: format!(
@@ -202,9 +195,7 @@ fn node_ipam(line: &CommandLine, form: &Form, configuration: &Configuration, ann
     }
 }
 
-/// The Pods of a workload, by its status.
 struct Pods {
-    /// The status is of the present template.
     is_current: bool,
     all: i64,
     /// Of the template that the status is of.

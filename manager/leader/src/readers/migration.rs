@@ -6,6 +6,7 @@ use outrigger_shared::migration::CloudProviderMigration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::send_new;
 use crate::evidence::Reading;
 use crate::gate::MigrationSpec;
 use crate::object_watch;
@@ -15,9 +16,7 @@ use crate::object_watch;
 pub struct Own {
     /// The cluster's ID in AWS tags.
     pub cluster_id: String,
-    /// The migration lease's name.
     pub lease: String,
-    /// The name of this manager's main lease.
     pub main_lease: String,
 }
 
@@ -54,7 +53,6 @@ impl Own {
     }
 }
 
-/// The migration object as its readers need it.
 #[derive(Clone)]
 pub struct Migration {
     /// Of this manager's cluster: the status is written to it.
@@ -64,7 +62,6 @@ pub struct Migration {
 }
 
 /// Follows the migration object `name`, which has to agree with `own`.
-#[must_use]
 pub fn follow_own_migration(client: Client, name: &str, own: &Own, stop: &CancellationToken) -> Migration {
     agreeing(follow_migration(client, name, stop.clone()), own, stop)
 }
@@ -107,7 +104,7 @@ fn unless(
 }
 
 fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {
-    if unreadable(tx, &why) {
+    if send_new(tx, Reading::Unreadable(why.clone())) {
         tracing::error!(
             why,
             "cannot read the CloudProviderMigration; keeping current leases and following the phase of the latch"
@@ -115,20 +112,7 @@ fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {
     }
 }
 
-/// Whether this is a new reason.
-fn unreadable(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: &str) -> bool {
-    tx.send_if_modified(|old| {
-        let is_new = !matches!(old, Reading::Unreadable(last) if last == why);
-        if is_new {
-            *old = Reading::Unreadable(why.to_owned());
-        }
-
-        is_new
-    })
-}
-
 /// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
-#[must_use]
 pub fn follow_migration(
     client: Client,
     name: &str,
@@ -144,7 +128,8 @@ pub fn follow_migration(
             Ok(Some(object)) => drop(tx.send_replace(Reading::Known(object))),
             // A usual state: the guides install the manager first, and then create the object.
             Ok(None) => {
-                if unreadable(&tx, &format!("there is no CloudProviderMigration {name}")) {
+                let why = format!("there is no CloudProviderMigration {name}");
+                if send_new(&tx, Reading::Unreadable(why)) {
                     tracing::warn!(
                         name,
                         "waiting for the CloudProviderMigration; keeping current leases and following the phase of the latch"
@@ -160,7 +145,6 @@ pub fn follow_migration(
 }
 
 /// The part of the object that the gate needs, kept current.
-#[must_use]
 pub fn follow_spec(
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
@@ -168,13 +152,7 @@ pub fn follow_spec(
     let (tx, rx) = watch::channel(spec_of(&migration.borrow()));
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
-            let next = spec_of(&migration.borrow());
-            tx.send_if_modified(|old| {
-                *old != next && {
-                    *old = next;
-                    true
-                }
-            });
+            send_new(&tx, spec_of(&migration.borrow()));
         }
     });
 

@@ -27,14 +27,12 @@ pub use migration::{Migration, Own, follow_migration, follow_own_migration, foll
 
 /// The period of lists without an event.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
-/// Time limit of one list.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
 /// Lists at the same time: one hosted control plane has four.
 const CONCURRENT: usize = 16;
 
-/// Where to list kube-controller-managers.
 #[derive(Debug, Clone, PartialEq)]
 struct Location {
     /// The target of a hosted control plane; `None` for the cluster itself.
@@ -45,7 +43,6 @@ struct Location {
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
 /// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
 /// observed. `lease` is the migration lease's name.
-#[must_use]
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
@@ -62,7 +59,7 @@ pub fn follow_controller_managers(
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
-        let mut places = Places::new();
+        let mut places = Vec::new();
         while !stop.is_cancelled() {
             let object = migration.borrow_and_update().clone();
             if let Reading::Known(object) = &object {
@@ -83,12 +80,7 @@ pub fn follow_controller_managers(
                 (None, _) => None,
             };
             if let Some(reading) = reading {
-                tx.send_if_modified(|old| {
-                    *old != reading && {
-                        *old = reading;
-                        true
-                    }
-                });
+                send_new(&tx, reading);
             }
 
             tokio::select! {
@@ -103,17 +95,20 @@ pub fn follow_controller_managers(
     rx
 }
 
+/// Sends a value that differs from the last one. Returns whether it does.
+pub(crate) fn send_new<T: PartialEq>(tx: &watch::Sender<T>, value: T) -> bool {
+    tx.send_if_modified(|old| {
+        let is_new = *old != value;
+        *old = value;
+        is_new
+    })
+}
+
 /// A namespace with the selector of its kube-controller-managers, and the last list of each kind in it.
 struct Place {
     location: Location,
     namespace: String,
     lists: [LastList; Kind::ALL.len()],
-}
-
-impl Place {
-    fn is_same(&self, other: &Self) -> bool {
-        self.namespace == other.namespace && self.location.objects == other.location.objects
-    }
 }
 
 /// The kinds of objects that have the command line of a kube-controller-manager.
@@ -145,33 +140,20 @@ struct LastList {
     problem: Option<String>,
 }
 
-impl LastList {
-    /// A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
-    fn update(&mut self, answer: Answer) {
-        match answer {
-            Ok(seen) => (self.seen, self.problem) = (seen, None),
-            Err(error) => self.problem = Some(error.to_string()),
-        }
-    }
-}
-
-type Places = Vec<Place>;
-
-fn all_of(places: &Places, mut unreadable: Vec<String>) -> ControllerManagers {
+fn all_of(places: &[Place], mut unreadable: Vec<String>) -> ControllerManagers {
     let lists = places.iter().flat_map(|place| &place.lists);
     let mut seen: Vec<ControllerManager> = lists.flat_map(|list| list.seen.clone()).collect();
     seen.sort_by(|a, b| a.object.cmp(&b.object));
     seen.dedup_by(|a, b| a.object == b.object);
 
     for place in places {
-        let mut problems: Vec<&String> = place.lists.iter().filter_map(|list| list.problem.as_ref()).collect();
+        let problems = place.lists.iter().filter_map(|list| list.problem.as_ref());
+        let mut problems: Vec<String> = problems
+            .map(|why| format!("Namespace {}: {why}", place.namespace))
+            .collect();
         // An API server that does not answer has the same problem for each kind.
         problems.dedup();
-        unreadable.extend(
-            problems
-                .iter()
-                .map(|why| format!("Namespace {}: {why}", place.namespace)),
-        );
+        unreadable.append(&mut problems);
     }
 
     ControllerManagers {
@@ -181,7 +163,6 @@ fn all_of(places: &Places, mut unreadable: Vec<String>) -> ControllerManagers {
     }
 }
 
-/// Watches of Pods that trigger the next pass.
 #[derive(Default)]
 struct Wake {
     locations: Vec<(String, Selector)>,
@@ -189,7 +170,7 @@ struct Wake {
 }
 
 impl Wake {
-    fn watch(&mut self, lister: &Lister, places: &Places) {
+    fn watch(&mut self, lister: &Lister, places: &[Place]) {
         let locations = || places.iter().map(|place| (&place.namespace, &place.location.objects));
         if locations().eq(self.locations.iter().map(|(name, objects)| (name, objects))) {
             return;
@@ -231,7 +212,6 @@ fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
     }
 }
 
-/// Lists kube-controller-managers.
 struct Lister {
     management: Client,
     cluster: Client,
@@ -248,12 +228,15 @@ impl Lister {
     }
 
     /// Lists every kind in every place. Returns what keeps places from being found.
-    async fn update(&self, places: &mut Places, targets: &[Target]) -> Vec<String> {
+    async fn update(&self, places: &mut Vec<Place>, targets: &[Target]) -> Vec<String> {
         let problems = match in_time(self.find(targets)).await {
             Ok(found) => {
                 let old = std::mem::replace(places, found);
                 for place in places.iter_mut() {
-                    if let Some(old) = old.iter().find(|old| old.is_same(place)) {
+                    let is_same = |old: &&Place| {
+                        old.namespace == place.namespace && old.location.objects == place.location.objects
+                    };
+                    if let Some(old) = old.iter().find(is_same) {
                         place.lists.clone_from(&old.lists);
                     }
                 }
@@ -267,8 +250,8 @@ impl Lister {
         problems
     }
 
-    async fn find(&self, targets: &[Target]) -> Result<Places, ReadError> {
-        let mut places = Places::new();
+    async fn find(&self, targets: &[Target]) -> Result<Vec<Place>, ReadError> {
+        let mut places = Vec::new();
         for location in locations(targets)? {
             for namespace in namespaces_of(self.client(&location), &location).await? {
                 places.push(Place {
@@ -301,7 +284,7 @@ type Answer = Result<Vec<ControllerManager>, ReadError>;
 
 /// The answers for each kind in each place, in this order. The lists run at the same time, each with its own limit: one
 /// that is refused or slow delays and hides no other one.
-async fn list_all<F>(places: &Places, list: impl Fn(&Place, Kind) -> F) -> Vec<Answer>
+async fn list_all<F>(places: &[Place], list: impl Fn(&Place, Kind) -> F) -> Vec<Answer>
 where
     F: Future<Output = Answer>,
 {
@@ -313,10 +296,14 @@ where
     stream::iter(requests).buffered(CONCURRENT).collect().await
 }
 
-fn update(places: &mut Places, answers: Vec<Answer>) {
+fn update(places: &mut [Place], answers: Vec<Answer>) {
     let lists = places.iter_mut().flat_map(|place| &mut place.lists);
     for (list, answer) in lists.zip(answers) {
-        list.update(answer);
+        // A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
+        match answer {
+            Ok(seen) => *list = LastList { seen, problem: None },
+            Err(error) => list.problem = Some(error.to_string()),
+        }
     }
 }
 
@@ -336,36 +323,27 @@ enum ReadError {
 }
 
 fn locations(targets: &[Target]) -> Result<Vec<Location>, ReadError> {
-    let mut locations = Vec::new();
-    for target in targets
+    let mut hosted = targets
         .iter()
         .filter(|target| target.profile == Profile::HostedControlPlane)
-    {
-        if target.selects_nothing() {
-            continue;
-        }
+        .peekable();
+    if hosted.peek().is_none() {
+        // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
+        let of_label = |key| Location {
+            target: None,
+            objects: [(key, "kube-controller-manager")].into_iter().collect(),
+        };
+        return Ok(["component", "k8s-app"].map(of_label).to_vec());
+    }
 
+    let locations = hosted.filter(|target| !target.selects_nothing()).map(|target| {
         let objects = target.object_selector.clone();
-        locations.push(Location {
+        Ok(Location {
             target: Some(target.clone()),
             objects: objects.map_or(Ok(Selector::default()), Selector::try_from)?,
-        });
-    }
-
-    if !targets
-        .iter()
-        .any(|target| target.profile == Profile::HostedControlPlane)
-    {
-        // kubeadm and RKE2 use the first label, kOps and most self-hosted control planes the second.
-        for key in ["component", "k8s-app"] {
-            locations.push(Location {
-                target: None,
-                objects: [(key, "kube-controller-manager")].into_iter().collect(),
-            });
-        }
-    }
-
-    Ok(locations)
+        })
+    });
+    locations.collect()
 }
 
 async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<String>, kube::Error> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Api, Client};
+use kube::Api;
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, condition};
 use tokio::sync::watch;
@@ -13,59 +13,53 @@ use tokio::time::{Instant, sleep};
 use super::{in_time, is_same, patch};
 use crate::evidence::Reading;
 use crate::lease::View;
+use crate::run::Guard;
 
 /// A problem that ends within this time is not written.
 const LASTING: Duration = Duration::from_secs(5);
 /// Time between two observations of the lease and the problem.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// A process that competes for lease C.
-pub struct Candidate {
-    /// The API server of the object.
-    pub management: Client,
-    /// The object's name.
-    pub migration: String,
-    pub object: watch::Receiver<Reading<CloudProviderMigration>>,
-    /// The watch of lease C.
-    pub lease: watch::Receiver<View>,
-    pub lease_duration: Duration,
-    /// Why the last request for lease C failed, while they fail.
-    pub problem: watch::Receiver<Option<String>>,
-}
-
-impl Candidate {
-    /// Writes the reason for which lease C cannot be acquired, once for each reason, and only while no other process is
-    /// seen to hold it. The next holder overwrites it.
-    pub async fn run(self) {
-        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
-        let mut progress = Progress::default();
-        loop {
-            sleep(PERIOD).await;
-            let problem = self.problem.borrow().clone();
-            let due = progress.due(&self.lease.borrow(), self.lease_duration, problem.as_deref());
-            if let Some(why) = due {
-                let answer = self.write(&api, &why).await;
-                progress.note(why, answer);
-            }
+/// Writes the reason for which this process cannot acquire lease C, once for each reason, and only while no other process
+/// is seen to hold it. The next holder overwrites it. `problem`: why the last request for it failed, while they fail.
+pub async fn report_unled(
+    guard: Guard,
+    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    lease: watch::Receiver<View>,
+    lease_duration: Duration,
+    problem: watch::Receiver<Option<String>>,
+) {
+    let api: Api<CloudProviderMigration> = Api::all(guard.management);
+    let mut progress = Progress::default();
+    loop {
+        sleep(PERIOD).await;
+        let problem = problem.borrow().clone();
+        let due = progress.due(&lease.borrow(), lease_duration, problem.as_deref());
+        if let Some(why) = due {
+            let object = object.borrow().known().cloned();
+            let answer = match object {
+                Some(object) => write(&api, &guard.migration, object, &why).await.map(|()| true),
+                None => Ok(false),
+            };
+            progress.note(why, answer);
         }
-    }
-
-    /// False while the object cannot be read.
-    async fn write(&self, api: &Api<CloudProviderMigration>, why: &str) -> Result<bool, String> {
-        let Some(object) = self.object.borrow().known().cloned() else {
-            return Ok(false);
-        };
-
-        let old = object.status.unwrap_or_default();
-        let new = unled(&old, why, object.metadata.generation, Timestamp::now());
-        if !is_same(&old, &new) {
-            in_time(patch(api, &self.migration, &new)).await?;
-        }
-        Ok(true)
     }
 }
 
-/// The state of a candidate's reports.
+async fn write(
+    api: &Api<CloudProviderMigration>,
+    name: &str,
+    object: CloudProviderMigration,
+    why: &str,
+) -> Result<(), String> {
+    let old = object.status.unwrap_or_default();
+    let new = unled(&old, why, object.metadata.generation, Timestamp::now());
+    match is_same(&old, &new) {
+        true => Ok(()),
+        false => in_time(patch(api, name, &new)).await,
+    }
+}
+
 #[derive(Default)]
 struct Progress {
     /// Since when requests for lease C fail.
@@ -75,7 +69,6 @@ struct Progress {
 }
 
 impl Progress {
-    /// The reason to write now.
     fn due(&mut self, lease: &View, lease_duration: Duration, problem: Option<&str>) -> Option<String> {
         let Some(problem) = problem else {
             *self = Self::default();

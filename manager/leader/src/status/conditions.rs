@@ -5,11 +5,10 @@ use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
-use super::{StatusInputs, notices};
+use super::notices;
 use crate::evidence::{self, ControllerManager};
 use crate::gate::{self, LeaseAction, reason};
 use crate::latch::{Latch, Stored};
-use crate::node_ipam;
 use crate::steward::Report;
 
 /// The reason while the holder of lease K is none of the kube-controller-managers that can be read.
@@ -18,49 +17,58 @@ pub(super) const LEADER_NOT_LISTED: &str = "LeaderNotListed";
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
+/// Type, truth, reason and message of a condition.
 pub(super) type Row = (&'static str, Option<bool>, &'static str, String);
+type State = (Option<bool>, &'static str, String);
 
-/// Each condition that the manager writes.
-pub(super) fn conditions(inputs: &StatusInputs<'_>) -> [Row; 6] {
+pub(super) struct Inputs<'a> {
+    pub report: &'a Report,
+    pub lease_problem: Option<String>,
+    /// Why the holder of lease K may be a second owner.
+    pub unlisted_leader: Option<String>,
+    /// Of the object, which may be newer than the spec of the decision; `None` while it cannot be read.
+    pub problems: Option<Vec<String>>,
+    pub nodes: Option<NodeCounts>,
+    /// The minor version of the API server.
+    pub minor: Option<u32>,
+    /// The controllers that this manager runs under lease M.
+    pub controllers: &'a [Controller],
+}
+
+pub(super) fn conditions(inputs: &Inputs<'_>) -> [Row; 6] {
+    let report = inputs.report;
     let control_plane = control_plane(
-        inputs.report,
+        report,
         inputs.lease_problem.as_deref(),
         inputs.unlisted_leader.as_deref(),
     );
     let nodes = nodes(inputs.nodes);
-    let phase = inputs.report.decision.phase;
-    let all = phase == Some(Phase::Complete) && control_plane.1 == Some(true) && nodes.1 == Some(true);
-    let completed = match all {
-        true => (condition::COMPLETED, Some(true), "Completed", over(inputs.controllers)),
-        false => (
-            condition::COMPLETED,
-            Some(false),
-            "NotYet",
-            left(inputs.report, control_plane.1, nodes.1),
-        ),
+    let is_complete = report.decision.phase == Some(Phase::Complete);
+    let completed = match is_complete && control_plane.1 == Some(true) && nodes.0 == Some(true) {
+        true => (Some(true), "Completed", over(inputs.controllers)),
+        false => (Some(false), "NotYet", left(report, control_plane.1, nodes.0)),
     };
 
+    let row = |type_, (truth, reason, text): State| (type_, truth, reason, text);
     [
-        spec_valid(inputs.problems.as_deref()),
-        prepared(inputs.report),
+        row(condition::SPEC_VALID, spec_valid(inputs.problems.as_deref())),
+        row(condition::PREPARED, prepared(report)),
         control_plane,
-        nodes,
-        completed,
-        rollback(inputs.minor),
+        row(condition::NODES_MIGRATED, nodes),
+        row(condition::COMPLETED, completed),
+        row(condition::ROLLBACK_POSSIBLE, rollback(inputs.minor)),
     ]
 }
 
-fn spec_valid(problems: Option<&[String]>) -> Row {
-    let name = condition::SPEC_VALID;
+fn spec_valid(problems: Option<&[String]>) -> State {
     match problems {
         None => (
-            name,
             None,
             "NotReadable",
             "the CloudProviderMigration cannot be read".to_owned(),
         ),
-        Some([]) => (name, Some(true), "Valid", "the spec has no problems".to_owned()),
-        Some(problems) => (name, Some(false), "Invalid", problems.join("; ")),
+        Some([]) => (Some(true), "Valid", "the spec has no problems".to_owned()),
+        Some(problems) => (Some(false), "Invalid", problems.join("; ")),
     }
 }
 
@@ -76,11 +84,9 @@ fn latch(report: &Report) -> Option<&Latch> {
     }
 }
 
-fn prepared(report: &Report) -> Row {
-    let name = condition::PREPARED;
+fn prepared(report: &Report) -> State {
     if let Some(latch) = latch(report) {
-        let message = notices::basis(latch.basis);
-        return (name, Some(true), "EvidenceLatched", message.into());
+        return (Some(true), "EvidenceLatched", notices::basis(latch.basis).to_owned());
     }
 
     let why = report.decision.action.why();
@@ -92,7 +98,7 @@ fn prepared(report: &Report) -> Row {
         _ => with_warnings(report, &evidence::missing(&report.inputs.facts).join("; ")),
     };
 
-    (name, Some(false), "EvidenceMissing", missing)
+    (Some(false), "EvidenceMissing", missing)
 }
 
 fn with_warnings(report: &Report, text: &str) -> String {
@@ -124,18 +130,11 @@ pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlist
 }
 
 fn held(report: &Report) -> State {
-    let conflict = || {
-        Some((
-            Some(false),
-            "NodeIpamConflict",
-            node_ipam::problem(&report.inputs.facts)?,
-        ))
-    };
+    let conflict =
+        || evidence::node_ipam_problem(&report.inputs.facts).map(|problem| (Some(false), "NodeIpamConflict", problem));
     let problem = old_managers_left(report).or_else(conflict);
     problem.unwrap_or_else(|| external(report))
 }
-
-type State = (Option<bool>, &'static str, String);
 
 /// The phase, if the operator attests that the kube-controller-managers that cannot be read are external. In an earlier
 /// phase an attestation states the opposite.
@@ -222,7 +221,6 @@ pub(super) fn over(controllers: &[Controller]) -> String {
     )
 }
 
-/// The steps to the end of the migration.
 pub(super) fn left(report: &Report, control_plane: Option<bool>, nodes: Option<bool>) -> String {
     let followed = report.decision.phase;
     let phase = match report.inputs.spec.known().map(|spec| spec.phase).or(followed) {
@@ -293,53 +291,37 @@ fn held_by(report: &Report, holder: &str) -> String {
     }
 }
 
-fn nodes(counts: Option<NodeCounts>) -> Row {
-    let name = condition::NODES_MIGRATED;
+fn nodes(counts: Option<NodeCounts>) -> State {
     match counts {
-        None => (name, None, "NotCounted", "the Nodes have not been listed yet".into()),
-        Some(n) if n.total == 0 => (name, Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
-        Some(n) if n.migrated == n.total => (
-            name,
-            Some(true),
-            "Migrated",
-            format!("all {} Nodes have external kubelets", n.total),
-        ),
+        None => (None, "NotCounted", "the Nodes have not been listed yet".into()),
+        Some(n) if n.total == 0 => (Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
+        Some(n) if n.migrated == n.total => {
+            let text = format!("all {} Nodes have external kubelets", n.total);
+            (Some(true), "Migrated", text)
+        }
         Some(n) => {
-            let left = n.total - n.migrated;
-            (
-                name,
-                Some(false),
-                "InTreeLeft",
-                format!(
-                    "{left} of {} Nodes are not known to have an external kubelet: replace them, or restart their kubelets with \
-                     --cloud-provider=external and state it: kubectl annotate node NAME {KUBELET}={EXTERNAL_KUBELET}",
-                    n.total
-                ),
-            )
+            let text = format!(
+                "{} of {} Nodes are not known to have an external kubelet: replace them, or restart their kubelets with \
+                 --cloud-provider=external and state it: kubectl annotate node NAME {KUBELET}={EXTERNAL_KUBELET}",
+                n.total - n.migrated,
+                n.total
+            );
+            (Some(false), "InTreeLeft", text)
         }
     }
 }
 
-fn rollback(minor: Option<u32>) -> Row {
-    let name = condition::ROLLBACK_POSSIBLE;
+fn rollback(minor: Option<u32>) -> State {
     match minor {
-        None => (
-            name,
-            None,
-            "VersionUnknown",
-            "the API server's version is unknown".into(),
-        ),
-        Some(minor) if minor <= LAST_IN_TREE_MINOR => (
-            name,
-            Some(true),
-            "InTreeAvailable",
-            format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider"),
-        ),
-        Some(minor) => (
-            name,
-            Some(false),
-            "InTreeRemoved",
-            format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
-        ),
+        None => (None, "VersionUnknown", "the API server's version is unknown".into()),
+        Some(minor) if minor <= LAST_IN_TREE_MINOR => {
+            let text = format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider");
+            (Some(true), "InTreeAvailable", text)
+        }
+        Some(minor) => {
+            let text =
+                format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to");
+            (Some(false), "InTreeRemoved", text)
+        }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::About;
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, condition,
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -20,29 +20,26 @@ use tokio_util::sync::CancellationToken;
 use crate::evidence::Reading;
 use crate::permit::{NotLeader, Permit};
 use crate::readers::Own;
+use crate::run::Guard;
 use crate::steward::Report;
 
 mod candidate;
 mod conditions;
-mod history;
 mod notices;
 mod owner;
-mod reporter;
 mod second_manager;
 mod unlisted_leader;
 
-pub use candidate::Candidate;
-use conditions::conditions;
+pub use candidate::report_unled;
+use conditions::{Inputs, LEADER_NOT_LISTED, conditions};
 pub use notices::Notice;
 use owner::{Lease, Ownership, owner_of};
-pub use reporter::{Reporter, Snapshot};
 
 /// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
 pub const FIELD_MANAGER: &str = "outrigger-manager";
 
 /// Period of the counts of Nodes without another reason to write.
 const COUNT_NODES: Duration = Duration::from_secs(15);
-/// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reports within this time are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -50,46 +47,68 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 
-/// Writes the status of one migration.
+/// The state of a migration, from the holder of lease C.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub name: String,
+    /// The phase that the manager follows; `None` while it is unknown.
+    pub phase: Option<Phase>,
+    pub conditions: Vec<(&'static str, String)>,
+    pub owners: Vec<(String, Option<Party>)>,
+    /// Each source of evidence, and whether it cannot be read now.
+    pub unreadable: [(&'static str, bool); 4],
+    pub alarm: bool,
+    /// The holder of lease K is none of the kube-controller-managers that can be read.
+    pub leader_not_listed: bool,
+}
+
+/// Takes what the holder of lease C reports.
+#[derive(Clone)]
+pub struct Reporter {
+    pub metrics: Arc<dyn Fn(&Snapshot) + Send + Sync>,
+    /// Called at each change. The Event may be written only while the permit of lease C is valid.
+    pub events: Arc<dyn Fn(&Permit, &About, &Notice) + Send + Sync>,
+}
+
+impl Snapshot {
+    pub(super) fn of(name: &str, report: &Report, status: &CloudProviderMigrationStatus) -> Self {
+        let of_type = |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_);
+        let conditions = condition::ALL
+            .into_iter()
+            .filter_map(|type_| Some((type_, of_type(type_)?.status.clone())));
+        let owners = status.controllers.iter().map(|row| (row.name.clone(), row.owner));
+        let inputs = &report.inputs;
+
+        Self {
+            name: name.to_owned(),
+            phase: report.decision.phase,
+            conditions: conditions.collect(),
+            owners: owners.collect(),
+            unreadable: [
+                ("migration", matches!(inputs.spec, Reading::Unreadable(_))),
+                (
+                    "kube-controller-managers",
+                    !inputs.facts.controller_managers.unreadable.is_empty(),
+                ),
+                ("kube-controller-manager-lease", report.holders.is_main_unreadable),
+                ("migration-lease", report.holders.is_migration_unreadable),
+            ],
+            alarm: status.history.last().is_some_and(|newest| newest.alarm),
+            leader_not_listed: of_type(condition::CONTROL_PLANE_MIGRATED)
+                .is_some_and(|condition| condition.reason == LEADER_NOT_LISTED),
+        }
+    }
+}
+
 pub struct StatusWriter {
-    /// The API server of the object.
-    pub management: Client,
-    /// The cluster's API server, for its version.
-    pub cluster: Client,
-    /// The cluster's Nodes.
-    pub nodes: CountNodes,
-    /// The object's name.
-    pub migration: String,
-    /// The leases C and M.
+    pub guard: Guard,
     pub own: Own,
-    /// The controllers that this manager runs under lease M.
-    pub controllers: Vec<Controller>,
     /// The permit of lease C. A manager that lost it must not overwrite the status of its successor.
     pub permit: Permit,
     /// Why this process's last request for lease M failed, while they fail.
     pub lease_problem: watch::Receiver<Option<String>>,
-    /// Takes the state for metrics, and Events.
-    pub reporter: Reporter,
 }
 
-struct StatusInputs<'a> {
-    report: &'a Report,
-    lease_problem: Option<String>,
-    /// Why the holder of lease K may be a second owner.
-    unlisted_leader: Option<String>,
-    /// The changes of ownership that this process observed.
-    changes: Vec<HistoryEntry>,
-    /// `None` while the object cannot be read.
-    problems: Option<Vec<String>>,
-    /// The generation that has these problems. The decision may be about an older one.
-    generation: Option<i64>,
-    nodes: Option<NodeCounts>,
-    minor: Option<u32>,
-    /// The controllers that this manager runs under lease M.
-    controllers: &'a [Controller],
-}
-
-/// The sources of the status.
 #[derive(Clone)]
 struct Sources {
     object: watch::Receiver<Reading<CloudProviderMigration>>,
@@ -113,7 +132,6 @@ impl Sources {
     }
 }
 
-/// The API server's version.
 #[derive(Debug, Clone, Copy, Default)]
 struct Version {
     /// The first request has ended.
@@ -122,7 +140,6 @@ struct Version {
 }
 
 impl StatusWriter {
-    /// Writes whenever the content changes, until `stop`.
     pub async fn run(
         self,
         object: watch::Receiver<Reading<CloudProviderMigration>>,
@@ -130,28 +147,16 @@ impl StatusWriter {
         stop: CancellationToken,
     ) {
         let (changes, changes_rx) = watch::channel(Vec::new());
-        let events = self.events(object.clone());
-        tokio::spawn(history::follow(object.clone(), all_reports, changes, events));
-
         let (unlisted, unlisted_rx) = watch::channel(None);
-        let events = self.events(object.clone());
-        tokio::spawn(unlisted_leader::follow(
-            object.clone(),
-            reports.clone(),
-            unlisted,
-            events,
-        ));
-
         let (gives_way, gives_way_rx) = watch::channel(false);
-        let events = self.events(object.clone());
-        tokio::spawn(second_manager::follow(
-            object.clone(),
-            reports.clone(),
-            gives_way,
-            events,
-        ));
-
         let (version, version_rx) = watch::channel(Version::default());
+
+        let (of_object, of_reports) = (|| object.clone(), || reports.clone());
+        let events = || self.events(object.clone());
+        tokio::spawn(notices::follow(of_object(), all_reports, changes, events()));
+        tokio::spawn(unlisted_leader::follow(of_object(), of_reports(), unlisted, events()));
+        tokio::spawn(second_manager::follow(of_object(), of_reports(), gives_way, events()));
+
         let sources = Sources {
             object,
             reports,
@@ -171,7 +176,7 @@ impl StatusWriter {
 
     async fn follow_version(&self, version: watch::Sender<Version>, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            let answer = in_time(self.cluster.apiserver_version()).await.ok();
+            let answer = in_time(self.guard.cluster.apiserver_version()).await.ok();
             let minor = answer.and_then(|answer| answer.minor.trim_end_matches('+').parse().ok());
             version.send_replace(Version { read: true, minor });
             stop.run_until_cancelled(sleep(COUNT_NODES)).await;
@@ -186,14 +191,14 @@ impl StatusWriter {
             {
                 let object = sources.object.borrow().known().cloned();
                 let (_, status) = self.status_of(&sources, object.as_ref(), &report);
-                (self.reporter.metrics)(&Snapshot::of(&self.migration, &report, &status));
+                (self.guard.reporter.metrics)(&Snapshot::of(&self.guard.migration, &report, &status));
             }
             stop.run_until_cancelled(sources.changed()).await;
         }
     }
 
     async fn write_changes(&self, mut sources: Sources, stop: &CancellationToken) {
-        let api: Api<CloudProviderMigration> = Api::all(self.management.clone());
+        let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
         let mut last_error = String::new();
         // A condition that is only not known yet is no change.
         let asked = sources.version.wait_for(|version| version.read).await.map(drop);
@@ -212,7 +217,7 @@ impl StatusWriter {
 
     /// Emits Events about the object while it can be read.
     fn events(&self, object: watch::Receiver<Reading<CloudProviderMigration>>) -> impl Fn(&Notice) + Send + use<> {
-        let (permit, reporter) = (self.permit.clone(), self.reporter.clone());
+        let (permit, reporter) = (self.permit.clone(), self.guard.reporter.clone());
         move |notice| {
             let about = object.borrow().known().map(about);
             if let Some(about) = about {
@@ -231,7 +236,7 @@ impl StatusWriter {
             return Ok(());
         }
 
-        let write = patch(api, &self.migration, &new);
+        let write = patch(api, &self.guard.migration, &new);
         match self.permit.guard(write).await {
             Ok(answer) => answer,
             // Another manager writes it from now on.
@@ -239,7 +244,6 @@ impl StatusWriter {
         }
     }
 
-    /// The status as the object has it, and as it is to be.
     fn status_of(
         &self,
         sources: &Sources,
@@ -247,19 +251,41 @@ impl StatusWriter {
         report: &Report,
     ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
         let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
-        let inputs = StatusInputs {
-            problems: object.map(|object| self.problems(object)),
-            generation: object.and_then(|object| object.metadata.generation),
+        let now = Timestamp::now();
+        // The spec that the decision is about. The object may be newer. A spec that is not followed leaves the last one.
+        let followed = report.inputs.spec.known().map(|spec| spec.generation);
+        let observed_generation = followed.or(old.observed_generation);
+
+        let nodes = (self.guard.nodes)();
+        let rows = conditions(&Inputs {
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
             unlisted_leader: sources.unlisted_leader.borrow().clone(),
-            changes: sources.changes.borrow().clone(),
-            nodes: (self.nodes)(),
+            problems: object.map(|object| self.problems(object)),
+            nodes,
             minor: sources.version.borrow().minor,
-            controllers: &self.controllers,
-        };
-        let new = self.status(&old, &inputs, Timestamp::now());
+            controllers: &self.guard.controllers,
+        });
+        let conditions = rows.into_iter().map(|(type_, truth, reason, message)| {
+            let status = match truth {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
+            let generation = match type_ {
+                condition::SPEC_VALID => object.and_then(|object| object.metadata.generation),
+                _ => observed_generation,
+            };
+            old.condition(type_, status, (reason, message), generation, now)
+        });
 
+        let new = CloudProviderMigrationStatus {
+            observed_generation,
+            conditions: conditions.collect(),
+            controllers: self.controllers(report, &old.controllers, now),
+            nodes,
+            history: notices::merged(&old.history, &sources.changes.borrow()),
+        };
         (old, new)
     }
 
@@ -268,42 +294,6 @@ impl StatusWriter {
         let problems = object.spec.problems();
         let of_spec = problems.iter().map(ToString::to_string);
         of_spec.chain(self.own.other_leases(object)).collect()
-    }
-
-    fn status(
-        &self,
-        old: &CloudProviderMigrationStatus,
-        inputs: &StatusInputs<'_>,
-        now: Timestamp,
-    ) -> CloudProviderMigrationStatus {
-        // The spec that the decision is about. The object may be newer. A spec that is not followed leaves the last one.
-        let followed = inputs.report.inputs.spec.known().map(|spec| spec.generation);
-        let generation = followed.or(old.observed_generation);
-        let conditions = conditions(inputs)
-            .into_iter()
-            .map(|(type_, truth, reason, message)| {
-                let status = match truth {
-                    Some(true) => "True",
-                    Some(false) => "False",
-                    None => "Unknown",
-                };
-                let generation = match type_ {
-                    condition::SPEC_VALID => inputs.generation,
-                    _ => generation,
-                };
-                old.condition(type_, status, (reason, message), generation, now)
-            })
-            .collect();
-
-        let controllers = self.controllers(inputs.report, &old.controllers, now);
-
-        CloudProviderMigrationStatus {
-            observed_generation: generation,
-            conditions,
-            controllers,
-            nodes: inputs.nodes,
-            history: history::merged(&old.history, &inputs.changes),
-        }
     }
 
     fn controllers(&self, report: &Report, old: &[ControllerStatus], now: Timestamp) -> Vec<ControllerStatus> {
@@ -322,7 +312,7 @@ impl StatusWriter {
                 let Ownership { owner, lease, holder } = ownership;
                 // The holder of the lease runs only the controllers that its flags name.
                 let is_ours = owner == Some(Party::CloudControllerManager) && controller != Controller::Node;
-                let owner = owner.filter(|_| !is_ours || self.controllers.contains(&controller));
+                let owner = owner.filter(|_| !is_ours || self.guard.controllers.contains(&controller));
                 let lease = match lease {
                     Lease::Main => Some(self.own.main_lease.clone()),
                     Lease::Migration => Some(self.own.lease.clone()),

@@ -7,7 +7,6 @@ use outrigger_shared::migration::Phase;
 use crate::evidence::{self, Facts};
 use crate::gate::Inputs;
 
-/// The lease that guards a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
     Main,
@@ -105,12 +104,9 @@ fn is_guarded(facts: &Facts, holder: &str) -> bool {
             .all(|seen| seen.host_names.is_empty() && seen.is_guarded_and_running())
     };
 
-    guarded.any(|seen| seen.is_holder(holder)) || is_unread && attests(facts) || !all.seen.is_empty() && is_template()
-}
+    let is_attested = facts.attested_phase == Some(Phase::Prepare);
 
-/// The operator says that every kube-controller-manager has leader migration on.
-fn attests(facts: &Facts) -> bool {
-    facts.attested_phase == Some(Phase::Prepare)
+    guarded.any(|seen| seen.is_holder(holder)) || is_unread && is_attested || !all.seen.is_empty() && is_template()
 }
 
 #[cfg(test)]

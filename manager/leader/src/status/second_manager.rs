@@ -43,7 +43,6 @@ impl Overwrites {
         }
     }
 
-    /// Whether this process leaves the status to the other one.
     fn gives_way(&self, now: Instant) -> bool {
         self.count >= OVERWRITES && self.last.is_some_and(|last| now < last + GIVES_WAY)
     }

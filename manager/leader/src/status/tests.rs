@@ -1,8 +1,8 @@
 //! The content of the status.
 
+use kube::Client;
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
-use outrigger_shared::migration::Phase;
 
 use super::conditions::{control_plane, left, over};
 use super::*;
@@ -268,19 +268,24 @@ fn silent() -> (std::net::TcpListener, Client) {
 
 pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
     StatusWriter {
-        management: client.clone(),
-        cluster: client.clone(),
-        nodes: Arc::new(|| None),
-        migration: "prod".into(),
+        guard: Guard {
+            lease: "m".into(),
+            migration: "prod".into(),
+            cluster_id: "prod".into(),
+            management: client.clone(),
+            cluster: client.clone(),
+            nodes: Arc::new(|| None),
+            controllers: vec![Controller::Service, Controller::Route],
+            node_ipam: Placement::NotHere,
+            reporter,
+        },
         own: Own {
             cluster_id: "prod".into(),
             lease: "m".into(),
             main_lease: "c".into(),
         },
-        controllers: vec![Controller::Service, Controller::Route],
         permit: Permit::always(),
         lease_problem: watch::channel(None).1,
-        reporter,
     }
 }
 
@@ -309,4 +314,26 @@ fn the_end_of_the_migration_names_controllers_that_nobody_runs() {
         text.ends_with("because the flags of this manager turn them off: node-route-controller"),
         "{text}"
     );
+}
+
+#[test]
+fn each_source_that_cannot_be_read_is_named() {
+    let mut report = report(migrating());
+    let status = CloudProviderMigrationStatus::default();
+    let unreadable = |report: &Report| {
+        let all = Snapshot::of("prod", report, &status).unreadable.into_iter();
+        all.filter(|(_, unreadable)| *unreadable)
+            .map(|(source, _)| source)
+            .collect::<Vec<_>>()
+    };
+    assert!(unreadable(&report).is_empty());
+
+    report.inputs.spec = Reading::Unreadable("gone".into());
+    report.inputs.facts.controller_managers.unreadable = vec!["Namespace tenant: forbidden".into()];
+    assert_eq!(unreadable(&report), ["migration", "kube-controller-managers"]);
+
+    report.holders.is_main_unreadable = true;
+    report.holders.is_migration_unreadable = true;
+    let all = Snapshot::of("prod", &report, &status).unreadable;
+    assert_eq!(unreadable(&report), all.map(|(source, _)| source));
 }

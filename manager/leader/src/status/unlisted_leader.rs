@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::conditions::LEADER_NOT_LISTED;
 use super::notices::Notice;
 use crate::evidence::{self, Reading};
+use crate::readers::send_new;
 use crate::steward::Report;
 
 /// client-go's default, where the record of the lease has none.
@@ -69,11 +70,7 @@ pub(super) async fn follow(
             }
             reported = Some(problem.clone());
         }
-        lasting.send_if_modified(|last| {
-            let changed = *last != problem;
-            *last = problem;
-            changed
-        });
+        send_new(&lasting, problem);
     }
 }
 

@@ -17,16 +17,13 @@ use crate::service_watch::Observed;
 
 /// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
 const FIRST_BACKOFF: Duration = Duration::from_secs(120);
-/// The longest time between two offers.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1920);
 /// Time between two passes without a change.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The inputs of the steward. A task of its own keeps each part current.
 pub struct Sources {
-    /// The migration object's spec.
     pub spec: watch::Receiver<Reading<MigrationSpec>>,
-    /// Every old manager that can be read.
     pub controller_managers: watch::Receiver<ControllerManagers>,
     pub main: watch::Receiver<View>,
     pub migration: watch::Receiver<View>,
@@ -44,7 +41,6 @@ pub struct Acquired {
 }
 
 pub struct Config {
-    /// This process's identity on the leases.
     pub identity: String,
     /// The full lease duration that M must have been idle for.
     pub lease_duration: Duration,
@@ -66,7 +62,6 @@ pub struct Offer {
 /// The earlier passes, as far as the decision depends on them.
 #[derive(Default)]
 struct Past {
-    /// The last offer of M.
     offer: Option<Offer>,
     /// When the object became unreadable; none while it can be read.
     unreadable_since: Option<Instant>,
@@ -89,30 +84,24 @@ impl Past {
     }
 }
 
-/// The result of each pass of the steward.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub decision: Decision,
-    /// The latch as stored.
     pub latch: Stored,
     pub inputs: Inputs,
-    /// The last offer of M to the old manager.
     pub offer: Option<Offer>,
     pub holders: Holders,
 }
 
 impl Report {
     /// Each source was read at least once.
-    #[must_use]
     pub fn was_read(&self) -> bool {
         let why = self.decision.action.why();
         self.inputs.spec != Reading::Pending && why.is_none_or(|why| why.reason != gate::reason::NOT_READ_YET)
     }
 }
 
-/// Takes the reports.
 pub struct Reports {
-    /// The newest one.
     pub newest: watch::Sender<Option<Report>>,
     /// Each one. Before the latch is stored, one more: M may be released before the request ends.
     pub all: mpsc::UnboundedSender<Report>,
@@ -134,9 +123,7 @@ pub struct Holders {
     /// Both leases are watched, and each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
     /// process's.
     pub known: bool,
-    /// The watch of K fails.
     pub is_main_unreadable: bool,
-    /// The watch of M fails.
     pub is_migration_unreadable: bool,
 }
 
@@ -322,7 +309,6 @@ fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
     }
 }
 
-/// Logs a decision if it differs from the last one.
 fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)>) {
     let (action, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
     if action.as_ref() != Some(&decision.action) {

@@ -11,7 +11,6 @@ use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::permit::{Grantor, NotLeader, Permit};
 
-/// Why a set of controllers ended before it was stopped.
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Starts a set of controllers. The future completes only after the last write in flight has ended. It may be dropped
@@ -28,26 +27,14 @@ const READS: Duration = Duration::from_millis(250);
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     #[error("leader election lost for lease {lease}: {cause}")]
-    Lost {
-        /// The lease's name.
-        lease: String,
-        cause: Lost,
-    },
+    Lost { lease: String, cause: Lost },
     #[error("the controllers under lease {lease} ended: {cause}")]
-    Controllers {
-        /// The lease's name.
-        lease: String,
-        cause: ControllerError,
-    },
+    Controllers { lease: String, cause: ControllerError },
     /// The controllers did not stop: a write hangs. The lease is not released.
     #[error(
         "the controllers under lease {lease} did not stop within {after:?}; the lease expires instead of being released, so that none of their writes overlaps with another holder's"
     )]
-    Stuck {
-        /// The lease's name.
-        lease: String,
-        after: Duration,
-    },
+    Stuck { lease: String, after: Duration },
     #[error("a task ended abnormally: {0}")]
     Task(#[from] JoinError),
 }
@@ -66,7 +53,6 @@ pub struct Tenure<L> {
 }
 
 impl<L: Leases + Sync + 'static> Tenure<L> {
-    /// Renews `held` from now on, and starts the controllers.
     pub fn begin(
         lease: &str,
         elector: Elector<L>,
@@ -101,14 +87,12 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
     /// Waits until the lease is lost or the controllers end. Neither is expected. Cancel safe.
     pub async fn broken(&mut self) -> Ended {
         tokio::select! {
-            renewed = &mut self.renewing => match renewed {
-                Ok((_, _, _, Err(cause))) => Ended::Lost { lease: self.lease.clone(), cause },
-                Ok((_, _, _, Ok(()))) => Ended::Lost { lease: self.lease.clone(), cause: Lost::Deadline },
-                Err(error) => Ended::Task(error),
-            },
+            renewed = &mut self.renewing => renewed.map_or_else(Ended::Task, |renewed| self.lost(renewed)),
             ended = &mut self.controllers => match ended {
-                Ok(Err(cause)) => Ended::Controllers { lease: self.lease.clone(), cause },
-                Ok(Ok(())) => Ended::Controllers { lease: self.lease.clone(), cause: "they returned before they were stopped".into() },
+                Ok(ended) => {
+                    let cause = ended.err().unwrap_or_else(|| "they returned before they were stopped".into());
+                    Ended::Controllers { lease: self.lease.clone(), cause }
+                }
                 Err(error) => Ended::Task(error),
             },
         }
@@ -142,10 +126,8 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
 
         let (elector, held, grantor, result) = (&mut self.renewing).await?;
         if let Err(cause) = result {
-            return Err(Ended::Lost {
-                lease: self.lease.clone(),
-                cause,
-            });
+            let lease = self.lease;
+            return Err(Ended::Lost { lease, cause });
         }
 
         self.release(&elector, held, &grantor).await;

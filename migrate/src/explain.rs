@@ -1,0 +1,26 @@
+//! The parts of the output that `outrigger mutate` and `outrigger node` share.
+
+use outrigger_webhook::decide::Decision;
+
+/// Warnings, then the reasons that are not part of one.
+pub(crate) fn explanations(decision: &Decision) -> Vec<String> {
+    let Decision { warnings, reasons, .. } = decision;
+    let is_in_warning = |reason: &&String| warnings.iter().any(|warning| warning.ends_with(reason.as_str()));
+    let others = reasons.iter().filter(|reason| !is_in_warning(reason));
+    let warnings = warnings.iter().map(|warning| format!("! {warning}"));
+
+    warnings.chain(others.map(|reason| format!("- {reason}"))).collect()
+}
+
+/// Escapes control characters, so that a text from an object cannot control the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printed = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => printed.extend(character.escape_default()),
+            false => printed.push(character),
+        }
+    }
+
+    printed
+}
