@@ -26,7 +26,6 @@ const ODD: [&str; 18] = [
 ];
 
 /// One change. A line of the input that is JSON mostly stays JSON. `other` gives parts to copy.
-#[must_use]
 pub fn mutate(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = input.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     let at = rng.usize(..=input.len());

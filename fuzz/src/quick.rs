@@ -71,7 +71,6 @@ pub fn run(target: &'static Target, seed: u64, limit: Limit) -> u64 {
 }
 
 /// One of the seeds with some changes.
-#[must_use]
 pub fn changed(target: &Target, seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut input = rng.choice(seeds).cloned().unwrap_or_default();
     for _ in 0..rng.u8(1..5) {
@@ -102,11 +101,8 @@ fn wait(begun: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
 fn stop_process(name: &str, file: &Path) {
     // Tests capture what the macros print, and this one does not end.
     let mut stderr = std::io::stderr();
-    let _ = writeln!(
-        stderr,
-        "the input runs for more than {MAX_WAIT:?}\n{}",
-        how_to_repeat(name, file)
-    );
+    let how = how_to_repeat(name, file);
+    let _ = writeln!(stderr, "the input runs for more than {MAX_WAIT:?}\n{how}");
     std::process::exit(1);
 }
 
@@ -142,7 +138,6 @@ fn execute(target: &Target, input: &[u8]) {
 }
 
 /// Of this thread, so that a busy machine makes no input slow. Zero where the kernel does not report it.
-#[must_use]
 pub fn processor_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
@@ -153,7 +148,6 @@ pub fn processor_time() -> Duration {
 ///
 /// # Panics
 /// When its folder cannot be created.
-#[must_use]
 pub fn input_file(target: &Target) -> PathBuf {
     let folder = repository().join("target/fuzz/inputs");
     fs::create_dir_all(&folder).unwrap();
@@ -170,11 +164,8 @@ struct ReportFailure<'a> {
 impl Drop for ReportFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "seed {}\n{}",
-                self.seed,
-                how_to_repeat(self.target.name, self.input_file)
-            );
+            let how = how_to_repeat(self.target.name, self.input_file);
+            eprintln!("seed {}\n{how}", self.seed);
         }
     }
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 pub const LEAST: usize = 8;
 
 /// How many lines of these texts are part of a sequence of at least [`LEAST`] lines that another place has too.
-#[must_use]
 pub fn lines(texts: &[&str]) -> usize {
     let texts: Vec<Vec<&str>> = texts.iter().map(|text| code(text)).collect();
     let mut places: BTreeMap<&[&str], Vec<(usize, usize)>> = BTreeMap::new();

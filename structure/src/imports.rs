@@ -1,10 +1,12 @@
-//! Which file imports which.
+//! Which file imports which, and import cycles.
 //!
 //! A path is followed to the file that defines its item: a re-export is no definition. Imports of items that are only built for
 //! tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::DiGraph;
 use syn::visit::{self, Visit};
 use syn::{ImplItemFn, Item, ItemFn, ItemMod, ItemUse};
 
@@ -24,7 +26,6 @@ pub struct Imports {
 
 impl Imports {
     /// The file itself and all files that it imports, directly or not, as far as `follow` says that a file counts.
-    #[must_use]
     pub fn reached(&self, file: usize, follow: impl Fn(usize) -> bool) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         let mut open = vec![file];
@@ -37,33 +38,46 @@ impl Imports {
         reached
     }
 
+    /// The cycles of more than one file, each as the sorted indices of its files; the largest one first.
+    pub fn cycles(&self) -> Vec<Vec<usize>> {
+        let mut graph = DiGraph::<usize, ()>::new();
+        let mut nodes = BTreeMap::new();
+        for (from, targets) in &self.files {
+            for to in targets {
+                let from = *nodes.entry(*from).or_insert_with(|| graph.add_node(*from));
+                let to = *nodes.entry(*to).or_insert_with(|| graph.add_node(*to));
+                graph.add_edge(from, to, ());
+            }
+        }
+
+        let mut cycles: Vec<Vec<usize>> = Vec::new();
+        for component in tarjan_scc(&graph) {
+            if component.len() > 1 {
+                let mut files: Vec<usize> = component.iter().map(|node| graph[*node]).collect();
+                files.sort_unstable();
+                cycles.push(files);
+            }
+        }
+
+        cycles.sort_by_key(|files| (std::cmp::Reverse(files.len()), files.clone()));
+
+        cycles
+    }
+
     /// Reads the imports of all files.
-    #[must_use]
     pub fn of(sources: &Sources) -> Self {
         let resolver = Resolver::new(sources);
         let mut imports = Self::default();
-        for (index, module) in sources.modules.iter().enumerate() {
-            let is_inline = sources
-                .modules
-                .iter()
-                .take(index)
-                .any(|other| other.file == module.file);
-            let items = if is_inline {
-                inline_items(sources, module)
-            } else {
-                Some(sources.files[module.file].items.as_slice())
-            };
-            let Some(items) = items else { continue };
+        for module in &sources.modules {
+            let Some(items) = items(sources, module) else { continue };
             let mut found = Paths::default();
-            for item in items {
-                if !is_for_tests(attributes(item)) {
-                    found.visit_item(item);
-                }
+            for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
+                found.visit_item(item);
             }
 
-            found.all.extend(module.bindings.values().cloned());
-            found.all.extend(module.globs.iter().cloned());
-            for path in found.all {
+            found.0.extend(module.bindings.values().cloned());
+            found.0.extend(module.globs.iter().cloned());
+            for path in found.0 {
                 imports.add(&resolver, module, &path);
             }
         }
@@ -84,8 +98,8 @@ impl Imports {
     }
 }
 
-/// The items of an inline module.
-fn inline_items<'a>(sources: &'a Sources, module: &Module) -> Option<&'a [Item]> {
+/// The items of a module: those of its file, or of an inline module in it.
+fn items<'a>(sources: &'a Sources, module: &Module) -> Option<&'a [Item]> {
     let file_module = sources.modules.iter().find(|other| other.file == module.file)?;
     let mut items = sources.files[module.file].items.as_slice();
     for name in module.path.get(file_module.path.len()..)? {
@@ -142,12 +156,11 @@ impl<'a> Resolver<'a> {
                 let child = [module.path.clone(), vec![name.to_owned()]].concat();
                 if self.module(&child).is_some() {
                     child
-                } else if let Some(bound) = module
-                    .bindings
-                    .get(name)
-                    .filter(|bound| bound.as_slice() != path && hops > 0)
+                } else if let Some(bound) = module.bindings.get(name)
+                    && bound != path
+                    && hops > 0
                 {
-                    return self.absolute(module, &[bound.clone(), rest.to_vec()].concat(), hops - 1);
+                    return self.absolute(module, &[bound, rest].concat(), hops - 1);
                 } else if self.module(std::slice::from_ref(first)).is_some() {
                     vec![name.to_owned()]
                 } else {
@@ -194,15 +207,13 @@ impl<'a> Resolver<'a> {
 
 /// The paths of items, except for what is only built for tests.
 #[derive(Default)]
-struct Paths {
-    all: BTreeSet<Vec<String>>,
-}
+struct Paths(BTreeSet<Vec<String>>);
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if segments.len() > 1 {
-            self.all.insert(segments);
+            self.0.insert(segments);
         }
         visit::visit_path(self, path);
     }

@@ -2,7 +2,6 @@
 //!
 //! `make house` prints the figures; `tests/architecture.rs` holds the rules of ARCHITECTURE.md against the sources.
 
-pub mod cycles;
 pub mod duplicates;
 pub mod imports;
 pub mod links;

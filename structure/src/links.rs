@@ -32,7 +32,6 @@ pub fn broken(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
 
 /// Differences between the table of contents and the pages of `docs`, and links from a page of the site to a file that
 /// is not in the site.
-#[must_use]
 pub fn incomplete(pages: &Pages) -> Vec<String> {
     let summary = Path::new(SUMMARY);
     let text = pages.get(summary).map_or("", String::as_str);
@@ -57,10 +56,8 @@ pub fn incomplete(pages: &Pages) -> Vec<String> {
         for link in pages.get(page).map(|text| relative(text)).unwrap_or_default() {
             let (file, _) = resolved(page, link);
             if !listed.contains(file.as_path()) {
-                faults.push(format!(
-                    "{}: {link} is not in the site: add it to {SUMMARY}",
-                    page.display()
-                ));
+                let page = page.display();
+                faults.push(format!("{page}: {link} is not in the site: add it to {SUMMARY}"));
             }
         }
     }
@@ -152,8 +149,7 @@ fn is_heading(line: &str) -> bool {
 
 fn slug(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text
-        .chars()
-        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    let is_kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let kept = text.chars().filter(is_kept);
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }

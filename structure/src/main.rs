@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use outrigger_structure::sources::Sources;
-use outrigger_structure::{Imports, cycles, duplicates, packages, sizes, sources, words};
+use outrigger_structure::{Imports, duplicates, packages, sizes, sources, words};
 
 /// The service controller, and the file at which the pass for one Service begins.
 const SERVICE: &str = "manager/src/controllers/service";
@@ -42,60 +42,44 @@ fn report(root: &Path) -> Result<()> {
     let sources = sources::read(root, &packages)?;
     let imports = Imports::of(&sources);
 
+    let files = || sources.files.iter().filter(|file| !file.is_test);
+    let row = |name: &str, lines: &[usize]| {
+        println!("{name:<22} {:>6} {:>8}", lines.len(), lines.iter().sum::<usize>());
+    };
     println!("package                 files   lines without tests");
     for package in &packages {
-        let files = sources
-            .files
-            .iter()
-            .filter(|file| file.package == package.name && !file.is_test);
+        let files = files().filter(|file| file.package == package.name);
         let lines: Vec<usize> = files.map(sizes::lines_without_tests).collect();
-        println!(
-            "{:<22} {:>6} {:>8}",
-            package.name,
-            lines.len(),
-            lines.iter().sum::<usize>()
-        );
+        row(&package.name, &lines);
     }
 
-    let files = || sources.files.iter().filter(|file| !file.is_test);
     let lines: Vec<usize> = files().map(sizes::lines_without_tests).collect();
-    println!("{:<22} {:>6} {:>8}", "all", lines.len(), lines.iter().sum::<usize>());
+    row("all", &lines);
 
     let functions: Vec<sizes::Function> = files().flat_map(sizes::functions).collect();
     let sum = |of| sizes::sum(&functions, of);
     println!("\nmedian / 90th percentile / largest");
     println!("lines of a file:     {:?}", sizes::spread(lines));
-    println!(
-        "lines of a function: {:?}",
-        sizes::spread(functions.iter().map(|function| function.lines).collect())
-    );
-    println!("\nlines in bodies of functions: {}", sum(|function| function.body));
-    println!(
-        "  blank:    {:.1} %",
-        sizes::percent(sum(|function| function.blank), sum(|function| function.body))
-    );
-    println!(
-        "  comments: {:.1} %",
-        sizes::percent(sum(|function| function.comments), sum(|function| function.body))
-    );
+    let lines = functions.iter().map(|function| function.lines).collect();
+    println!("lines of a function: {:?}", sizes::spread(lines));
+    let body = sum(|function| function.body);
+    println!("\nlines in bodies of functions: {body}");
+    let blank = sizes::percent(sum(|function| function.blank), body);
+    let comments = sizes::percent(sum(|function| function.comments), body);
+    println!("  blank:    {blank:.1} %\n  comments: {comments:.1} %");
 
     let texts: Vec<&str> = files().map(|file| file.text.as_str()).collect();
-    println!(
-        "\nlines in duplicates of {} lines or more: {}",
-        duplicates::LEAST,
-        duplicates::lines(&texts)
-    );
+    let (least, duplicates) = (duplicates::LEAST, duplicates::lines(&texts));
+    println!("\nlines in duplicates of {least} lines or more: {duplicates}");
 
     let (inside, outside) = network_path(&sources, &imports);
     println!("\nfiles that {PASS} reaches by imports, without those of classic load balancers");
     println!("  of the service controller: {inside}\n  others of the project:     {outside}");
 
     println!("\nimport cycles");
-    for cycle in cycles::of(&imports) {
-        let names: Vec<String> = cycle
-            .iter()
-            .map(|file| sources.files[*file].path.display().to_string())
-            .collect();
+    for cycle in imports.cycles() {
+        let path = |file: &usize| sources.files[*file].path.display().to_string();
+        let names: Vec<String> = cycle.iter().map(path).collect();
         println!("{:>4} files: {}", cycle.len(), names.join(" "));
     }
 

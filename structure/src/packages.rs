@@ -46,12 +46,8 @@ pub fn read(root: &Path) -> Result<Vec<Package>> {
     let listed = list(&metadata, "packages")?;
     let names: BTreeSet<&str> = listed.iter().filter_map(|package| package["name"].as_str()).collect();
 
-    let mut packages = Vec::new();
-
-    for package in listed {
-        packages.push(parse(package, root, &names)?);
-    }
-
+    let packages = listed.iter().map(|package| parse(package, root, &names));
+    let mut packages = packages.collect::<Result<Vec<_>>>()?;
     packages.sort_by(|a, b| a.name.cmp(&b.name));
 
     Ok(packages)
@@ -95,21 +91,17 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
 }
 
 fn below(root: &Path, path: &str) -> Result<PathBuf> {
-    let path = Path::new(path);
-    let relative = path.strip_prefix(root);
-    Ok(relative
-        .with_context(|| format!("{} is not below {}", path.display(), root.display()))?
-        .to_owned())
+    let relative = Path::new(path).strip_prefix(root);
+    let relative = relative.with_context(|| format!("{path} is not below {}", root.display()))?;
+    Ok(relative.to_owned())
 }
 
 fn text<'a>(of: &'a Value, key: &str) -> Result<&'a str> {
-    of[key]
-        .as_str()
-        .with_context(|| format!("cargo metadata has no text {key:?}"))
+    let text = of[key].as_str();
+    text.with_context(|| format!("cargo metadata has no text {key:?}"))
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
-    of[key]
-        .as_array()
-        .with_context(|| format!("cargo metadata has no list {key:?}"))
+    let list = of[key].as_array();
+    list.with_context(|| format!("cargo metadata has no list {key:?}"))
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use crate::packages::Package;
 use crate::sources::Sources;
-use crate::{Imports, cycles, sizes};
+use crate::{Imports, sizes};
 
 /// The most files of an import cycle that needs no exception.
 pub const MOST_FILES_OF_A_CYCLE: usize = 5;
@@ -50,11 +50,10 @@ pub struct Exception {
 
 /// No import cycle outside of tests has more than [`MOST_FILES_OF_A_CYCLE`] files. An exception names a file of a cycle and its size; one that is
 /// larger than it has to be is a violation too.
-#[must_use]
 pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
     let mut found = Vec::new();
     let mut unused: BTreeSet<&str> = exceptions.iter().map(|exception| exception.file).collect();
-    for cycle in cycles::of(imports) {
+    for cycle in imports.cycles() {
         let is_of_tests = cycle.iter().all(|file| sources.files[*file].is_test);
         if cycle.len() <= MOST_FILES_OF_A_CYCLE || is_of_tests {
             continue;
@@ -67,13 +66,11 @@ pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
         let size = cycle.len().to_string();
 
         match excepted {
-            Some(exception) => {
-                unused.remove(exception.file);
-                if exception.what != size {
-                    let what = exception.what;
+            Some(Exception { file, what, .. }) => {
+                unused.remove(file);
+                if *what != size {
                     found.push(format!(
-                        "{}: its import cycle has {size} files, the exception says {what}",
-                        exception.file
+                        "{file}: its import cycle has {size} files, the exception says {what}"
                     ));
                 }
             }
@@ -81,18 +78,13 @@ pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) ->
         }
     }
 
-    found.extend(
-        unused
-            .into_iter()
-            .map(|file| format!("{file}: is in no such import cycle any more: delete the exception")),
-    );
-
+    let unused = unused.into_iter();
+    found.extend(unused.map(|file| format!("{file}: is in no such import cycle any more: delete the exception")));
     found
 }
 
 /// No program contains the path of the clone that compiled it: clones share compiled programs, and one of them may be
 /// gone. Programs find their clone when they run.
-#[must_use]
 pub fn compiled_paths(sources: &Sources) -> Vec<String> {
     let macros = ["env", "option_env"].map(|name| format!("{name}!(\"CARGO_MANIFEST_DIR\")"));
     let contains = |text: &str| macros.iter().any(|part| text.contains(part));
@@ -103,7 +95,6 @@ pub fn compiled_paths(sources: &Sources) -> Vec<String> {
 }
 
 /// Blank lines separate the steps of functions: at least this share of the lines of their bodies, in percent.
-#[must_use]
 pub fn blank_lines(sources: &Sources, least: f64) -> Vec<String> {
     let functions: Vec<sizes::Function> = sources.files.iter().flat_map(sizes::functions).collect();
     let blank = sizes::sum(&functions, |function| function.blank);
@@ -113,7 +104,6 @@ pub fn blank_lines(sources: &Sources, least: f64) -> Vec<String> {
 }
 
 /// A page gets to its details within some lines: before this heading there are at most `most`.
-#[must_use]
 pub fn beginning(page: &str, details: &str, most: usize) -> Vec<String> {
     let found = match page.lines().position(|line| line == details) {
         Some(before) if before <= most => None,
@@ -125,7 +115,6 @@ pub fn beginning(page: &str, details: &str, most: usize) -> Vec<String> {
 
 /// The paths in the last column of a Markdown table that do not exist. A name without a folder is one in the first
 /// folder of its cell. `exists` answers for the paths.
-#[must_use]
 pub fn places(table: &str, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for row in table.lines().filter(|line| line.starts_with('|')) {
@@ -161,7 +150,6 @@ fn alternatives(path: &str) -> Vec<String> {
 }
 
 /// Deciding modules import no IO, and no file of the project that does.
-#[must_use]
 pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for (file, source) in sources.files.iter().enumerate() {
@@ -199,14 +187,12 @@ fn io_of(imports: &Imports, file: usize) -> impl Iterator<Item = String> {
 }
 
 /// The folders below `parent` do not import each other, nor the files in them.
-#[must_use]
 pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> Vec<String> {
     let of = |file: usize| {
         let inside = sources.files[file].path.strip_prefix(parent).ok()?;
         // A module's file beside its folder belongs to the folder.
-        Path::new(inside.components().next()?.as_os_str())
-            .file_stem()
-            .map(|stem| stem.to_string_lossy().into_owned())
+        let stem = Path::new(inside.components().next()?.as_os_str()).file_stem()?;
+        Some(stem.to_string_lossy())
     };
     let mut found = Vec::new();
     for (from, targets) in &imports.files {
@@ -216,11 +202,8 @@ pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> V
             };
             // The parent's own `mod.rs` lists them all.
             if a != b && a != "mod" && b != "mod" {
-                found.push(format!(
-                    "{}: imports {}",
-                    name(&sources.files[*from].path),
-                    name(&sources.files[*to].path)
-                ));
+                let (from, to) = (&sources.files[*from].path, &sources.files[*to].path);
+                found.push(format!("{}: imports {}", name(from), name(to)));
             }
         }
     }
@@ -229,7 +212,6 @@ pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> V
 }
 
 /// Packages depend on those that the table allows, and on no others: `| package | depends on |`, each in backquotes.
-#[must_use]
 pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
     let allowed = rows(table);
     let mut found = Vec::new();
@@ -239,19 +221,13 @@ pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
             continue;
         };
 
-        for extra in package.dependencies.difference(allowed) {
-            found.push(format!(
-                "{}: depends on {extra}, which the table of packages does not allow",
-                package.name
-            ));
-        }
-
-        for missing in allowed.difference(&package.dependencies) {
-            found.push(format!(
-                "{}: does not depend on {missing}, as the table of packages says",
-                package.name
-            ));
-        }
+        let name = &package.name;
+        let extra = package.dependencies.difference(allowed);
+        found.extend(
+            extra.map(|extra| format!("{name}: depends on {extra}, which the table of packages does not allow")),
+        );
+        let missing = allowed.difference(&package.dependencies);
+        found.extend(missing.map(|one| format!("{name}: does not depend on {one}, as the table of packages says")));
     }
 
     found

@@ -21,7 +21,6 @@ pub struct Function {
 }
 
 /// The functions of a file that are not only built for tests.
-#[must_use]
 pub fn functions(source: &Source) -> Vec<Function> {
     let mut finder = Finder {
         lines: source.text.lines().collect(),
@@ -34,8 +33,7 @@ pub fn functions(source: &Source) -> Vec<Function> {
     finder.found
 }
 
-/// The lines of a file before its first module of tests: an inline one, or the `mod` item of one.
-#[must_use]
+/// The lines of a file before its first inline module of tests.
 pub fn lines_without_tests(source: &Source) -> usize {
     let all = source.text.lines().count();
     let tests = source.items.iter().find_map(|item| match item {
@@ -49,7 +47,6 @@ pub fn lines_without_tests(source: &Source) -> usize {
 }
 
 /// Median, 90th percentile and largest of some sizes.
-#[must_use]
 pub fn spread(mut sizes: Vec<usize>) -> [usize; 3] {
     sizes.sort_unstable();
     let at = |percent: usize| sizes.get((sizes.len().saturating_sub(1)) * percent / 100).copied();
@@ -57,13 +54,11 @@ pub fn spread(mut sizes: Vec<usize>) -> [usize; 3] {
 }
 
 /// The sum of a size of all functions.
-#[must_use]
 pub fn sum(functions: &[Function], of: fn(&Function) -> usize) -> usize {
     functions.iter().map(of).sum()
 }
 
 /// A share in percent.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "lines of a program are few")]
 pub fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
@@ -76,15 +71,11 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     fn add(&mut self, start: LineColumn, block: &Block) {
-        let (open, close) = (
-            block.brace_token.span.open().start(),
-            block.brace_token.span.close().end(),
-        );
+        let braces = block.brace_token.span;
+        let (open, close) = (braces.open().start(), braces.close().end());
         // Lines count from 1; the body is what stands between the lines of the two braces.
-        let body = self
-            .lines
-            .get(open.line..close.line.saturating_sub(1))
-            .unwrap_or_default();
+        let body = self.lines.get(open.line..close.line.saturating_sub(1));
+        let body = body.unwrap_or_default();
         self.found.push(Function {
             lines: close.line + 1 - start.line,
             body: body.len(),

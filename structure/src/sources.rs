@@ -56,19 +56,12 @@ pub fn read(root: &Path, packages: &[Package]) -> Result<Sources> {
 }
 
 /// Whether an item is only built for tests.
-#[must_use]
 pub fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let is_cfg = attribute.path().is_ident("cfg");
-        is_cfg
-            && attribute
-                .parse_args::<syn::Path>()
-                .is_ok_and(|path| path.is_ident("test"))
-    })
+    let mut conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    conditions.any(|cfg| cfg.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test")))
 }
 
 /// The attributes of an item that may have `cfg(test)`.
-#[must_use]
 pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,

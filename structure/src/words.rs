@@ -62,17 +62,14 @@ struct Paragraph {
 /// # Errors
 /// When a page cannot be read.
 pub fn all(root: &Path, sources: &Sources) -> Result<BTreeSet<Finding>> {
-    let of_sources = sources
-        .files
-        .iter()
-        .flat_map(|source| of_source(&source.path, &source.text));
+    let sources = sources.files.iter();
+    let of_sources = sources.flat_map(|source| of_source(&source.path, &source.text));
     let pages = pages(root, &["docs"])?;
     let of_pages = pages.iter().flat_map(|(path, text)| of_page(path, text));
     Ok(of_sources.chain(of_pages).collect())
 }
 
 /// The findings in the comments of a source.
-#[must_use]
 pub fn of_source(file: &Path, text: &str) -> Vec<Finding> {
     let paragraphs = comments(text);
     let empty = paragraphs
@@ -84,12 +81,10 @@ pub fn of_source(file: &Path, text: &str) -> Vec<Finding> {
 }
 
 /// The findings in a page of the documentation.
-#[must_use]
 pub fn of_page(file: &Path, text: &str) -> Vec<Finding> {
-    let paragraphs = prose(text);
+    let paragraphs = prose(text).into_iter();
     paragraphs
-        .iter()
-        .flat_map(|paragraph| of_paragraph(file, paragraph))
+        .flat_map(|paragraph| of_paragraph(file, &paragraph))
         .collect()
 }
 
@@ -128,13 +123,12 @@ fn of_paragraph(file: &Path, paragraph: &Paragraph) -> Vec<Finding> {
         }
 
         let words = format!(" {} ", bare(sentence));
-        let used = PHRASES
-            .iter()
-            .filter(|(phrase, _)| words.contains(&format!(" {phrase} ")));
-        findings.extend(used.map(|(phrase, instead)| {
-            let rule = format!("\"{phrase}\": write \"{instead}\"");
-            finding(file, paragraph, &rule, sentence)
-        }));
+        for (phrase, instead) in PHRASES {
+            if words.contains(&format!(" {phrase} ")) {
+                let rule = format!("\"{phrase}\": write \"{instead}\"");
+                findings.push(finding(file, paragraph, &rule, sentence));
+            }
+        }
     }
     findings
 }

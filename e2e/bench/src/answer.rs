@@ -32,20 +32,16 @@ impl Reference {
     /// change, or leaves one unchanged that must change.
     pub fn new(reviews: &Reviews, object: Object, uid: &str, body: &[u8]) -> Result<Self> {
         let outcome = outcome(&reviews.of(object).object, uid, body)?;
+        let changed = outcome != reviews.of(object).object;
+        let what = if changed { "changes" } else { "does not change" };
         ensure!(
-            (outcome != reviews.of(object).object) == object.is_changed(),
-            "{object:?}: the answer {} the object",
-            if object.is_changed() {
-                "does not change"
-            } else {
-                "changes"
-            }
+            changed == object.is_changed(),
+            "{object:?}: the answer {what} the object"
         );
 
-        let uid_at = body
-            .windows(uid.len())
-            .position(|window| window == uid.as_bytes())
-            .context("the answer does not have the UID as text")?;
+        let mut windows = body.windows(uid.len());
+        let uid_at = windows.position(|window| window == uid.as_bytes());
+        let uid_at = uid_at.context("the answer does not have the UID as text")?;
         Ok(Self {
             outcome,
             length: body.len(),
@@ -61,7 +57,6 @@ pub struct References {
 }
 
 impl References {
-    #[must_use]
     pub const fn new(references: Vec<(Object, Reference)>) -> Self {
         Self { references }
     }
@@ -83,19 +78,15 @@ impl References {
             "{object:?}: the answer does not carry the UID {uid}"
         );
         // The order of operations in Go's patch may differ between answers, but not their length.
+        let (length, wanted) = (body.len(), reference.length);
         ensure!(
-            body.len() == reference.length,
-            "{object:?}: the answer has {} bytes, not {}",
-            body.len(),
-            reference.length
+            length == wanted,
+            "{object:?}: the answer has {length} bytes, not {wanted}"
         );
 
         if depth == Depth::Whole {
-            let seen = outcome(&reviews.of(object).object, uid, body)?;
-            ensure!(
-                seen == reference.outcome,
-                "{object:?}: the patch leads to another object"
-            );
+            let same = outcome(&reviews.of(object).object, uid, body)? == reference.outcome;
+            ensure!(same, "{object:?}: the patch leads to another object");
         }
 
         Ok(())
@@ -131,10 +122,8 @@ pub fn outcome(object: &Value, uid: &str, body: &[u8]) -> Result<Value> {
 
     let mut object = object.clone();
     if let Some(text) = response["patch"].as_str() {
-        ensure!(
-            response["patchType"] == "JSONPatch",
-            "the patch is no JSONPatch: {answer}"
-        );
+        let is_patch = response["patchType"] == "JSONPatch";
+        ensure!(is_patch, "the patch is no JSONPatch: {answer}");
         let patch: json_patch::Patch = serde_json::from_slice(&STANDARD.decode(text)?)?;
         json_patch::patch(&mut object, &patch).context("the patch does not fit the object")?;
     }

@@ -18,7 +18,6 @@ use super::placement::Placement;
 use super::review::{Reviews, Stream};
 use super::server::{Candidate, Server};
 use super::table::{count, mebibytes, number, table};
-use super::usage::Usage;
 
 /// Requests in flight. The webhook refuses some above 256.
 const IN_FLIGHT: [usize; 2] = [1, 100];
@@ -69,7 +68,6 @@ pub struct Values {
 }
 
 impl Values {
-    #[must_use]
     pub fn of(builds: &[Build]) -> Self {
         let names = builds.iter().map(|build| build.name.clone()).collect();
         Self {
@@ -91,7 +89,6 @@ impl Values {
     }
 
     /// A line for each measure and build: the median of all rounds, and how it relates to that of the first build.
-    #[must_use]
     pub fn table(&self) -> String {
         let columns = [
             "measure",
@@ -179,14 +176,12 @@ async fn webhook(
         let used = server.usage()?.processor.saturating_sub(before.processor);
         ensure_answered(&tally)?;
         let answered = count(tally.answered);
-        add(
-            &format!("{in_flight} in flight: answers/s"),
-            answered / tally.time.as_secs_f64(),
-        );
-        add(
-            &format!("{in_flight} in flight: answers per second of processor time"),
-            answered / used.as_secs_f64(),
-        );
+        let mut of_load = |measure: &str, time: Duration| {
+            let measure = format!("{in_flight} in flight: {measure}");
+            add(&measure, answered / time.as_secs_f64());
+        };
+        of_load("answers/s", tally.time);
+        of_load("answers per second of processor time", used);
     }
 
     let usage = server.usage()?;
@@ -200,11 +195,8 @@ fn ensure_answered(tally: &Tally) -> Result<()> {
         bail!("{} of {} requests failed: {reason}", tally.failed, tally.sent());
     }
     if tally.shed > 0 || tally.answered == 0 {
-        bail!(
-            "{} requests were refused, and {} were answered",
-            tally.shed,
-            tally.answered
-        );
+        let (shed, answered) = (tally.shed, tally.answered);
+        bail!("{shed} requests were refused, and {answered} were answered");
     }
     Ok(())
 }
@@ -222,31 +214,21 @@ pub async fn managers(builds: &[Build], extent: Extent, bench: &mut Bench<'_>, v
             (bench.progress)(&format!("manager, round {round} of {}: {}", extent.rounds, build.name));
             bench.programs.ours = build.program("outrigger-manager")?;
             let size = std::fs::metadata(&bench.programs.ours)?.len();
-            let work = bench
-                .one_cold(&cloud, &machines, Subject::Manager(Manager::Outrigger), false)
-                .await?;
+            let ours = Subject::Manager(Manager::Outrigger);
+            let work = bench.one_cold(&cloud, &machines, ours, false).await?;
             if work.done < extent.nodes {
-                bail!(
-                    "{}: {} of {} Nodes were initialized in time",
-                    build.name,
-                    work.done,
-                    extent.nodes
-                );
+                let (name, done, nodes) = (&build.name, work.done, extent.nodes);
+                bail!("{name}: {done} of {nodes} Nodes were initialized in time");
             }
 
-            let Usage {
-                resident,
-                peak,
-                processor,
-                ..
-            } = work.usage.context("no usage of a manager")?;
+            let usage = work.usage.context("no usage of a manager")?;
             let mut add =
                 |measure: &str, value| values.add(at, &format!("manager, {} Nodes: {measure}", extent.nodes), value);
             add("size of the program, MiB", mebibytes(size / 1024));
             add("cold start, s", work.last.as_secs_f64());
-            add("processor time, s", processor.as_secs_f64());
-            add("memory after it, MiB", mebibytes(resident));
-            add("peak memory, MiB", mebibytes(peak));
+            add("processor time, s", usage.processor.as_secs_f64());
+            add("memory after it, MiB", mebibytes(usage.resident));
+            add("peak memory, MiB", mebibytes(usage.peak));
         }
     }
 
@@ -254,11 +236,9 @@ pub async fn managers(builds: &[Build], extent: Extent, bench: &mut Bench<'_>, v
 }
 
 fn order(builds: usize, round: usize) -> Vec<usize> {
-    let ascending = 0..builds;
-    if round % 2 == 1 {
-        ascending.collect()
-    } else {
-        ascending.rev().collect()
+    match round % 2 {
+        1 => (0..builds).collect(),
+        _ => (0..builds).rev().collect(),
     }
 }
 

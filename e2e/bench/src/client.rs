@@ -38,11 +38,8 @@ impl Connections {
         let connector = TlsConnector::from(Arc::new(config));
         let mut senders = Vec::new();
         for _ in 0..in_flight.div_ceil(STREAMS) {
-            senders.push(
-                connect(address, &connector)
-                    .await
-                    .with_context(|| format!("connecting to {address}"))?,
-            );
+            let sender = connect(address, &connector).await;
+            senders.push(sender.with_context(|| format!("connecting to {address}"))?);
         }
 
         Ok(Self { senders })
@@ -63,10 +60,8 @@ async fn connect(address: SocketAddr, connector: &TlsConnector) -> Result<SendRe
     tcp.set_nodelay(true)?;
 
     let stream = connector.connect(ServerName::try_from("localhost")?, tcp).await?;
-    ensure!(
-        stream.get_ref().1.alpn_protocol() == Some(b"h2"),
-        "the server does not speak HTTP/2"
-    );
+    let protocol = stream.get_ref().1.alpn_protocol();
+    ensure!(protocol == Some(b"h2"), "the server does not speak HTTP/2");
 
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     tokio::spawn(async move {

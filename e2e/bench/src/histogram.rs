@@ -27,10 +27,10 @@ impl Histogram {
                 "_sum" => sum = Some(number()?),
                 "_count" => count = Some(number()?),
                 bucket => {
-                    let bound = bucket
-                        .strip_prefix("_bucket{le=\"")
-                        .and_then(|rest| rest.strip_suffix("\"}"));
-                    let Some(bound) = bound else { continue };
+                    let bound = bucket.strip_prefix("_bucket{le=\"");
+                    let Some(bound) = bound.and_then(|rest| rest.strip_suffix("\"}")) else {
+                        continue;
+                    };
                     let bound = bound.parse::<f64>().with_context(|| format!("in the line {line:?}"))?;
                     buckets.push((bound, number()?));
                 }
@@ -63,20 +63,17 @@ impl Histogram {
     }
 
     /// The number of observations; none when the server does not show a whole number.
-    #[must_use]
     pub fn count(&self) -> Option<usize> {
         // No conversion of numbers refuses a fraction, but the parser does.
         self.count.to_string().parse().ok()
     }
 
     /// The mean in seconds; none without observations.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
     /// A quantile in seconds, interpolated in its bucket. Beyond the last bound, that bound. None without observations.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let rank = share * self.count;
         let (mut lower, mut below) = (0.0, 0.0);
@@ -84,11 +81,8 @@ impl Histogram {
             if self.count > 0.0 && cumulative >= rank {
                 let inside = cumulative - below;
                 let part = if inside > 0.0 { (rank - below) / inside } else { 0.0 };
-                return Some(if bound.is_finite() {
-                    (bound - lower).mul_add(part, lower)
-                } else {
-                    lower
-                });
+                let within = (bound - lower).mul_add(part, lower);
+                return Some(if bound.is_finite() { within } else { lower });
             }
             (lower, below) = (bound, cumulative);
         }

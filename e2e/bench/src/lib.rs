@@ -8,7 +8,6 @@ pub mod builds;
 pub mod client;
 pub mod environment;
 mod histogram;
-mod idle;
 pub mod load;
 pub mod manager;
 mod objects;

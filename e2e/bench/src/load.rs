@@ -28,7 +28,6 @@ pub struct Workload {
 }
 
 impl Workload {
-    #[must_use]
     pub const fn new(reviews: Reviews, stream: Stream, references: References, depth: Depth) -> Self {
         Self {
             reviews,
@@ -64,7 +63,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    #[must_use]
     pub const fn sent(&self) -> usize {
         self.answered + self.shed + self.failed
     }
@@ -179,10 +177,8 @@ async fn one(sender: &mut SendRequest<Full<Bytes>>, workload: &Workload) -> Outc
     match answer {
         Ok((StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _)) => Outcome::Shed,
         Ok((StatusCode::OK, body)) => {
-            match workload
-                .references
-                .check(workload.depth, &workload.reviews, object, &uid, &body)
-            {
+            let (references, reviews) = (&workload.references, &workload.reviews);
+            match references.check(workload.depth, reviews, object, &uid, &body) {
                 Ok(()) => Outcome::Answered(latency),
                 Err(error) => Outcome::Failed(format!("{error:#}")),
             }

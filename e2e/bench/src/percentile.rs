@@ -17,7 +17,6 @@ impl From<Vec<Duration>> for Latencies {
 
 impl Latencies {
     /// By nearest rank, so it is a latency that occurred; none without latencies.
-    #[must_use]
     pub fn quantile(&self, per_thousand: usize) -> Option<Duration> {
         let rank = (self.ascending.len() * per_thousand).div_ceil(1000).max(1);
         self.ascending.get(rank - 1).copied()
@@ -25,7 +24,6 @@ impl Latencies {
 }
 
 /// The value in the middle; of an even number the mean of the two. None without values.
-#[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -47,7 +47,6 @@ impl Placement {
     }
 
     /// The same, with servers on all processors.
-    #[must_use]
     pub const fn shared(self) -> Self {
         Self {
             server: self.all,

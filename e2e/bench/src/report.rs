@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::results::{Load, Measure, QUANTILES, Samples};
 use super::review::Stream;
 use super::server::Candidate;
-use super::table::{failures, number, table};
+use super::table::{failures, number, table, verdict};
 use super::webhook::{Extent, IN_FLIGHT, RATE};
 
 /// The aims of the design: on one processor, with 1,000 requests a second.
@@ -16,7 +16,6 @@ const AIMS: [(&str, Measure, f64, &str); 3] = [
 ];
 
 /// The report of one run.
-#[must_use]
 pub fn webhook(samples: &Samples, extent: Extent, machine: &str) -> String {
     let head = format!(
         "{machine}\nRounds: {}; {} s for each saturated load, {} s for the paced one. Medians of all rounds. Ratio: Outrigger divided by Go.\n",
@@ -31,16 +30,11 @@ pub fn webhook(samples: &Samples, extent: Extent, machine: &str) -> String {
 fn aims(samples: &Samples) -> String {
     let row = |(name, measure, limit, unit): (&str, Measure, f64, &str)| {
         let value = samples.median(Candidate::Outrigger, measure);
-        let verdict = match value {
-            Some(value) if value < limit => "met",
-            Some(_) => "missed",
-            None => "not measured",
-        };
         [
             name.to_owned(),
             format!("< {limit} {unit}"),
             format!("{} {unit}", number(value)),
-            verdict.to_owned(),
+            verdict(value.map(|value| value < limit)),
         ]
     };
     let aim = format!("aim, one processor, {RATE} req/s");
@@ -132,25 +126,22 @@ fn saturated(samples: &Samples) -> String {
 /// When a mark is missing.
 pub fn replace_section(document: &str, section: &str, table: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- begin {section} -->\n"), format!("<!-- end {section} -->"));
-    let (before, rest) = document
-        .split_once(&begin)
-        .with_context(|| format!("no line {}", begin.trim()))?;
-    let (_, after) = rest
-        .split_once(&end)
-        .with_context(|| format!("no line {end} after {}", begin.trim()))?;
+    let line = begin.trim();
+    let parts = document.split_once(&begin);
+    let (before, rest) = parts.with_context(|| format!("no line {line}"))?;
+    let parts = rest.split_once(&end);
+    let (_, after) = parts.with_context(|| format!("no line {end} after {line}"))?;
 
     Ok(format!("{before}{begin}\n{}\n\n{end}{after}", table.trim()))
 }
 
 /// Day, processors, kernel and load.
-#[must_use]
 pub fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, key: &str| {
         let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
-        line.split_once(':')
-            .map_or("unknown", |(_, value)| value.trim())
-            .to_owned()
+        let value = line.split_once(':').map_or("unknown", |(_, value)| value.trim());
+        value.to_owned()
     };
     let load = read("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("unknown");
@@ -167,7 +158,6 @@ pub fn host() -> String {
 }
 
 /// The machine for the webhook's tables: with the placement and the version of controller-runtime.
-#[must_use]
 pub fn machine(others: usize) -> String {
     let go_module = include_str!("../webhook-go/go.mod");
     let version = go_module

@@ -1,6 +1,7 @@
 //! The measured values: for each candidate and measure one a round.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::load::Tally;
 use super::percentile::median;
@@ -61,13 +62,11 @@ impl Samples {
     }
 
     /// The median of all rounds.
-    #[must_use]
     pub fn median(&self, candidate: Candidate, measure: Measure) -> Option<f64> {
         median(self.values.get(&(candidate, measure))?.iter().copied())
     }
 
     /// Ours divided by Go's.
-    #[must_use]
     pub fn ratio(&self, measure: Measure) -> Option<f64> {
         let theirs = self.median(Candidate::Go, measure).filter(|value| *value > 0.0)?;
         Some(self.median(Candidate::Outrigger, measure)? / theirs)
@@ -76,16 +75,10 @@ impl Samples {
     /// Adds the outcomes of one load.
     pub fn client(&mut self, candidate: Candidate, load: Load, tally: &Tally) {
         let all = tally.sent();
-        self.add(
-            candidate,
-            Measure::Rate(load),
-            count(tally.answered) / tally.time.as_secs_f64(),
-        );
-        self.add(
-            candidate,
-            Measure::Shed(load),
-            100.0 * count(tally.shed) / count(all.max(1)),
-        );
+        let rate = count(tally.answered) / tally.time.as_secs_f64();
+        self.add(candidate, Measure::Rate(load), rate);
+        let shed = 100.0 * count(tally.shed) / count(all.max(1));
+        self.add(candidate, Measure::Shed(load), shed);
 
         for quantile in QUANTILES {
             if let Some(latency) = tally.latencies.quantile(quantile) {
@@ -94,21 +87,18 @@ impl Samples {
         }
 
         if let Some(reason) = &tally.failure {
+            let failed = tally.failed;
             self.failures.push(format!(
-                "{candidate:?}, {load:?}: {} of {all} requests failed: {reason}",
-                tally.failed
+                "{candidate:?}, {load:?}: {failed} of {all} requests failed: {reason}"
             ));
         }
     }
 
     /// Adds the processor time that a server spent on so many right answers; without any there is no such value.
-    pub fn processor(&mut self, candidate: Candidate, load: Load, time: std::time::Duration, answers: usize) {
+    pub fn processor(&mut self, candidate: Candidate, load: Load, time: Duration, answers: usize) {
         if answers > 0 {
-            self.add(
-                candidate,
-                Measure::Processor(load),
-                time.as_secs_f64() * 1e6 / count(answers),
-            );
+            let each = time.as_secs_f64() * 1e6 / count(answers);
+            self.add(candidate, Measure::Processor(load), each);
         }
     }
 }

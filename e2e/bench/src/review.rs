@@ -25,7 +25,6 @@ impl Object {
     pub const ALL: [Self; 4] = [Self::Node, Self::Pod, Self::ControllerManager, Self::Big];
 
     /// Whether a right answer changes it.
-    #[must_use]
     pub const fn is_changed(self) -> bool {
         matches!(self, Self::Node | Self::ControllerManager)
     }
@@ -60,7 +59,6 @@ impl Stream {
     ];
 
     /// The object of the request with this number.
-    #[must_use]
     pub const fn object(self, number: u64) -> Object {
         match (self, number % 20) {
             (Self::Only(object), _) => object,
@@ -72,7 +70,6 @@ impl Stream {
     }
 
     /// Its name in the table.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Only(Object::Node) => "Node, changed",
@@ -119,14 +116,12 @@ impl Review {
     }
 
     /// The body of a request with this UID.
-    #[must_use]
     pub fn body(&self, uid: &str) -> Bytes {
         [&self.before, uid.as_bytes(), &self.after].concat().into()
     }
 }
 
 /// The UID of the request with this number. All have the same length.
-#[must_use]
 pub fn uid(number: u64) -> String {
     format!("0e2e0000-0000-4000-8000-{number:012x}")
 }
@@ -147,7 +142,6 @@ impl Default for Reviews {
 }
 
 impl Reviews {
-    #[must_use]
     pub const fn of(&self, object: Object) -> &Review {
         let Self(reviews) = self;
         &reviews[object.index()]

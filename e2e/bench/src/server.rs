@@ -119,12 +119,8 @@ impl Server {
             sleep(PROBE_INTERVAL).await;
         }
 
-        bail!(
-            "{} is not ready after {} s ({reason}):\n{}",
-            candidate.name(),
-            READY.as_secs(),
-            server.process.log_tail()
-        )
+        let (name, seconds, log) = (candidate.name(), READY.as_secs(), server.process.log_tail());
+        bail!("{name} is not ready after {seconds} s ({reason}):\n{log}")
     }
 
     async fn ask(&self, path: &str) -> Result<String> {
@@ -153,19 +149,15 @@ impl Server {
     /// When an answer is wrong.
     pub async fn references(&self, environment: &Environment, reviews: &Reviews) -> Result<References> {
         let connections = Connections::open(self.address, &environment.authority, 1).await?;
-        let mut references = Vec::new();
+        let (mut references, name) = (Vec::new(), self.candidate.name());
         for object in Object::ALL {
             let uid = uid(0);
             let (status, body) = client::post(&mut connections.sender(0)?, reviews.of(object).body(&uid)).await?;
-            ensure!(
-                status == StatusCode::OK,
-                "{} answers {status}: {}",
-                self.candidate.name(),
-                String::from_utf8_lossy(&body)
-            );
+            let text = String::from_utf8_lossy(&body);
+            ensure!(status == StatusCode::OK, "{name} answers {status}: {text}");
 
             let reference = Reference::new(reviews, object, &uid, &body);
-            references.push((object, reference.with_context(|| self.candidate.name())?));
+            references.push((object, reference.context(name)?));
         }
 
         Ok(References::new(references))

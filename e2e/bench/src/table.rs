@@ -1,7 +1,6 @@
 //! Markdown tables for the terminal and for `docs/benchmarks.md`, and the numbers in them.
 
 /// A table with an empty line after it; nothing without rows. A column that ends with `:` is aligned to the right.
-#[must_use]
 pub fn table<const N: usize>(columns: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let lines: String = rows.into_iter().map(|row| line(&row)).collect();
     if lines.is_empty() {
@@ -18,7 +17,6 @@ fn line(cells: &[String]) -> String {
 }
 
 /// With about three significant digits; `–` without a value.
-#[must_use]
 pub fn number(value: impl Into<Option<f64>>) -> String {
     match value.into() {
         None => "–".to_owned(),
@@ -31,25 +29,27 @@ pub fn number(value: impl Into<Option<f64>>) -> String {
 }
 
 /// As [`number`]; empty without a value.
-#[must_use]
 pub fn or_empty(value: Option<f64>) -> String {
     value.map(number).unwrap_or_default()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-#[must_use]
 pub fn count(number: usize) -> f64 {
     number as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a process has less than 2^52 KiB")]
-#[must_use]
 pub fn mebibytes(kibibytes: u64) -> f64 {
     kibibytes as f64 / 1024.0
 }
 
+/// Whether an aim is met. `None` is one that was not measured.
+pub fn verdict(met: Option<bool>) -> String {
+    let verdict = met.map_or("not measured", |met| if met { "met" } else { "missed" });
+    verdict.to_owned()
+}
+
 /// Lines for the end of a report.
-#[must_use]
 pub fn failures(failures: &[String]) -> String {
     failures.iter().map(|failure| format!("FAILED: {failure}\n")).collect()
 }

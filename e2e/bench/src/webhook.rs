@@ -1,6 +1,6 @@
 //! The webhook beside its Go counterpart: both in one run, alternating.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -51,18 +51,16 @@ impl Comparison {
         progress("comparing the patches of both servers");
         self.agree().await?;
         for (candidate, program) in &self.programs {
-            let size = std::fs::metadata(program)
-                .with_context(|| program.display().to_string())?
-                .len();
-            samples.add(*candidate, Measure::Program, mebibytes(size / 1024));
+            let file = std::fs::metadata(program).with_context(|| program.display().to_string())?;
+            samples.add(*candidate, Measure::Program, mebibytes(file.len() / 1024));
         }
 
         for round in 1..=extent.rounds {
             for (candidate, program) in &self.programs {
                 progress(&format!("round {round} of {}: {candidate:?}", extent.rounds));
                 self.paced(&mut samples, *candidate, program, extent.paced).await?;
-                self.saturated(&mut samples, *candidate, program, extent.saturated)
-                    .await?;
+                let time = extent.saturated;
+                self.saturated(&mut samples, *candidate, program, time).await?;
             }
         }
 
@@ -81,17 +79,12 @@ impl Comparison {
         ours.same_as(theirs)
     }
 
-    async fn start(&self, candidate: Candidate, program: &std::path::Path) -> Result<Server> {
+    async fn start(&self, candidate: Candidate, program: &Path) -> Result<Server> {
         let placement = Some(&self.placement).filter(|placement| placement.others > 0);
         Server::start(candidate, program.to_owned(), &self.environment, placement).await
     }
 
-    async fn fresh(
-        &self,
-        samples: &mut Samples,
-        candidate: Candidate,
-        program: &std::path::Path,
-    ) -> Result<(Server, References)> {
+    async fn fresh(&self, samples: &mut Samples, candidate: Candidate, program: &Path) -> Result<(Server, References)> {
         let server = self.start(candidate, program).await?;
         samples.add(candidate, Measure::Start, server.ready_after.as_secs_f64() * 1e3);
         samples.add(candidate, Measure::Idle, mebibytes(server.usage()?.resident));
@@ -99,13 +92,7 @@ impl Comparison {
         Ok((server, references))
     }
 
-    async fn paced(
-        &self,
-        samples: &mut Samples,
-        candidate: Candidate,
-        program: &std::path::Path,
-        time: Duration,
-    ) -> Result<()> {
+    async fn paced(&self, samples: &mut Samples, candidate: Candidate, program: &Path, time: Duration) -> Result<()> {
         let (server, references) = self.fresh(samples, candidate, program).await?;
         let connections = Connections::open(server.address, &self.environment.authority, 1).await?;
         let workload = || Workload::new(self.reviews.clone(), Stream::Mixed, references.clone(), Depth::Quick);
@@ -116,12 +103,8 @@ impl Comparison {
         let (histogram, later) = (server.histogram().await?.since(&histogram)?, server.usage()?);
         let load = Load::Paced;
         samples.client(candidate, load, &tally);
-        samples.processor(
-            candidate,
-            load,
-            later.processor.saturating_sub(usage.processor),
-            tally.answered,
-        );
+        let used = later.processor.saturating_sub(usage.processor);
+        samples.processor(candidate, load, used, tally.answered);
 
         let mut server_side = |measure, value: Option<f64>| {
             if let Some(value) = value {
@@ -141,7 +124,7 @@ impl Comparison {
         &self,
         samples: &mut Samples,
         candidate: Candidate,
-        program: &std::path::Path,
+        program: &Path,
         time: Duration,
     ) -> Result<()> {
         let (server, references) = self.fresh(samples, candidate, program).await?;

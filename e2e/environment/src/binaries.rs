@@ -1,4 +1,4 @@
-//! The programs of this workspace that tests start.
+//! The programs of this workspace that tests start, and flags of cloud controller managers.
 
 use std::path::{Path, PathBuf};
 
@@ -88,6 +88,21 @@ fn sources(list: &str) -> Vec<PathBuf> {
     let files = files.replace("\\ ", "\0");
     let names = files.split_whitespace().map(|name| name.replace('\0', " "));
     names.map(PathBuf::from).collect()
+}
+
+/// The flags of a cloud controller manager that runs beside no other, ours or the incumbent, for one cluster and one
+/// cloud config, without routes and without an HTTPS port.
+pub fn manager_flags(cloud_config: &Path, kubeconfig: &Path) -> [String; 7] {
+    let kubeconfig = kubeconfig.display();
+    [
+        "--cloud-provider=aws".to_owned(),
+        format!("--cloud-config={}", cloud_config.display()),
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        "--configure-cloud-routes=false".to_owned(),
+        "--secure-port=0".to_owned(),
+    ]
 }
 
 #[cfg(test)]

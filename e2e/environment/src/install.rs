@@ -1,14 +1,16 @@
 //! Installs the product as an operator would: the project's manifests, through an overlay with the operator's own values.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::operator::NEW_MANAGER;
-use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
-use outrigger_cluster_harness::audit::AuditLog;
+use super::operator::{NEW_MANAGER, OLD_MANAGER};
+use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, WEBHOOK_ADDRESS, manifests};
+use outrigger_cluster_harness::audit::{self, AuditLog};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::process::free_port;
 
@@ -20,13 +22,11 @@ impl Environment {
     /// # Errors
     /// When kustomize or the API server refuses it.
     pub async fn install_management(&self, progress: &Progress) -> Result<()> {
-        let objects = self.management_objects(1).await?;
-        let without_manager: Vec<Value> = objects.into_iter().filter(|object| !is_manager(object)).collect();
-        manifests::apply(&self.management_admin, &without_manager).await?;
-        progress.say(&format!(
-            "applied manifests/overlays/hosted/management: {}",
-            kinds(&without_manager)
-        ));
+        let mut objects = self.management_objects(1).await?;
+        objects.retain(|object| !is_manager(object));
+        manifests::apply(&self.management_admin, &objects).await?;
+        let kinds = kinds(&objects);
+        progress.say(&format!("applied manifests/overlays/hosted/management: {kinds}"));
 
         Ok(())
     }
@@ -36,31 +36,19 @@ impl Environment {
     /// # Errors
     /// As [`Environment::install_management`].
     pub async fn install_tenant(&self, progress: &Progress) -> Result<()> {
-        let mut objects = manifests::render(&self.tools, &self.run, "tenant", "overlays/hosted/tenant", "").await?;
-        manifests::register_webhook(
-            &mut objects,
-            self.webhook_authority(),
-            self.webhook_address(),
-            self.webhook_port,
-        );
+        let objects = self.rendered("tenant", "overlays/hosted/tenant", "").await?;
         manifests::apply(&self.tenant_admin, &objects).await?;
-        progress.say(&format!(
-            "applied manifests/overlays/hosted/tenant: {}",
-            kinds(&objects)
-        ));
+        let kinds = kinds(&objects);
+        progress.say(&format!("applied manifests/overlays/hosted/tenant: {kinds}"));
 
         Ok(())
     }
 
     /// The right to read the tenant's own mirror Pods and workloads, for a manager that runs elsewhere: the Role of the
     /// manifests, bound to its user.
-    ///
-    /// # Errors
-    /// As [`Environment::install_management`].
-    pub async fn install_evidence_rights(&self) -> Result<()> {
-        let objects = manifests::render(&self.tools, &self.run, "evidence", "base/manager", "").await?;
-        let is_evidence = |object: &Value| object["metadata"]["name"] == "outrigger-manager:evidence";
-        let mut evidence: Vec<Value> = objects.into_iter().filter(is_evidence).collect();
+    pub(crate) async fn install_evidence_rights(&self) -> Result<()> {
+        let mut evidence = manifests::render(&self.tools, &self.run, "evidence", "base/manager", "").await?;
+        evidence.retain(|object| object["metadata"]["name"] == "outrigger-manager:evidence");
         for binding in evidence.iter_mut().filter(|object| object["kind"] == "RoleBinding") {
             binding["subjects"] =
                 json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": NEW_MANAGER}]);
@@ -73,9 +61,9 @@ impl Environment {
     /// # Errors
     /// As [`Environment::install_management`].
     pub async fn install_manager(&self, replicas: u32) -> Result<()> {
-        let objects = self.management_objects(replicas).await?;
-        let manager: Vec<Value> = objects.into_iter().filter(is_manager).collect();
-        manifests::apply(&self.management_admin, &manager).await
+        let mut objects = self.management_objects(replicas).await?;
+        objects.retain(is_manager);
+        manifests::apply(&self.management_admin, &objects).await
     }
 
     /// Installs a manager with another command line in the place of ours: what the proof must not accept.
@@ -83,33 +71,26 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn replace_manager(&self, image: &str, arguments: Vec<String>) -> Result<()> {
-        let mut objects: Vec<Value> = self
-            .management_objects(1)
-            .await?
-            .into_iter()
-            .filter(is_manager)
-            .collect();
+        let mut objects = self.management_objects(1).await?;
+        objects.retain(is_manager);
 
         for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
             let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
             container["image"] = Value::from(image);
             container["args"] = json!(arguments);
-            // The entry point of that image runs.
-            container.as_object_mut().map(|container| container.remove("command"));
-            // Its port, if it has one, is in the arguments only.
-            container
-                .as_object_mut()
-                .map(|container| container.remove("readinessProbe"));
+            if let Some(container) = container.as_object_mut() {
+                // The entry point of that image runs.
+                container.remove("command");
+                // Its port, if it has one, is in the arguments only.
+                container.remove("readinessProbe");
+            }
         }
 
         manifests::apply(&self.management_admin, &objects).await
     }
 
     /// Our manager with one replica and another command line.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn install_manager_with(&self, mut arguments: Vec<String>) -> Result<()> {
+    pub(crate) async fn install_manager_with(&self, mut arguments: Vec<String>) -> Result<()> {
         arguments.push(format!("--secure-port={}", free_port()?));
         arguments.push(PUBLIC_PATHS.to_owned());
         self.replace_manager("outrigger-manager", arguments).await
@@ -124,56 +105,37 @@ impl Environment {
         manifests::apply(&self.management_admin, &[account]).await
     }
 
+    /// The flags of the old manager in the external form.
+    pub(crate) fn external_flags(&self) -> Result<impl Iterator<Item = String> + use<>> {
+        let original = self.old_manager_flags()?.into_iter();
+        let without_cloud = original.filter(|flag| !flag.starts_with("--cloud-"));
+        Ok(without_cloud.chain(["--cloud-provider=external".to_owned()]))
+    }
+
     /// Rolls the old manager to the external form by hand, as the published guide says.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn deploy_external(&self) -> Result<()> {
-        let original = self.old_manager()?.arguments();
-        let without_cloud = original.into_iter().filter(|flag| !flag.starts_with("--cloud-"));
-        self.deploy_flags(without_cloud.chain(["--cloud-provider=external".to_owned()]))
-            .await
+    pub(crate) async fn deploy_external(&self) -> Result<()> {
+        self.deploy_flags(self.external_flags()?).await
     }
 
     /// Rolls the old manager to the in-tree form with leader migration by hand.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn deploy_guarded(&self) -> Result<()> {
-        let original = self.old_manager()?.arguments();
-        self.deploy_flags(original.into_iter().chain(["--enable-leader-migration".to_owned()]))
+    pub(crate) async fn deploy_guarded(&self) -> Result<()> {
+        let original = self.old_manager_flags()?.into_iter();
+        self.deploy_flags(original.chain(["--enable-leader-migration".to_owned()]))
             .await
     }
 
     /// Rolls the old manager by hand to a command line with these flags.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
-        let command: Vec<String> = std::iter::once("kube-controller-manager".to_owned())
-            .chain(flags)
-            .collect();
+    pub(crate) async fn deploy_flags(&self, flags: impl Iterator<Item = String>) -> Result<()> {
+        let command: Vec<String> = std::iter::once(OLD_MANAGER.to_owned()).chain(flags).collect();
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": command}]);
         let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
-        api.patch(super::operator::OLD_MANAGER, &PatchParams::default(), &patch)
-            .await?;
+        api.patch(OLD_MANAGER, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    /// Changes how many replicas of the manager run.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn scale_manager(&self, replicas: u32) -> Result<()> {
-        self.scale(NEW_MANAGER, replicas).await
-    }
-
     /// Changes how many replicas a Deployment of the control plane has.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn scale(&self, deployment: &str, replicas: u32) -> Result<()> {
+    pub(crate) async fn scale(&self, deployment: &str, replicas: u32) -> Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         api.patch(deployment, &PatchParams::default(), &patch).await?;
@@ -213,11 +175,10 @@ impl Environment {
         arguments.push(format!("--secure-port={port}"));
         arguments.push(PUBLIC_PATHS.to_owned());
 
-        let container = "/spec/template/spec/containers/0";
         let probed = if port == 0 {
-            json!({"op": "remove", "path": format!("{container}/readinessProbe")})
+            json!({"op": "remove", "path": "/spec/template/spec/containers/0/readinessProbe"})
         } else {
-            json!({"op": "replace", "path": format!("{container}/ports/0/containerPort"), "value": port})
+            json!({"op": "replace", "path": "/spec/template/spec/containers/0/ports/0/containerPort", "value": port})
         };
         let patch = json!([
             probed,
@@ -237,33 +198,22 @@ impl Environment {
             {"target": {"kind": "Deployment", "name": "outrigger-webhook"}, "patch": webhook.to_string()},
         ]);
         let overlay = format!("patches: {patches}\n");
-        let mut objects = manifests::render(
-            &self.tools,
-            &self.run,
-            "management",
-            "overlays/hosted/management",
-            &overlay,
-        )
-        .await?;
+        self.rendered("management", "overlays/hosted/management", &overlay)
+            .await
+    }
 
-        manifests::register_webhook(
-            &mut objects,
-            self.webhook_authority(),
-            self.webhook_address(),
-            self.webhook_port,
-        );
-
+    /// A kustomization with the address and the CA of this environment's webhook.
+    async fn rendered(&self, name: &str, path: &str, patches: &str) -> Result<Vec<Value>> {
+        let mut objects = manifests::render(&self.tools, &self.run, name, path, patches).await?;
+        let (authority, port) = (&self.webhook_authority, self.webhook_port);
+        manifests::register_webhook(&mut objects, authority, WEBHOOK_ADDRESS, port);
         Ok(objects)
     }
 
     /// The Nodes that a program wrote to until now, with the verbs.
-    ///
-    /// # Errors
-    /// When the audit log cannot be read.
-    pub async fn node_writes_by(&self, program: &str) -> Result<Vec<String>> {
+    pub(crate) async fn node_writes_by(&self, program: &str) -> Result<Vec<String>> {
         let events = AuditLog::new(self.tenant.audit_log()).events().await?;
-        let writes = outrigger_cluster_harness::audit::writes_by(&events, program, "")
-            .filter(|event| event.object_ref.resource == "nodes");
+        let writes = audit::writes_by(&events, program, "").filter(|event| event.object_ref.resource == "nodes");
         Ok(writes
             .map(|event| format!("{} {}", event.verb, event.object_ref.name))
             .collect())
@@ -271,10 +221,7 @@ impl Environment {
 
     /// Whether the kubelet's request to create this Node was answered with the uninitialized taint, as the manager's
     /// later removal shows: nobody removes a taint that was never there.
-    ///
-    /// # Errors
-    /// When the audit log cannot be read.
-    pub async fn node_was_tainted(&self, node: &str) -> Result<bool> {
+    pub(crate) async fn node_was_tainted(&self, node: &str) -> Result<bool> {
         let events = AuditLog::new(self.tenant.audit_log()).events().await?;
         Ok(events.iter().any(|event| {
             event.concerns("nodes")
@@ -291,20 +238,14 @@ fn is_manager(object: &Value) -> bool {
 }
 
 fn kinds(objects: &[Value]) -> String {
-    let mut counts = std::collections::BTreeMap::<&str, usize>::new();
+    let mut counts = BTreeMap::<&str, usize>::new();
     for object in objects {
         *counts.entry(object["kind"].as_str().unwrap_or("?")).or_default() += 1;
     }
 
-    counts
-        .iter()
-        .map(|(kind, count)| {
-            if *count == 1 {
-                (*kind).to_owned()
-            } else {
-                format!("{count} {kind}")
-            }
-        })
-        .collect::<Vec<_>>()
-        .join(", ")
+    let text = |(kind, count): (&str, usize)| match count {
+        1 => kind.to_owned(),
+        count => format!("{count} {kind}"),
+    };
+    counts.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -10,22 +10,19 @@
 
 mod binaries;
 pub mod demo;
-pub mod faults;
+mod faults;
 mod install;
 pub mod load;
-mod manager_flags;
 pub mod manifests;
 mod observe;
 pub mod operator;
 pub mod prove;
-pub mod relays;
 pub mod review;
 mod settle;
 mod static_pods;
-mod statuses;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -38,17 +35,16 @@ use outrigger_cluster_harness::cluster::{
 };
 use outrigger_cluster_harness::kubelets::{self, Kubelet, NodeSpec};
 use outrigger_cluster_harness::leases::{LeaseName, Recorder};
+use outrigger_cluster_harness::loopback::expect_ok;
 use outrigger_cluster_harness::pods::{Image, ImageTable, PodRunner, RunnerConfig};
 use outrigger_cluster_harness::process::{Launch, Process, free_port};
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_timeline::{Marker, Pause, Snapshot};
 use static_pods::StaticPods;
 
-pub use binaries::Binaries;
-pub use manager_flags::manager_flags;
-pub use observe::{identifiers, load_balancers};
+pub use binaries::{Binaries, manager_flags};
+pub use observe::{Statuses, identifiers, load_balancers};
 pub use settle::Progress;
-pub use statuses::Statuses;
 
 /// The cluster's ID in its AWS tags, and the name of its `CloudProviderMigration`.
 pub const CLUSTER: &str = "prod";
@@ -63,37 +59,29 @@ const RUNNER_NODE: &str = "runner";
 pub struct Environment {
     /// The folder of this run: kubeconfigs, logs, records.
     pub run: PathBuf,
-    /// Real components.
-    pub tools: Tools,
-    /// This workspace's binaries.
-    pub binaries: Binaries,
-    /// The simulated account.
+    tools: Tools,
+    binaries: Binaries,
     pub account: SeededAccount,
     pub moto: Moto,
     /// Records every call to `moto`.
     pub proxy: Arc<Proxy>,
-    /// The management API server.
-    pub management: ApiServer,
-    /// The tenant's API server.
-    pub tenant: ApiServer,
+    management: ApiServer,
+    tenant: ApiServer,
     /// Runs the control plane's Pods.
     pub runner: PodRunner,
     /// The tenant's Nodes.
     pub kubelets: Vec<Kubelet>,
     /// Records the three leases.
     pub leases: Recorder,
-    /// An administrator of the management cluster.
     pub management_admin: Client,
-    /// An administrator of the tenant.
-    pub tenant_admin: Client,
-    /// Where the webhook listens.
-    pub webhook_port: u16,
+    tenant_admin: Client,
+    webhook_port: u16,
     webhook: Option<Process>,
+    /// The PEM of the CA that signed the webhook's certificate.
     webhook_authority: String,
     markers: Mutex<Vec<Marker>>,
     snapshots: Mutex<Vec<Snapshot>>,
     pauses: Mutex<Vec<Pause>>,
-    /// Records the migration object's status.
     statuses: Statuses,
     static_pods: StaticPods,
     _management_controllers: Process,
@@ -173,10 +161,7 @@ impl Environment {
     }
 
     /// A Node whose kubelet is external and does not set the taint itself: the webhook does.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn join_external(&mut self, index: usize) -> Result<()> {
+    pub(crate) async fn join_external(&mut self, index: usize) -> Result<()> {
         let spec = NodeSpec::external(&self.instance(index)?);
         self.join(spec).await
     }
@@ -192,32 +177,26 @@ impl Environment {
         Ok(machine.into())
     }
 
-    /// The command line of the tenant's old kube-controller-manager in its original form, and its files.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn old_manager(&self) -> Result<TenantControllerManager> {
+    /// The flags of the tenant's old kube-controller-manager in its original form. Their files are written.
+    pub(crate) fn old_manager_flags(&self) -> Result<Vec<String>> {
         let home = self.run.join("tenant-kcm");
         std::fs::create_dir_all(&home)?;
 
-        let cloud_config = self.cloud_config()?;
-        Ok(TenantControllerManager {
+        let manager = TenantControllerManager {
             kubeconfig: self.tenant.kubeconfig(&User::kube_controller_manager())?,
-            cloud_config,
+            cloud_config: self.cloud_config()?,
             cluster_name: CLUSTER.to_owned(),
             service_account_key: self.tenant.service_account_key(),
             certificate_folder: home,
             // Old and new Pods of a rollout run at the same time on one host: no port can be fixed.
             port: 0,
             leader_migration: false,
-        })
+        };
+        Ok(manager.arguments())
     }
 
     /// One cloud config for both sides: theirs reads its spelling of the services' names, ours both.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn cloud_config(&self) -> Result<PathBuf> {
+    fn cloud_config(&self) -> Result<PathBuf> {
         let path = self.run.join("cloud.conf");
         std::fs::write(&path, self.account.cloud_config(self.proxy.url()))?;
         Ok(path)
@@ -250,9 +229,7 @@ impl Environment {
         let url = format!("http://127.0.0.1:{health}/readyz");
 
         process
-            .ready("be ready", Duration::from_secs(60), async || {
-                outrigger_cluster_harness::loopback::expect_ok(&url).await
-            })
+            .ready("be ready", Duration::from_secs(60), async || expect_ok(&url).await)
             .await?;
         self.webhook = Some(process);
 
@@ -260,24 +237,11 @@ impl Environment {
     }
 
     /// Stops the webhook, as an outage would.
-    ///
-    /// # Errors
-    /// When it cannot be signalled.
-    pub async fn stop_webhook(&mut self) -> Result<()> {
+    pub(crate) async fn stop_webhook(&mut self) -> Result<()> {
         if let Some(process) = self.webhook.take() {
             process.stop(Duration::from_secs(10)).await?;
         }
         Ok(())
-    }
-
-    /// The PEM of the CA that signed the webhook's certificate.
-    pub fn webhook_authority(&self) -> &str {
-        &self.webhook_authority
-    }
-
-    /// The cluster address that the webhook listens on.
-    pub fn webhook_address(&self) -> &'static str {
-        WEBHOOK_ADDRESS
     }
 
     /// How to look at what runs, with tools that the reader has.
@@ -285,10 +249,8 @@ impl Environment {
     /// # Errors
     /// When a kubeconfig cannot be written.
     pub fn how_to_look(&self) -> Result<String> {
-        let (management, tenant) = (
-            self.management.kubeconfig(&User::admin())?,
-            self.tenant.kubeconfig(&User::admin())?,
-        );
+        let management = self.management.kubeconfig(&User::admin())?;
+        let tenant = self.tenant.kubeconfig(&User::admin())?;
         let (management, tenant, run) = (management.display(), tenant.display(), self.run.display());
         Ok(format!(
             "Everything is still running. Look at it with:\n\n  \
@@ -305,39 +267,23 @@ impl Environment {
 
     /// Ends every process in order; the Pods' processes get `grace`.
     pub async fn end(self, grace: Duration) {
-        let Self {
-            runner,
-            webhook,
-            kubelets,
-            leases,
-            ..
-        } = self;
-
-        drop((kubelets, leases));
-        runner.shutdown(grace).await;
-        drop(webhook);
+        drop((self.kubelets, self.leases));
+        self.runner.shutdown(grace).await;
+        drop(self.webhook);
     }
 
     /// Marks a step on the clock of the record.
-    pub fn mark(&self, name: &str) {
-        let marker = Marker {
-            at: Timestamp::now(),
-            name: name.to_owned(),
-        };
-        self.markers.lock().unwrap_or_else(PoisonError::into_inner).push(marker);
+    pub(crate) fn mark(&self, name: &str) {
+        let (at, name) = (Timestamp::now(), name.to_owned());
+        locked(&self.markers).push(Marker { at, name });
     }
-}
 
-impl Environment {
     /// Stops a Pod's processes by a signal, and writes down from when.
-    ///
-    /// # Errors
-    /// When a signal cannot be sent.
-    pub async fn pause(&self, pod: &str) -> Result<()> {
+    pub(crate) async fn pause(&self, pod: &str) -> Result<()> {
         for process in self.runner.processes(pod) {
             let from = Timestamp::now();
             process.pause().await?;
-            self.pauses().push(Pause {
+            locked(&self.pauses).push(Pause {
                 process: process.name().to_owned(),
                 from,
                 until: None,
@@ -347,14 +293,11 @@ impl Environment {
     }
 
     /// Continues a Pod's processes.
-    ///
-    /// # Errors
-    /// When a signal cannot be sent.
-    pub fn resume(&self, pod: &str) -> Result<()> {
+    pub(crate) fn resume(&self, pod: &str) -> Result<()> {
         for process in self.runner.processes(pod) {
             process.resume()?;
             let now = Timestamp::now();
-            let mut pauses = self.pauses();
+            let mut pauses = locked(&self.pauses);
             let of_process = |pause: &&mut Pause| pause.process == process.name() && pause.until.is_none();
             for pause in pauses.iter_mut().filter(of_process) {
                 pause.until = Some(now);
@@ -362,10 +305,11 @@ impl Environment {
         }
         Ok(())
     }
+}
 
-    fn pauses(&self) -> std::sync::MutexGuard<'_, Vec<Pause>> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A list of the record. A panic of another task does not spoil it.
+fn locked<T>(list: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn management_controllers(tools: &Tools, run: &Path, management: &ApiServer) -> Result<Process> {
@@ -399,18 +343,19 @@ async fn pod_runner(
         image
     };
 
+    let old = tools.path(Tool::ControllerManager126)?;
     let mut images = vec![
-        with_cloud(Image::new(
+        Image::new(
             "registry.k8s.io/kube-controller-manager",
             "kube-controller-manager",
-            tools.path(Tool::ControllerManager126)?,
-        )),
-        with_cloud(Image::new("outrigger-manager", "outrigger-manager", &binaries.manager)),
+            old,
+        ),
+        Image::new("outrigger-manager", "outrigger-manager", &binaries.manager),
     ];
 
     if let Ok(incumbent) = tools.path(Tool::AwsCloudControllerManager) {
         let image = "registry.k8s.io/provider-aws/cloud-controller-manager";
-        images.push(with_cloud(Image::new(image, "aws-cloud-controller-manager", incumbent)));
+        images.push(Image::new(image, "aws-cloud-controller-manager", incumbent));
     }
 
     let folder = run.join("pods");
@@ -420,13 +365,11 @@ async fn pod_runner(
     let config = RunnerConfig {
         node: RUNNER_NODE.to_owned(),
         namespaces: vec![CONTROL_PLANE.to_owned()],
-        images: ImageTable::new(images),
+        images: ImageTable::new(images.into_iter().map(with_cloud)),
         folder,
         on_access_key: Arc::new(move |key, process| {
-            proxy.add_caller(&Caller {
-                name: process.to_owned(),
-                access_key_id: key.to_owned(),
-            });
+            let (name, access_key_id) = (process.to_owned(), key.to_owned());
+            proxy.add_caller(&Caller { name, access_key_id });
         }),
     };
 

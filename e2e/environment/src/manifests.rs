@@ -1,6 +1,6 @@
 //! The project's own manifests: rendered by kustomize, applied by server-side apply, as an operator would.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,10 +14,8 @@ use outrigger_cluster_harness::repository;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
 /// The field manager of what the harness applies in the operator's place.
-pub const OPERATOR: &str = "operator";
+pub(crate) const OPERATOR: &str = "operator";
 
-/// The folder of the project's manifests.
-#[must_use]
 pub fn folder() -> PathBuf {
     repository::root().join("manifests")
 }
@@ -50,10 +48,8 @@ pub async fn with_component(tools: &Tools, run: &Path, path: &str, component: &s
     std::fs::create_dir_all(&overlay)?;
 
     let folder = folder().join("components").join(component).canonicalize()?;
-    let text = format!(
-        "components:\n- {}\n",
-        relative(&overlay.canonicalize()?, &folder).display()
-    );
+    let path_of_component = relative(&overlay.canonicalize()?, &folder);
+    let text = format!("components:\n- {}\n", path_of_component.display());
     render(tools, run, component, path, &text).await
 }
 
@@ -70,47 +66,39 @@ pub async fn build(tools: &Tools, overlay: &Path) -> Result<Vec<Value>> {
         .await
         .context("running kustomize")?;
 
+    let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "kustomize build {}: {}",
-        overlay.display(),
-        String::from_utf8_lossy(&output.stderr)
+        "kustomize build {}: {errors}",
+        overlay.display()
     );
 
     let text = String::from_utf8(output.stdout)?;
-    let documents: Vec<Value> =
+    let mut documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).context("kustomize printed something that is no YAML")?;
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    documents.retain(|document| !document.is_null());
+    Ok(documents)
 }
 
 /// kustomize wants a relative path to a base outside of the overlay's folder.
 fn relative(from: &Path, to: &Path) -> PathBuf {
-    let common = from
-        .components()
-        .zip(to.components())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let up = from
-        .components()
-        .skip(common)
-        .map(|_| std::path::Component::ParentDir.as_os_str());
-    let down = to.components().skip(common).map(|part| part.as_os_str());
+    let both = from.components().zip(to.components());
+    let common = both.take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
 
-    up.chain(down).collect()
+    up.chain(to.components().skip(common)).collect()
 }
 
 /// A definition of a kind without rules: `spec` and `status` are objects with whatever fields. The first version is the
 /// one that is stored.
-#[must_use]
 pub fn open_definition(group: &str, kind: &str, plural: &str, namespaced: bool, versions: &[&str]) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
         "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
         "spec": open, "status": open,
     }}});
+    let versions = versions.iter().enumerate();
     let versions: Vec<Value> = versions
-        .iter()
-        .enumerate()
         .map(|(index, name)| json!({"name": name, "served": true, "storage": index == 0, "schema": schema}))
         .collect();
 
@@ -133,19 +121,13 @@ pub fn open_definition(group: &str, kind: &str, plural: &str, namespaced: bool, 
 /// # Errors
 /// When the API server refuses one; the message names it.
 pub async fn apply(client: &Client, objects: &[Value]) -> Result<()> {
+    let params = PatchParams::apply(OPERATOR).force();
     for object in objects {
-        apply_one(client, object, false).await?;
-    }
-    Ok(())
-}
-
-/// As [`apply`], but nothing is stored: the API server only says whether it would.
-///
-/// # Errors
-/// As [`apply`].
-pub async fn dry_run(client: &Client, objects: &[Value]) -> Result<()> {
-    for object in objects {
-        apply_one(client, object, true).await?;
+        let parsed: DynamicObject = serde_json::from_value(object.clone())?;
+        let (api, what) = api_of(client, &parsed).await?;
+        api.patch(&parsed.name_any(), &params, &Patch::Apply(object))
+            .await
+            .with_context(|| format!("applying {what}"))?;
     }
     Ok(())
 }
@@ -177,18 +159,6 @@ async fn api_of(client: &Client, object: &DynamicObject) -> Result<(Api<DynamicO
     Ok((api, what))
 }
 
-async fn apply_one(client: &Client, object: &Value, dry_run: bool) -> Result<()> {
-    let parsed: DynamicObject = serde_json::from_value(object.clone())?;
-    let (api, what) = api_of(client, &parsed).await?;
-    let mut params = PatchParams::apply(OPERATOR).force();
-    params.dry_run = dry_run;
-    api.patch(&parsed.name_any(), &params, &Patch::Apply(object))
-        .await
-        .with_context(|| format!("applying {what}"))?;
-
-    Ok(())
-}
-
 pub(super) async fn resource_of(client: &Client, gvk: &GroupVersionKind) -> Result<(kube::core::ApiResource, Scope)> {
     for _ in 0..50 {
         match discovery::pinned_kind(client, gvk).await {
@@ -208,12 +178,8 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
 
     let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(24 * 3600));
     let authority = Authority::new("outrigger e2e webhook CA", validity)?;
-    let names = [
-        "outrigger-webhook.outrigger-system.svc",
-        "localhost",
-        "127.0.0.1",
-        address,
-    ];
+    let service = "outrigger-webhook.outrigger-system.svc";
+    let names = [service, "localhost", "127.0.0.1", address];
     let issued = authority.issue(&names, validity)?;
     outrigger_certs::write(folder, &issued, Some(authority.certificate_pem()))?;
 
@@ -221,7 +187,6 @@ pub fn issue_webhook_certificate(folder: &Path, address: &str) -> Result<String>
 }
 
 /// The certificates of an authority in the form of `caBundle`.
-#[must_use]
 pub fn ca_bundle(authority: &str) -> String {
     use base64::Engine as _;
 
@@ -242,7 +207,6 @@ pub fn register_webhook(objects: &mut [Value], authority: &str, address: &str, p
 }
 
 /// Whether the object registers webhooks.
-#[must_use]
 pub fn is_registration(object: &Value) -> bool {
     matches!(
         object["kind"].as_str(),

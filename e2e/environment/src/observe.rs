@@ -1,19 +1,24 @@
 //! Observations of the environment: load balancers, leases, and the whole record for the timeline.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 
-use super::Environment;
+use super::{Environment, locked};
 use outrigger_aws_sim::query::Parameters;
 use outrigger_aws_sim::xml::Element;
 use outrigger_aws_sim::{Moto, Proxy, Service};
 use outrigger_cluster_harness::audit::AuditLog;
 use outrigger_cluster_harness::leases::LeaseChange;
 use outrigger_cluster_harness::pods::ProcessSpan;
-use outrigger_timeline::{Inputs, LoadBalancer, Snapshot};
+use outrigger_cluster_harness::versions::VersionRecorder;
+use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::migration::CloudProviderMigrationStatus;
+use outrigger_timeline::{Condition, Inputs, LoadBalancer, Side, Snapshot, Statement};
 
 impl Environment {
     /// The classic and network load balancers that AWS has now, by name.
@@ -25,22 +30,16 @@ impl Environment {
     }
 
     /// Instance by table and range, for each route to an instance.
-    ///
-    /// # Errors
-    /// When moto does not answer.
-    pub async fn routes(&self) -> Result<BTreeMap<(String, String), String>> {
+    pub(crate) async fn routes(&self) -> Result<BTreeMap<(String, String), String>> {
         let all = Parameters::default();
         let answer = self.moto.call(&Service::Ec2, "DescribeRouteTables", all).await?;
         let mut found = BTreeMap::new();
         for table in answer.items("routeTableSet") {
             for route in table.items("routeSet") {
-                let instance = route.value("instanceId").to_owned();
-                let key = (
-                    table.value("routeTableId").to_owned(),
-                    route.value("destinationCidrBlock").to_owned(),
-                );
+                let (table, range) = (table.value("routeTableId"), route.value("destinationCidrBlock"));
+                let instance = route.value("instanceId");
                 if !instance.is_empty() {
-                    found.insert(key, instance);
+                    found.insert((table.to_owned(), range.to_owned()), instance.to_owned());
                 }
             }
         }
@@ -49,10 +48,7 @@ impl Environment {
     }
 
     /// AWS identifiers of everything that a change of owners must not write to.
-    ///
-    /// # Errors
-    /// When moto does not answer.
-    pub async fn unchanged(&self) -> Result<BTreeSet<String>> {
+    pub(crate) async fn unchanged(&self) -> Result<BTreeSet<String>> {
         Ok(identifiers(&self.load_balancers().await?))
     }
 
@@ -65,19 +61,13 @@ impl Environment {
     }
 
     /// As [`Environment::snapshot`], and returns it.
-    ///
-    /// # Errors
-    /// When moto does not answer.
-    pub async fn take_snapshot(&self) -> Result<Snapshot> {
+    pub(crate) async fn take_snapshot(&self) -> Result<Snapshot> {
         let snapshot = Snapshot {
             at: Timestamp::now(),
             load_balancers: self.load_balancers().await?,
             routes: self.routes().await?,
         };
-        self.snapshots
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(snapshot.clone());
+        locked(&self.snapshots).push(snapshot.clone());
         Ok(snapshot)
     }
 
@@ -88,8 +78,7 @@ impl Environment {
     }
 
     /// The process behind a holder identity; none where a Pod's process has the machine's host name.
-    #[must_use]
-    pub fn process_of(&self, identity: &str) -> Option<ProcessSpan> {
+    pub(crate) fn process_of(&self, identity: &str) -> Option<ProcessSpan> {
         let processes = self.processes();
         let holders = holders(&self.leases.changes(), &processes);
         let name = holders.get(identity)?;
@@ -110,9 +99,9 @@ impl Environment {
             audit_events: AuditLog::new(self.tenant.audit_log()).events().await?,
             lease_changes,
             processes,
-            markers: self.markers.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            snapshots: self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            pauses: self.pauses().clone(),
+            markers: locked(&self.markers).clone(),
+            snapshots: locked(&self.snapshots).clone(),
+            pauses: locked(&self.pauses).clone(),
             statements: self.statuses.statements(),
             joins: Vec::new(),
             until: Timestamp::now(),
@@ -135,12 +124,11 @@ async fn classic_load_balancers(moto: &Moto) -> Result<BTreeMap<String, LoadBala
     let items = pages("LoadBalancerDescriptions", ask).await?;
     let one = |item: &Element| {
         let instances = item.items("Instances").iter();
+        let targets = instances.map(|instance| instance.value("InstanceId").to_owned());
         let balancer = LoadBalancer {
             dns_name: item.value("DNSName").to_owned(),
             created: item.value("CreatedTime").to_owned(),
-            targets: instances
-                .map(|instance| instance.value("InstanceId").to_owned())
-                .collect(),
+            targets: targets.collect(),
             identifiers: security_groups(item),
         };
         (item.value("LoadBalancerName").to_owned(), balancer)
@@ -234,22 +222,67 @@ fn holders(changes: &[LeaseChange], processes: &[ProcessSpan]) -> BTreeMap<Strin
             continue;
         };
         let runs = |span: &&ProcessSpan| {
-            span.started <= change.at
-                && span
-                    .ended
-                    .is_none_or(|ended| change.acquired.is_none_or(|at| at <= ended))
+            let acquired_before = |ended| change.acquired.is_none_or(|at| at <= ended);
+            span.started <= change.at && span.ended.is_none_or(acquired_before)
         };
         // A static Pod has its Node's host name, with which its own name ends.
         let of_host = |span: &&ProcessSpan| span.pod.chars().take(63).collect::<String>().ends_with(host);
-        let latest = processes
-            .iter()
-            .filter(runs)
-            .filter(of_host)
-            .max_by_key(|span| span.started);
-        if let Some(span) = latest {
+        let possible = processes.iter().filter(runs).filter(of_host);
+        if let Some(span) = possible.max_by_key(|span| span.started) {
             found.entry(identity.clone()).or_insert_with(|| span.process.clone());
         }
     }
 
     found
+}
+
+/// Records what the migration object's status said, and when. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Statuses(VersionRecorder);
+
+impl Statuses {
+    /// Starts to watch the migration object of this name, which need not exist yet.
+    pub fn start(client: &Client, name: &str) -> Self {
+        let kind = GroupVersionKind::gvk("outrigger.dev", "v1alpha1", "CloudProviderMigration");
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        Self(VersionRecorder::start(api, name))
+    }
+
+    /// Each status that differs from the one before.
+    pub fn statements(&self) -> Vec<Statement> {
+        let mut statements: Vec<Statement> = Vec::new();
+        for (at, object) in self.0.versions() {
+            let status = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
+            let next = statement(at, status);
+            let same = |last: &Statement| Statement { at, ..last.clone() } == next;
+            if !statements.last().is_some_and(same) {
+                statements.push(next);
+            }
+        }
+        statements
+    }
+}
+
+fn statement(at: Timestamp, status: CloudProviderMigrationStatus) -> Statement {
+    let service = status
+        .controllers
+        .into_iter()
+        .find(|row| row.name == Controller::Service.canonical_name());
+    let (owner, holder) = service.map_or((None, None), |row| (row.owner, row.holder));
+    let conditions = status.conditions.into_iter().map(|condition| Condition {
+        kind: condition.type_,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+    });
+
+    Statement {
+        at,
+        owner: owner.map(|party| match party {
+            Party::KubeControllerManager => Side::Old,
+            Party::CloudControllerManager => Side::New,
+        }),
+        holder,
+        conditions: conditions.collect(),
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use outrigger_shared::migration::CloudProviderMigration;
@@ -19,6 +19,11 @@ pub const OLD_MANAGER: &str = "kube-controller-manager";
 /// The Deployment of ours, as the manifests name it.
 pub const NEW_MANAGER: &str = "outrigger-manager";
 
+/// Whether a command line has this flag, or one that begins so.
+pub(crate) fn has_flag(start: &'static str) -> impl Fn(&[String]) -> bool {
+    move |argv| argv.iter().any(|flag| flag.starts_with(start))
+}
+
 impl Environment {
     /// The tenant's old kube-controller-manager as a Deployment of the management cluster, in its original form or with
     /// more flags.
@@ -26,11 +31,6 @@ impl Environment {
     /// # Errors
     /// When the API server refuses it.
     pub async fn deploy_old_manager(&self, extra: &[&str]) -> Result<()> {
-        let manager = self.old_manager()?;
-        let mut command = vec!["kube-controller-manager".to_owned()];
-        command.extend(manager.arguments());
-        command.extend(extra.iter().map(|flag| (*flag).to_owned()));
-
         let labels = json!({"app": OLD_MANAGER, "outrigger.dev/cluster": CLUSTER});
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -38,10 +38,7 @@ impl Environment {
             "spec": {
                 "replicas": 1,
                 "selector": {"matchLabels": {"app": OLD_MANAGER}},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": self.old_manager_pod(&command),
-                },
+                "template": {"metadata": {"labels": labels}, "spec": self.old_manager_pod(extra)?},
             },
         });
 
@@ -50,51 +47,41 @@ impl Environment {
         manifests::apply(&self.management_admin, &[deployment]).await
     }
 
-    /// The spec of a Pod that runs the old manager with this command.
-    pub(super) fn old_manager_pod(&self, command: &[String]) -> Value {
+    /// The spec of a Pod that runs the old manager in its original form with more flags.
+    pub(super) fn old_manager_pod(&self, extra: &[impl AsRef<str>]) -> Result<Value> {
+        let mut command = vec![OLD_MANAGER.to_owned()];
+        command.extend(self.old_manager_flags()?);
+        command.extend(extra.iter().map(|flag| flag.as_ref().to_owned()));
         let home = self.run.display().to_string();
-        json!({
+        Ok(json!({
             "automountServiceAccountToken": false,
             "terminationGracePeriodSeconds": 5,
             "containers": [{
-                "name": "kube-controller-manager",
+                "name": OLD_MANAGER,
                 "image": "registry.k8s.io/kube-controller-manager:v1.26.13",
                 "command": command,
                 "volumeMounts": [{"name": "run", "mountPath": home}],
             }],
             "volumes": [{"name": "run", "hostPath": {"path": home}}],
-        })
+        }))
     }
 
-    /// The namespace of the tenant's control plane.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn create_control_plane_namespace(&self) -> Result<()> {
+    pub(crate) async fn create_control_plane_namespace(&self) -> Result<()> {
+        let labels = json!({"outrigger.dev/control-plane": "true", "outrigger.dev/cluster": CLUSTER});
         let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": CONTROL_PLANE, "labels": {"outrigger.dev/control-plane": "true", "outrigger.dev/cluster": CLUSTER}},
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CONTROL_PLANE, "labels": labels},
         });
         manifests::apply(&self.management_admin, &[namespace]).await?;
 
         // The service account controller makes the account that Pods need.
-        let api: Api<k8s_openapi::api::core::v1::ServiceAccount> =
-            Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let api: Api<ServiceAccount> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
+        let found = async || {
+            let account = api.get_opt("default").await?;
+            Ok(account.map(drop).ok_or_else(|| "ServiceAccount default".to_owned()))
+        };
         Progress::quiet()
-            .wait(
-                "the namespace has its service account",
-                Duration::from_secs(60),
-                async || {
-                    Ok(api
-                        .get_opt("default")
-                        .await?
-                        .map(drop)
-                        .ok_or_else(|| "ServiceAccount default".to_owned()))
-                },
-            )
-            .await?;
-
-        Ok(())
+            .wait("the namespace has its service account", Duration::from_secs(60), found)
+            .await
     }
 
     /// A Service of type LoadBalancer in the tenant's namespace `default`.
@@ -106,10 +93,7 @@ impl Environment {
     }
 
     /// As [`Environment::create_load_balancer_service`], with a network load balancer.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn create_network_load_balancer_service(&self, name: &str, port: u16) -> Result<()> {
+    pub(crate) async fn create_network_load_balancer_service(&self, name: &str, port: u16) -> Result<()> {
         let kind = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"});
         self.create_service(name, port, &kind).await
     }
@@ -127,16 +111,11 @@ impl Environment {
     }
 
     /// The load balancer host name in a Service's status, if it has one.
-    ///
-    /// # Errors
-    /// When the API server does not answer.
-    pub async fn host_name(&self, service: &str) -> Result<Option<String>> {
+    async fn host_name(&self, service: &str) -> Result<Option<String>> {
         let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
         let status = api.get(service).await?.status.and_then(|status| status.load_balancer);
-        let first = status
-            .and_then(|balancer| balancer.ingress)
-            .and_then(|all| all.into_iter().next());
-        Ok(first.and_then(|ingress| ingress.hostname))
+        let ingress = status.and_then(|balancer| balancer.ingress).unwrap_or_default();
+        Ok(ingress.into_iter().next().and_then(|ingress| ingress.hostname))
     }
 
     /// Waits until each of these Services has a host name and its load balancer has exactly these targets.
@@ -165,8 +144,7 @@ impl Environment {
             .await
     }
 
-    /// The migration object.
-    #[must_use]
+    /// The migration objects.
     pub fn migrations(&self) -> Api<CloudProviderMigration> {
         Api::all(self.management_admin.clone())
     }
@@ -180,10 +158,7 @@ impl Environment {
     }
 
     /// Creates the migration object in a phase.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn create_migration_in(&self, phase: &str) -> Result<()> {
+    pub(crate) async fn create_migration_in(&self, phase: &str) -> Result<()> {
         let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
         let control_plane =
             json!({"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels});
@@ -192,10 +167,7 @@ impl Environment {
     }
 
     /// As [`Environment::create_migration`], of a cluster whose control plane runs in the cluster itself.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn create_migration_of_nodes(&self) -> Result<()> {
+    pub(crate) async fn create_migration_of_nodes(&self) -> Result<()> {
         self.create_migration_of("InTree", &json!([{"profile": "Nodes"}])).await
     }
 
@@ -203,20 +175,14 @@ impl Environment {
         let migration = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": CLUSTER},
-            "spec": {
-                "clusterID": CLUSTER, "phase": phase, "kubernetesVersion": "1.26",
-                "targets": targets,
-            },
+            "spec": {"clusterID": CLUSTER, "phase": phase, "kubernetesVersion": "1.26", "targets": targets},
         });
 
         manifests::apply(&self.management_admin, &[migration]).await
     }
 
     /// Changes fields of the migration object's spec.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn change_migration(&self, fields: &Value) -> Result<()> {
+    pub(crate) async fn change_migration(&self, fields: &Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": fields}));
         self.migrations()
             .patch(CLUSTER, &PatchParams::default(), &patch)
@@ -224,11 +190,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Deletes the migration object.
-    ///
-    /// # Errors
-    /// When the API server refuses it.
-    pub async fn delete_migration(&self) -> Result<()> {
+    pub(crate) async fn delete_migration(&self) -> Result<()> {
         self.mark("the object is deleted");
         self.migrations().delete(CLUSTER, &DeleteParams::default()).await?;
         Ok(())
@@ -250,22 +212,14 @@ impl Environment {
     /// When the API server refuses it.
     pub async fn apply_phase(&self, phase: &str) -> Result<Vec<String>> {
         let api: Api<Deployment> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
-        let patch =
-            Patch::Merge(json!({"metadata": {"annotations": {"outrigger.dev/apply": format!("{CLUSTER}/{phase}")}}}));
+        let annotations = json!({"outrigger.dev/apply": format!("{CLUSTER}/{phase}")});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
         let stored = api.patch(OLD_MANAGER, &PatchParams::default(), &patch).await?;
-        let template = stored
-            .spec
-            .context("a Deployment without spec")?
-            .template
-            .spec
-            .context("a template without spec")?;
+        let spec = stored.spec.context("a Deployment without spec")?;
+        let template = spec.template.spec.context("a template without spec")?;
 
-        Ok(template
-            .containers
-            .into_iter()
-            .next()
-            .and_then(|container| container.command)
-            .unwrap_or_default())
+        let first = template.containers.into_iter().next();
+        Ok(first.and_then(|container| container.command).unwrap_or_default())
     }
 
     /// Waits for a condition of the migration object to be True.
@@ -338,8 +292,7 @@ impl Environment {
     ) -> Result<String> {
         progress
             .wait(&format!("lease {lease} has a new holder"), limit, async || {
-                let holder = self.leases.latest(lease).and_then(|change| change.holder);
-                Ok(match holder {
+                Ok(match self.holder(lease) {
                     Some(holder) if Some(holder.as_str()) != before => Ok(holder),
                     Some(holder) => Err(format!("still held by {holder}")),
                     None => Err("nobody holds it".to_owned()),
@@ -350,11 +303,13 @@ impl Environment {
 
     /// Waits until the old manager runs without the cloud provider, its roll-out within `limit`, and until another than
     /// `before` holds M.
-    ///
-    /// # Errors
-    /// When one of them does not happen.
-    pub async fn wait_handed_over(&self, before: Option<&str>, limit: Duration, progress: &Progress) -> Result<()> {
-        let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
+    pub(crate) async fn wait_handed_over(
+        &self,
+        before: Option<&str>,
+        limit: Duration,
+        progress: &Progress,
+    ) -> Result<()> {
+        let external = has_flag("--cloud-provider=external");
         let what = "the old manager runs without the cloud provider";
         self.wait_rolled(OLD_MANAGER, what, limit, progress, external).await?;
         self.wait_holder(Lease::M, before, Duration::from_secs(60), progress)
@@ -363,7 +318,6 @@ impl Environment {
     }
 
     /// The holder of a lease now.
-    #[must_use]
     pub fn holder(&self, lease: Lease) -> Option<String> {
         self.leases.latest(lease).and_then(|change| change.holder)
     }
@@ -387,10 +341,8 @@ impl Environment {
     /// When the API server does not answer.
     pub async fn node(&self, name: &str) -> Result<Option<Value>> {
         let api: Api<Node> = Api::all(self.tenant_admin.clone());
-        Ok(api
-            .get_opt(name)
-            .await?
-            .map(|node| serde_json::to_value(node).unwrap_or_default()))
+        let node = api.get_opt(name).await?;
+        Ok(node.map(|node| serde_json::to_value(node).unwrap_or_default()))
     }
 
     /// Fields of old Nodes that may not change, by name: labels, addresses, provider ID.
@@ -401,20 +353,14 @@ impl Environment {
         let api: Api<Node> = Api::all(self.tenant_admin.clone());
         let nodes = api.list(&ListParams::default()).await?;
         let one = |node: &Node| {
-            let mut addresses: Vec<String> = node
-                .status
-                .iter()
-                .flat_map(|status| status.addresses.iter().flatten())
-                .map(|address| format!("{}={}", address.type_, address.address))
-                .collect();
-
+            let addresses = node.status.iter().filter_map(|status| status.addresses.as_ref());
+            let addresses = addresses.flatten();
+            let mut addresses: Vec<String> = addresses.map(|one| format!("{}={}", one.type_, one.address)).collect();
             addresses.sort();
 
             let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-            (
-                node.name_any(),
-                json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id}),
-            )
+            let identity = json!({"labels": node.labels(), "addresses": addresses, "providerID": provider_id});
+            (node.name_any(), identity)
         };
 
         Ok(nodes.iter().map(one).collect())

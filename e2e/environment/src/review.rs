@@ -29,14 +29,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether the request was granted.
-    #[must_use]
     pub fn is_granted(&self) -> bool {
         (200..300).contains(&self.code)
     }
 
     /// The message of a `Status`; empty when the answer is an object.
-    #[must_use]
     pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
@@ -65,10 +62,8 @@ pub async fn send(client: &Client, method: Method, path: &str, body: Option<(&st
             serde_json::to_vec(content)?
         }
     };
-    let response = client
-        .send(request.body(Body::from(content))?)
-        .await
-        .with_context(|| what.clone())?;
+    let request = request.body(Body::from(content))?;
+    let response = client.send(request).await.with_context(|| what.clone())?;
     let (head, body) = response.into_parts();
     let bytes = body.collect_bytes().await.with_context(|| what.clone())?;
     let headers = head.headers.get_all(header::WARNING);
@@ -85,17 +80,10 @@ pub async fn send(client: &Client, method: Method, path: &str, body: Option<(&st
 /// # Errors
 /// As [`send`].
 pub async fn create(client: &Client, collection: &str, query: &str, object: &Value) -> Result<Answer> {
-    send(
-        client,
-        Method::POST,
-        &format!("{collection}{query}"),
-        Some((JSON, object)),
-    )
-    .await
+    let path = format!("{collection}{query}");
+    send(client, Method::POST, &path, Some((JSON, object))).await
 }
 
-/// Changes an object by a JSON merge patch.
-///
 /// # Errors
 /// As [`send`].
 pub async fn merge(client: &Client, path: &str, patch: &Value) -> Result<Answer> {

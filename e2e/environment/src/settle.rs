@@ -44,19 +44,15 @@ fn about(expected: Duration) -> String {
 
 impl Progress {
     /// Progress on stdout.
-    #[must_use]
     pub fn loud() -> Self {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self {
-            start: Instant::now(),
             loud: true,
             colour,
-            name: String::new(),
-            plan: None,
+            ..Self::quiet()
         }
     }
 
-    #[must_use]
     pub fn quiet() -> Self {
         Self {
             start: Instant::now(),
@@ -68,7 +64,6 @@ impl Progress {
     }
 
     /// The same progress with a name in front of each line.
-    #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self {
             name: format!("{name}: "),
@@ -77,7 +72,6 @@ impl Progress {
     }
 
     /// The same progress for a run of steps that take these times. Each step is numbered.
-    #[must_use]
     pub fn planned(&self, expected: &'static [Duration]) -> Self {
         let total = about(expected.iter().sum());
         self.line(&format!("{} steps, {total}", expected.len()));

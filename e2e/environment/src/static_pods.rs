@@ -1,6 +1,6 @@
 //! Old managers as static Pods: a process on each Node, and its mirror Pod in the tenant's kube-system.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_cluster_harness::tools::Tool;
 use serde_json::json;
 
-use super::Environment;
+use super::{Environment, locked};
 
 const PROGRAM: &str = "kube-controller-manager";
 const NAMESPACE: &str = "kube-system";
@@ -32,7 +32,7 @@ struct StaticPod {
 
 impl StaticPods {
     pub(super) fn spans(&self) -> Vec<ProcessSpan> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = locked(&self.0);
         let ended = |pod: &StaticPod| {
             let exit = pod.process.exit();
             ProcessSpan {
@@ -46,25 +46,21 @@ impl StaticPods {
 
     /// The latest process of a Pod, and how many it had.
     fn latest(&self, pod: &str) -> (Option<Arc<Process>>, usize) {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = locked(&self.0);
         let of_pod: Vec<_> = all.iter().filter(|known| known.span.pod == pod).collect();
         (of_pod.last().map(|known| Arc::clone(&known.process)), of_pod.len())
     }
 
     fn add(&self, span: ProcessSpan, process: Process) {
         let process = Arc::new(process);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(StaticPod { span, process });
+        locked(&self.0).push(StaticPod { span, process });
     }
 }
 
 impl Environment {
     /// Writes the manifest of the old manager on the Node of an instance, with these flags, as the kubelet runs it: the
     /// process of the old manifest ends first.
-    ///
-    /// # Errors
-    /// When the process does not start, or the API server refuses the mirror Pod.
-    pub async fn roll_static_manager(&self, instance: usize, flags: &[String]) -> Result<()> {
+    pub(crate) async fn roll_static_manager(&self, instance: usize, flags: &[String]) -> Result<()> {
         let machine = self.account.instances.get(instance).context("no such instance")?;
         let (node, address) = (&machine.private_dns_name, &machine.private_ip);
         let pod = format!("{PROGRAM}-{node}");
@@ -75,9 +71,7 @@ impl Environment {
             self.delete_mirror_pod(&pod).await?;
         }
 
-        let argv: Vec<String> = std::iter::once(PROGRAM.to_owned())
-            .chain(flags.iter().cloned())
-            .collect();
+        let argv = [vec![PROGRAM.to_owned()], flags.to_vec()].concat();
         self.start_static(&pod, node, count, &argv)?;
         self.create_mirror_pod(&pod, node, address, &argv).await
     }
@@ -117,11 +111,8 @@ impl Environment {
 
     /// The mirror Pod as a kubelet creates it, for kubeadm's manifest.
     async fn create_mirror_pod(&self, name: &str, node: &str, address: &str, argv: &[String]) -> Result<()> {
-        let owner = Api::<Node>::all(self.tenant_admin.clone())
-            .get(node)
-            .await?
-            .metadata
-            .uid;
+        let nodes: Api<Node> = Api::all(self.tenant_admin.clone());
+        let owner = nodes.get(node).await?.metadata.uid;
         let hash = format!("{:032x}", argv.join(" ").len());
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",

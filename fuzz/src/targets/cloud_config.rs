@@ -8,12 +8,6 @@ use std::fmt::Write;
 use outrigger_manager::cloud_config::syntax::{self, Entry};
 use outrigger_manager::cloud_config::{CloudConfig, CloudConfigError};
 
-use crate::files::text;
-
-/// Runs one input.
-///
-/// # Panics
-/// When a check fails.
 pub fn run(data: &[u8]) {
     let strict = CloudConfig::parse(data, "f", true);
     let lenient = CloudConfig::parse(data, "f", false);
@@ -41,7 +35,7 @@ pub fn run(data: &[u8]) {
         assert_eq!(format!("{strict:?}"), format!("{lenient:?}"));
     }
 
-    if let Some(Ok(entries)) = text(data).map(syntax::entries) {
+    if let Ok(Ok(entries)) = std::str::from_utf8(data).map(syntax::entries) {
         let written = written(&entries);
         let again = syntax::entries(&written).unwrap_or_else(|error| panic!("{error:?} in {written:?}"));
         assert_eq!(plain(&again), plain(&entries), "{written:?}");
@@ -56,32 +50,24 @@ fn in_the_file(data: &[u8], message: &str) {
     let (line, column) = (number().expect("a line"), number().expect("a column"));
     let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
 
+    let count = lines.len();
+    assert!((1..=count).contains(&line), "{message:?}: there are {count} lines");
+    let bytes = lines[line - 1].len();
     assert!(
-        (1..=lines.len()).contains(&line),
-        "{message:?}: there are {} lines",
-        lines.len()
-    );
-    assert!(
-        (1..=lines[line - 1].len() + 1).contains(&column),
-        "{message:?}: the line has {} bytes",
-        lines[line - 1].len()
+        (1..=bytes + 1).contains(&column),
+        "{message:?}: the line has {bytes} bytes"
     );
 }
 
 type Plain<'a> = (&'a str, Option<&'a str>, &'a str, Option<&'a str>);
 
 fn plain(entries: &[Entry]) -> Vec<Plain<'_>> {
-    entries
-        .iter()
-        .map(|entry| {
-            (
-                entry.section.as_str(),
-                entry.subsection.as_deref(),
-                entry.key.as_str(),
-                entry.value.as_deref(),
-            )
-        })
-        .collect()
+    let mut plain = Vec::new();
+    for entry in entries {
+        let (subsection, value) = (entry.subsection.as_deref(), entry.value.as_deref());
+        plain.push((entry.section.as_str(), subsection, entry.key.as_str(), value));
+    }
+    plain
 }
 
 /// The same entries with every value in quotes. A section is an entry without a key.
@@ -140,7 +126,6 @@ pub const WORDS: &[&str] = &[
     "ClusterServiceSharedLoadBalancerHealthProbePort=0",
 ];
 
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     [
         "",

@@ -10,14 +10,10 @@ use outrigger_shared::provider_id::{InstanceId, ProviderId};
 use outrigger_shared::tags;
 use outrigger_shared::version::KubernetesVersion;
 
-use crate::files::text;
-
-/// Runs one input.
-///
-/// # Panics
-/// When a check fails.
 pub fn run(data: &[u8]) {
-    let Some(text) = text(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     provider_id(text);
     version(text);
     durations(text);
@@ -31,10 +27,8 @@ pub fn run(data: &[u8]) {
     }
 
     if let Ok(elements) = value::list(text) {
-        let written: Vec<String> = elements
-            .iter()
-            .map(|element| format!("\"{}\"", element.replace('"', "\"\"")))
-            .collect();
+        let quoted = |element: &String| format!("\"{}\"", element.replace('"', "\"\""));
+        let written: Vec<String> = elements.iter().map(quoted).collect();
         assert_eq!(value::list(&written.join(",")).ok(), Some(elements), "{text:?}");
     }
 }
@@ -68,11 +62,8 @@ fn durations(text: &str) {
             let whole = Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
             if whole == *duration {
                 let written = value::go_duration(*duration);
-                assert_eq!(
-                    value::duration(&written).ok(),
-                    Some(*duration),
-                    "{text:?} is written {written:?}"
-                );
+                let again = value::duration(&written).ok();
+                assert_eq!(again, Some(*duration), "{text:?} is written {written:?}");
             }
         }
         Err(error) => drop(error.to_string()),
@@ -123,7 +114,6 @@ pub const WORDS: &[&str] = &[
     "00000000000000000000001s",
 ];
 
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     [
         "aws:///us-west-2a/i-0123",

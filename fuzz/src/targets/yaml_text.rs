@@ -8,15 +8,10 @@ use fastrand::Rng;
 use outrigger_shared::yaml_text::{LineEdit, YamlText, undo};
 use serde_json::{Value, json};
 
-use crate::files::text;
 use crate::mutate::{odd, paths};
 
-/// Runs one input.
-///
-/// # Panics
-/// When a check fails.
 pub fn run(data: &[u8]) {
-    let Some((steps, original)) = text(data).and_then(|text| text.split_once('\n')) else {
+    let Some((steps, original)) = split(data) else {
         return;
     };
 
@@ -42,28 +37,20 @@ pub fn run(data: &[u8]) {
     let edits: Vec<LineEdit> = serde_json::from_str(&edits).expect("edits can be read again");
     let undone = undo(yaml.text(), &edits);
 
-    assert_eq!(
-        undone.as_deref(),
-        Some(original),
-        "{:?} undone by {}",
-        yaml.text(),
-        json!(edits)
-    );
+    let (text, edits) = (yaml.text(), json!(edits));
+    assert_eq!(undone.as_deref(), Some(original), "{text:?} undone by {edits}");
+}
+
+fn split(data: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(data).ok()?.split_once('\n')
 }
 
 fn apply(yaml: &mut YamlText, step: &Value) {
     // Paths come from the rules, and are short.
-    let path: Vec<&str> = step["path"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .take(16)
-        .collect();
-    let document = step["document"]
-        .as_u64()
-        .and_then(|number| usize::try_from(number).ok())
-        .unwrap_or_default();
+    let path = step["path"].as_array().into_iter().flatten();
+    let path: Vec<&str> = path.filter_map(Value::as_str).take(16).collect();
+    let document = step["document"].as_u64().unwrap_or_default();
+    let document = usize::try_from(document).unwrap_or_default();
     let (before, text, edits) = (yaml.documents().to_vec(), yaml.text().to_owned(), yaml.edits().len());
     let was = yaml.get(document, &path).cloned();
     let value = &step["value"];
@@ -85,39 +72,30 @@ fn apply(yaml: &mut YamlText, step: &Value) {
         return;
     }
 
-    let now = yaml.get(document, &path);
+    let (now, text) = (yaml.get(document, &path), yaml.text());
     match kind {
-        "set" => assert_eq!(
-            now.and_then(Value::as_str),
-            Some(value.as_str().unwrap_or("external")),
-            "{}",
-            yaml.text()
-        ),
-        "insert" => assert_eq!(now, Some(value), "{}", yaml.text()),
+        "set" => assert_eq!(now, Some(&json!(value.as_str().unwrap_or("external"))), "{text}"),
+        "insert" => assert_eq!(now, Some(value), "{text}"),
         "push" => {
             let mut wanted = was.and_then(|was| was.as_array().cloned()).unwrap_or_default();
             wanted.push(value.clone());
-            assert_eq!(now, Some(&Value::Array(wanted)), "{}", yaml.text());
+            assert_eq!(now, Some(&Value::Array(wanted)), "{text}");
         }
         _ => {
-            let read = serde_saphyr::from_multiple::<Value>(yaml.text()).expect("an edited text is YAML");
-            assert_eq!(read, yaml.documents(), "the text says something else: {}", yaml.text());
+            let read = serde_saphyr::from_multiple::<Value>(text).expect("an edited text is YAML");
+            assert_eq!(read, yaml.documents(), "the text says something else: {text}");
         }
     }
 
     for (number, other) in before.iter().enumerate().filter(|(number, _)| *number != document) {
-        assert_eq!(
-            yaml.documents().get(number),
-            Some(other),
-            "another document changed: {}",
-            yaml.text()
-        );
+        let now = yaml.documents().get(number);
+        assert_eq!(now, Some(other), "another document changed: {text}");
     }
 }
 
 /// Adds a step along keys that the text has, or replaces all steps by it.
 pub fn mutate(input: &mut Vec<u8>, rng: &mut Rng) {
-    let Some((steps, yaml)) = text(input).and_then(|text| text.split_once('\n')) else {
+    let Some((steps, yaml)) = split(input) else {
         return;
     };
 
@@ -200,7 +178,6 @@ pub const WORDS: &[&str] = &[
     "*",
 ];
 
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     const SET: &str =
         r#"[{"do":"set","document":0,"path":["controllerManager","extraArgs","cloud-provider"],"value":"external"}]"#;

@@ -84,7 +84,6 @@ impl Arrivals {
     }
 
     /// The times of the first and the last arrival.
-    #[must_use]
     pub fn span(&self) -> Option<(Instant, Instant)> {
         let times = lock(&self.shared.times);
         Some((*times.values().min()?, *times.values().max()?))

@@ -1,10 +1,13 @@
-//! The candidates and their flags.
+//! The candidates, their flags, and the end of their work.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
+use tokio::time::{Instant, sleep};
 
 use super::cloud::{CLUSTER, Cloud};
+use super::cluster::Cluster;
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_environment::manager_flags;
 
@@ -33,7 +36,6 @@ impl Candidate {
     pub const ALL: [Self; 3] = [Self::Outrigger, Self::Incumbent, Self::Tuned];
 
     /// Its name in tables and for its access key.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Outrigger => "Outrigger",
@@ -61,18 +63,13 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Starts a candidate; its log goes to `folder`.
-    pub fn start(&self, candidate: Candidate, cloud: &Cloud, kubeconfig: &Path, folder: &Path) -> Result<Process> {
-        self.start_with(candidate, cloud, kubeconfig, folder, &[], &TUNING)
-    }
-
-    /// As [`Programs::start`], with additional flags, and with `tuning` for the tuned incumbent.
-    pub fn start_with(
+    /// Starts a candidate with additional flags, and with `tuning` for the tuned incumbent. Its log goes to the folder of
+    /// the cluster.
+    pub fn start(
         &self,
         candidate: Candidate,
         cloud: &Cloud,
-        kubeconfig: &Path,
-        folder: &Path,
+        cluster: &Cluster,
         flags: &[&str],
         tuning: &[&str],
     ) -> Result<Process> {
@@ -81,7 +78,7 @@ impl Programs {
             Candidate::Incumbent | Candidate::Tuned => &self.incumbent,
         };
         let mut launch = Launch::new(candidate.file(), program)
-            .arguments(manager_flags(&cloud.config, kubeconfig))
+            .arguments(manager_flags(&cloud.config, &cluster.kubeconfig))
             .arguments([format!("--cluster-name={CLUSTER}")])
             .arguments(flags.iter().copied());
         if candidate == Candidate::Tuned {
@@ -92,6 +89,34 @@ impl Programs {
             launch = launch.environment(name, value);
         }
 
-        Ok(Process::start(&launch, folder)?)
+        Ok(Process::start(&launch, &cluster.folder)?)
     }
+}
+
+/// Waits until `count` is at least `least` and has not grown for `quiet`; `false` after `within`.
+///
+/// # Errors
+/// When the process has ended, and those of `count`.
+pub async fn until_idle(
+    process: &Process,
+    least: usize,
+    quiet: Duration,
+    within: Duration,
+    count: impl AsyncFn() -> Result<usize>,
+) -> Result<bool> {
+    let begin = Instant::now();
+    let (mut last, mut since) = (count().await?, begin);
+    while begin.elapsed() < within {
+        sleep(quiet / 4).await;
+        process.ensure_running()?;
+
+        let now = count().await?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if now >= least && since.elapsed() >= quiet {
+            return Ok(true);
+        }
+    }
+
+    Ok(false)
 }

@@ -84,7 +84,6 @@ impl Cloud {
     }
 
     /// The calls of the caller with this name.
-    #[must_use]
     pub fn calls(&self, mark: u64, name: &str) -> AwsCalls {
         let calls = self.proxy.calls_since(mark);
         AwsCalls::of_calls(calls.iter().filter(|call| call.caller == name))

@@ -2,14 +2,12 @@
 //! other, each on a fresh cluster.
 
 mod arrivals;
-mod baseline;
 pub mod candidate;
 pub(crate) mod cloud;
 pub(crate) mod cluster;
 mod cold;
 pub(crate) mod node;
 pub mod report;
-pub mod requests;
 pub mod result;
 pub mod scenarios;
 pub mod steady;

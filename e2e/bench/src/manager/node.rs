@@ -11,7 +11,6 @@ const IMAGES: usize = 10;
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// A Node as its kubelet registers it: tainted, without provider ID, zone and DNS addresses.
-#[must_use]
 pub fn tainted(instance: &Instance) -> Value {
     let name = &instance.private_dns_name;
     let mut node = base(instance);
@@ -22,7 +21,6 @@ pub fn tainted(instance: &Instance) -> Value {
 }
 
 /// The same Node with all fields of a cloud controller manager.
-#[must_use]
 pub fn initialized(instance: &Instance) -> Value {
     let mut node = base(instance);
     node["spec"] = json!({"providerID": instance.provider_id()});
@@ -34,7 +32,6 @@ pub fn initialized(instance: &Instance) -> Value {
 }
 
 /// The addresses that an instance with one private address has.
-#[must_use]
 pub fn addresses(instance: &Instance) -> Value {
     let name = &instance.private_dns_name;
     let mut addresses = vec![json!({"type": "InternalIP", "address": instance.private_ip})];
@@ -53,7 +50,6 @@ pub fn addresses(instance: &Instance) -> Value {
 
 /// The labels that a cloud controller manager sets. The zone's ID may be another: managers do not change an existing
 /// one.
-#[must_use]
 pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
     let kind = &instance.instance_type;
     let (zone, region) = (&instance.zone, outrigger_aws_sim::REGION);
@@ -69,7 +65,6 @@ pub fn labels(instance: &Instance) -> [(&'static str, String); 7] {
 }
 
 /// A kubelet's heartbeat.
-#[must_use]
 pub fn heartbeat(now: Timestamp, ready: &str) -> Value {
     json!({"status": {"conditions": conditions(now, ready)}})
 }
@@ -182,7 +177,6 @@ pub struct SeenAddress {
 
 impl Seen {
     /// Whether both writes are done. The incumbent removes the taint before it writes addresses, Outrigger after.
-    #[must_use]
     pub fn is_initialized(&self) -> bool {
         let tainted = self.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED);
         let mut addresses = self.status.addresses.iter();
@@ -190,7 +184,6 @@ impl Seen {
     }
 
     /// The first wrong field of an initialized Node.
-    #[must_use]
     pub fn fault(&self, instance: &Instance) -> Option<String> {
         if self.spec.provider_id != instance.provider_id() {
             return Some(format!("provider ID {:?}", self.spec.provider_id));

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use super::candidate::{Candidate, TUNING};
 use super::result::{AwsCalls, Results, Steady, Subject, Work};
-use crate::table::{count, failures, mebibytes, number, or_empty, table};
+use crate::table::{count, failures, mebibytes, number, or_empty, table, verdict};
 
 const OURS: Subject = Subject::Manager(Candidate::Outrigger);
 /// Seconds between two refreshes of all Nodes, by default.
 const REFRESH: f64 = 300.0;
 
 /// The report of one run.
-#[must_use]
 pub fn manager(results: &Results, machine: &str) -> String {
     let mut text = format!("{machine} Tuned: `{}`.\n", TUNING.join(" "));
     if let Some(took) = results.moto_describe {
@@ -60,11 +59,6 @@ fn aims(results: &Results) -> String {
 }
 
 fn aim(name: String, limit: f64, value: Option<f64>, unit: &str) -> [String; 4] {
-    let verdict = match value {
-        Some(value) if value <= limit => "met",
-        Some(_) => "missed",
-        None => "not measured",
-    };
     let shown = match value {
         Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
         other => number(other),
@@ -73,7 +67,7 @@ fn aim(name: String, limit: f64, value: Option<f64>, unit: &str) -> [String; 4] 
         name,
         format!("{limit}{unit}"),
         format!("{shown}{unit}"),
-        verdict.to_owned(),
+        verdict(value.map(|value| value <= limit)),
     ]
 }
 
@@ -178,9 +172,8 @@ fn leaving(results: &Results) -> String {
 
 /// Growth of memory and time from the smallest cold start to each larger one.
 fn growth(results: &Results) -> String {
-    let rows = results.cold.iter().filter(|work| work.by == OURS && !work.limited);
-    let rows: Vec<&Work> = rows.collect();
-    let Some((base, larger)) = rows.split_first() else {
+    let mut rows = results.cold.iter().filter(|work| work.by == OURS && !work.limited);
+    let Some(base) = rows.next() else {
         return String::new();
     };
 
@@ -191,7 +184,7 @@ fn growth(results: &Results) -> String {
         "processor ms a Node:",
         "seconds for 1,000 Nodes:",
     ];
-    let row = |work: &&Work| {
+    let row = |work: &Work| {
         let nodes = count(work.nodes);
         let more = peak(work).zip(peak(base)).map(|(peak, base)| (peak - base) * 1024.0);
         [
@@ -202,19 +195,15 @@ fn growth(results: &Results) -> String {
             number(work.last.as_secs_f64() * 1000.0 / nodes),
         ]
     };
-    table(columns, larger.iter().map(row))
+    table(columns, rows.map(row))
 }
 
 /// Describes of instances a second over a whole period of refreshes: those of the window, and those of one refresh. A
 /// manager that has not settled refreshes all the time.
 fn describes(steady: &Steady) -> f64 {
     let of = |calls: &AwsCalls| count(calls.of("DescribeInstances"));
-    let refresh = if steady.settled {
-        of(&steady.start) / REFRESH
-    } else {
-        0.0
-    };
-    refresh + of(&steady.aws) / steady.window.as_secs_f64()
+    let refresh = if steady.settled { of(&steady.start) } else { 0.0 };
+    refresh / REFRESH + of(&steady.aws) / steady.window.as_secs_f64()
 }
 
 fn share(steady: &Steady) -> f64 {
@@ -235,9 +224,10 @@ fn peak(work: &Work) -> Option<f64> {
 }
 
 fn duration(work: &Work) -> String {
+    let last = seconds(work.last);
     match work.done {
-        done if done == work.nodes => seconds(work.last),
-        done => format!("{done} Nodes only, {}", seconds(work.last)),
+        done if done == work.nodes => last,
+        done => format!("{done} Nodes only, {last}"),
     }
 }
 
@@ -259,7 +249,7 @@ mod tests {
 
     use super::{OURS, manager};
     use crate::manager::candidate::Candidate;
-    use crate::manager::requests::Requests;
+    use crate::manager::cluster::Requests;
     use crate::manager::result::{AwsCalls, Results, Steady, Subject, Work};
     use crate::usage::Usage;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outrigger_aws_sim::{Answer, Call, is_write};
 
 use super::candidate::Candidate;
-use super::requests::Requests;
+use super::cluster::Requests;
 use crate::usage::Usage;
 
 /// Calls to AWS.
@@ -28,29 +28,24 @@ impl AwsCalls {
         counted
     }
 
-    #[must_use]
     pub fn total(&self) -> usize {
         self.by_action.values().sum()
     }
 
-    #[must_use]
     pub fn of(&self, action: &str) -> usize {
         self.by_action.get(action).copied().unwrap_or_default()
     }
 
-    #[must_use]
     pub fn writes(&self) -> usize {
         let writes = self.by_action.iter().filter(|(action, _)| is_write(action));
         writes.map(|(_, count)| count).sum()
     }
 
-    #[must_use]
     pub fn reads(&self) -> usize {
         self.total() - self.writes()
     }
 
     /// Such as `1 DescribeSubnets, 5 DescribeTags`.
-    #[must_use]
     pub fn list(&self) -> String {
         let each = self.by_action.iter().map(|(action, count)| format!("{count} {action}"));
         each.collect::<Vec<_>>().join(", ")
@@ -60,14 +55,13 @@ impl AwsCalls {
 /// The program that a row is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The minimal loop of `baseline.rs`.
+    /// The minimal loop of [`super::cold::baseline`].
     Baseline,
     Manager(Candidate),
 }
 
 impl Subject {
     /// Its name in tables.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Baseline => "baseline",
@@ -132,7 +126,6 @@ pub struct Results {
 }
 
 impl Results {
-    #[must_use]
     pub fn cold(&self, by: Subject, nodes: usize, limited: bool) -> Option<&Work> {
         let mut rows = self.cold.iter();
         rows.find(|work| (work.by, work.nodes, work.limited) == (by, nodes, limited))

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use super::candidate::{Candidate, Programs};
 use super::cloud::{Cloud, MOTO_INSTANCES, Machines};
 use super::cluster::Cluster;
-use super::result::{Results, Subject, Work};
-use super::{baseline, cold, node, steady};
+use super::result::{Results, Steady, Subject, Work};
+use super::{cold, node, steady};
 use outrigger_cluster_harness::tools::Tools;
 
 /// The most Nodes of a cold start of the incumbent with its defaults: 5,000 take 18 minutes.
@@ -33,26 +33,22 @@ pub struct Extent {
 
 impl Extent {
     /// Everything that `docs/benchmarks.md` shows.
-    #[must_use]
     pub fn usual() -> Self {
+        let steady = steady::Options {
+            quiet: Duration::from_secs(5),
+            window: Duration::from_secs(120),
+            leaving: 500,
+        };
         Self {
             sizes: vec![200, 1000, 5000, 10_000],
             full: false,
-            steady: Some((
-                5000,
-                steady::Options {
-                    quiet: Duration::from_secs(5),
-                    window: Duration::from_secs(120),
-                    leaving: 500,
-                },
-            )),
+            steady: Some((5000, steady)),
             limited: vec![1000, 5000],
             candidates: Candidate::ALL.to_vec(),
         }
     }
 
     /// Takes a few minutes.
-    #[must_use]
     pub fn quick() -> Self {
         Self {
             sizes: vec![200, 1000],
@@ -125,14 +121,13 @@ impl Bench<'_> {
     ) -> Result<()> {
         let machines = cloud.machines(nodes).await?;
         if nodes == MOTO_INSTANCES && results.moto_describe.is_none() {
-            results.moto_describe = Some(baseline::describe(cloud, &machines.instances).await?);
+            results.moto_describe = Some(cold::describe(cloud, &machines.instances).await?);
         }
 
-        let managers = Candidate::ALL
-            .into_iter()
-            .filter(|candidate| extent.takes_part(*candidate, nodes, limited));
+        let mut managers = Candidate::ALL.to_vec();
+        managers.retain(|candidate| extent.takes_part(*candidate, nodes, limited));
         let baseline = (!limited).then_some(Subject::Baseline);
-        for by in baseline.into_iter().chain(managers.map(Subject::Manager)) {
+        for by in baseline.into_iter().chain(managers.into_iter().map(Subject::Manager)) {
             let limits = if limited { ", AWS's limits" } else { "" };
             let title = format!("cold start, {nodes} Nodes{limits}, {}", by.name());
             (self.progress)(&title);
@@ -157,7 +152,7 @@ impl Bench<'_> {
         let cluster = self.cluster().await?;
         cluster.create(machines.instances.iter().map(node::tainted)).await?;
         match by {
-            Subject::Baseline => baseline::measure(&cluster, cloud, machines).await,
+            Subject::Baseline => cold::baseline(&cluster, cloud, machines).await,
             Subject::Manager(candidate) => {
                 cold::measure(&cluster, cloud, machines, &self.programs, candidate, limited).await
             }
@@ -170,7 +165,7 @@ impl Bench<'_> {
         candidate: Candidate,
         nodes: usize,
         options: steady::Options,
-    ) -> Result<(super::result::Steady, Work)> {
+    ) -> Result<(Steady, Work)> {
         // Nodes leave this fleet, so no other scenario uses it.
         let machines = cloud.fleet(nodes)?;
         let cluster = self.cluster().await?;

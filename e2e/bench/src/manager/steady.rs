@@ -12,12 +12,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::arrivals::{Arrivals, Wanted};
-use super::candidate::{Candidate, Programs};
+use super::candidate::{Candidate, Programs, TUNING, until_idle};
 use super::cloud::{Cloud, Machines};
-use super::cluster::{Cluster, NODES, patch};
+use super::cluster::{Cluster, NODES, Requests, patch};
 use super::node;
 use super::result::{Steady, Subject, Work};
-use crate::idle::until_idle;
 use crate::usage::Usage;
 use outrigger_aws_sim::Instance;
 use outrigger_cluster_harness::process::Process;
@@ -57,7 +56,7 @@ pub async fn measure(
     let heartbeats = Heartbeats::start(&cluster.admin, &machines.instances);
     let mark = cloud.proxy.mark();
     let begin = Instant::now();
-    let process = programs.start(candidate, cloud, &cluster.kubeconfig, &cluster.folder)?;
+    let process = programs.start(candidate, cloud, cluster, &[], &TUNING)?;
     // A manager that has not called yet is still starting, however long that takes on a busy machine.
     let calls = async || Ok(cloud.calls(mark, candidate.name()).total());
     let settled = until_idle(&process, 1, options.quiet, SETTLE, calls).await?;
@@ -72,10 +71,7 @@ pub async fn measure(
     let later = Usage::of(process.pid())?;
     let sent = heartbeats.sent() - sent;
     let mut asked = cluster.requests().await?.since(&requests).counted();
-
-    if let Some(count) = asked.0.get_mut("PATCH nodes/status") {
-        *count = count.saturating_sub(sent);
-    }
+    subtract_own(&mut asked, sent);
 
     let steady = Steady {
         candidate,
@@ -108,10 +104,8 @@ async fn leave(
     process: &Process,
     count: usize,
 ) -> Result<Work> {
-    let leaving = machines
-        .instances
-        .get(..count)
-        .context("fewer Nodes than are to leave")?;
+    let leaving = machines.instances.get(..count);
+    let leaving = leaving.context("fewer Nodes than are to leave")?;
     let fleet = machines.fleet.as_ref().context("the Nodes that leave are of a fleet")?;
     let mut deleted = Arrivals::watch(&cluster.admin, Wanted::Deleted).await?;
     let (mark, before, usage) = (cloud.proxy.mark(), cluster.requests().await?, Usage::of(process.pid())?);
@@ -125,10 +119,7 @@ async fn leave(
 
     let later = Usage::of(process.pid())?;
     let mut requests = cluster.requests().await?.since(&before).counted();
-    if let Some(own) = requests.0.get_mut("PATCH nodes/status") {
-        *own = own.saturating_sub(count as u64);
-    }
-
+    subtract_own(&mut requests, count as u64);
     requests.0.retain(|_, count| *count > 0);
 
     let span = deleted.span();
@@ -146,6 +137,13 @@ async fn leave(
             ..later
         }),
     })
+}
+
+/// Without the heartbeats of the harness.
+fn subtract_own(requests: &mut Requests, heartbeats: u64) {
+    if let Some(count) = requests.0.get_mut("PATCH nodes/status") {
+        *count = count.saturating_sub(heartbeats);
+    }
 }
 
 fn heartbeat(instance: &Instance, ready: &str) -> Result<Request<Vec<u8>>> {

@@ -8,7 +8,7 @@ use http::Request;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::idle::until_idle;
+use crate::manager::candidate::until_idle;
 use crate::manager::cloud::Cloud;
 use crate::manager::cluster::{Cluster, get, patch, post};
 use crate::manager::node;
@@ -31,7 +31,6 @@ pub enum Kind {
 
 impl Kind {
     /// Its name in tables and in the names of Services.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
@@ -59,9 +58,8 @@ impl Environment {
     /// Creates Services, numbered from 0.
     pub async fn create(&self, kind: Kind, count: usize) -> Result<()> {
         let services = (0..count).map(|number| service(kind, &format!("{}-{number}", kind.name())));
-        self.cluster
-            .send_all(services.map(|service| post(SERVICES, &service)))
-            .await
+        let requests = services.map(|service| post(SERVICES, &service));
+        self.cluster.send_all(requests).await
     }
 
     /// Changes an annotation that no manager knows.
@@ -114,11 +112,8 @@ impl Environment {
         let idle = until_idle(process, least, quiet, within, calls).await?;
         let calls = self.cloud.proxy.calls_since(mark);
         let (count, seconds) = (calls.len(), within.as_secs());
-        ensure!(
-            idle,
-            "no quiet after {count} calls in {seconds} s:\n{}",
-            process.log_tail()
-        );
+        let log = process.log_tail();
+        ensure!(idle, "no quiet after {count} calls in {seconds} s:\n{log}");
         Ok(calls)
     }
 
@@ -131,18 +126,16 @@ impl Environment {
 }
 
 fn service(kind: Kind, name: &str) -> Value {
-    let mut service = json!({
+    let annotations = match kind {
+        Kind::Classic => json!({}),
+        Kind::Network => json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}),
+    };
+    json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": name, "annotations": {}},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "type": "LoadBalancer", "selector": {"app": name},
             "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
         },
-    });
-
-    if kind == Kind::Network {
-        service["metadata"]["annotations"] = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"});
-    }
-
-    service
+    })
 }

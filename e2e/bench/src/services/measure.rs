@@ -74,15 +74,7 @@ pub struct Results {
 
 fn start(programs: &Programs, candidate: Candidate, environment: &Environment) -> Result<Process> {
     let (cloud, cluster) = (&environment.cloud, &environment.cluster);
-    let controllers = &["--controllers=service"];
-    programs.start_with(
-        candidate,
-        cloud,
-        &cluster.kubeconfig,
-        &cluster.folder,
-        controllers,
-        &TUNING,
-    )
+    programs.start(candidate, cloud, cluster, &["--controllers=service"], &TUNING)
 }
 
 /// Creates a load balancer of each kind, then changes its Service in an annotation without effect.
@@ -150,17 +142,14 @@ pub async fn restart(
 
     let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
     let process = start(programs, candidate, environment)?;
-    let calls = environment
-        .quiet(mark, count, STARTED, &process, patience(count))
-        .await?;
+    let patience = patience(count);
+    let calls = environment.quiet(mark, count, STARTED, &process, patience).await?;
     let usage = Usage::of(process.pid())?;
     process.stop(GRACE).await?;
 
     let addressed = environment.addressed().await?;
-    ensure!(
-        addressed == count,
-        "only {addressed} of {count} Services have an address"
-    );
+    let complete = addressed == count;
+    ensure!(complete, "only {addressed} of {count} Services have an address");
 
     let last = calls.last().context("no call of AWS")?;
     Ok(Restart {
@@ -194,14 +183,13 @@ pub async fn burst(
     let patience = PATIENCE + EACH_NEW * u32::try_from(services)?;
     environment.all_addressed(services, &process, patience).await?;
 
-    let last = begin.elapsed();
-    let calls = AwsCalls::of_calls(&environment.cloud.proxy.calls_since(mark));
-    process.stop(GRACE).await?;
-
-    Ok(Burst {
+    let burst = Burst {
         candidate,
         services,
-        last,
-        calls,
-    })
+        last: begin.elapsed(),
+        calls: AwsCalls::of_calls(&environment.cloud.proxy.calls_since(mark)),
+    };
+    process.stop(GRACE).await?;
+
+    Ok(burst)
 }

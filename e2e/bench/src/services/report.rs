@@ -5,19 +5,14 @@ use crate::manager::candidate::Candidate;
 use crate::table::{count, failures, mebibytes, number, table};
 
 /// The report of one run.
-#[must_use]
 pub fn services(results: &Results, machine: &str) -> String {
     let tables = [
         unchanged(&results.unchanged),
         restarts(&results.restarts),
         bursts(&results.bursts),
     ];
-    format!(
-        "{machine} Tuned: `{}`.\n\n{}{}",
-        TUNING.join(" "),
-        tables.concat(),
-        failures(&results.failures)
-    )
+    let (tuning, failures) = (TUNING.join(" "), failures(&results.failures));
+    format!("{machine} Tuned: `{tuning}`.\n\n{}{failures}", tables.concat())
 }
 
 fn unchanged(rows: &[Unchanged]) -> String {

@@ -25,7 +25,6 @@ pub struct Extent {
 
 impl Extent {
     /// Everything that `docs/benchmarks.md` shows.
-    #[must_use]
     pub fn usual() -> Self {
         Self {
             unchanged: true,
@@ -38,13 +37,9 @@ impl Extent {
     }
 
     /// So many Services at the restart, one in five with a network load balancer.
-    #[must_use]
     pub fn with_services(self, count: usize) -> Self {
-        let network = if self.kinds.contains(&Kind::Network) {
-            count / 5
-        } else {
-            0
-        };
+        let with_network = self.kinds.contains(&Kind::Network);
+        let network = if with_network { count / 5 } else { 0 };
         Self {
             classic: count - network,
             network,
@@ -62,9 +57,8 @@ impl Bench<'_> {
             (self.progress)("unchanged load balancers, all candidates at the same time: only calls are counted");
             let one = |candidate: &Candidate| self.unchanged(*candidate, &extent.kinds);
             for measured in join_all(extent.candidates.iter().map(one)).await {
-                results
-                    .unchanged
-                    .extend(self.keep(measured, failures).into_iter().flatten());
+                let kept = self.keep(measured, failures);
+                results.unchanged.extend(kept.into_iter().flatten());
             }
         }
 
@@ -92,9 +86,10 @@ impl Bench<'_> {
             let environment = self.environment("").await?;
             measure::unchanged(&environment, &self.programs, candidate, kinds).await
         };
+        let name = candidate.name();
         measured
             .await
-            .with_context(|| format!("unchanged load balancers, {}", candidate.name()))
+            .with_context(|| format!("unchanged load balancers, {name}"))
     }
 
     async fn restarts(&self, extent: &Extent, restarts: &mut Vec<Restart>) -> Result<()> {
@@ -121,9 +116,10 @@ impl Bench<'_> {
             let environment = self.environment("").await?;
             measure::burst(&environment, &self.programs, candidate, services).await
         };
+        let name = candidate.name();
         measured
             .await
-            .with_context(|| format!("{services} new Services, {}", candidate.name()))
+            .with_context(|| format!("{services} new Services, {name}"))
     }
 
     async fn environment(&self, config: &str) -> Result<Environment> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::{CLUSTER, Environment, Progress};
+use crate::{CLUSTER, Environment, Progress, manager_flags};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::tools::Tool;
@@ -39,7 +39,7 @@ pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Resu
 
     let mut environment = Environment::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
     let before = guarded_in_tree(&mut environment, progress).await?;
-    let load = super::migrate::start_load(&environment).await?;
+    let load = super::start_load(&environment).await?;
     environment.snapshot().await?;
     beside(&environment, own_names, progress).await?;
     take_over(&environment, &before, progress).await?;
@@ -62,14 +62,9 @@ async fn guarded_in_tree(environment: &mut Environment, progress: &Progress) -> 
     // The rights that the published guide has the operator grant, for both sides.
     environment.install_tenant(progress).await?;
     environment.deploy_old_manager(&["--enable-leader-migration"]).await?;
+    let what = "the old manager runs with leader migration";
     environment
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs with leader migration",
-            ROLL,
-            progress,
-            |_| true,
-        )
+        .wait_rolled(OLD_MANAGER, what, ROLL, progress, |_| true)
         .await?;
 
     let holder = environment
@@ -123,28 +118,17 @@ pub(crate) fn arguments(environment: &Environment, own_names: bool) -> Result<Ve
     // The incumbent may do what it asks for: this is about its leases, not about its rights.
     let kubeconfig = environment.tenant.kubeconfig(&User::admin())?;
     let cloud_config = environment.run.join("incumbent-cloud.conf");
-    std::fs::write(
-        &cloud_config,
-        environment
-            .account
-            .cloud_config(environment.proxy.url())
-            .replace("elasticloadbalancing", "Elastic Load Balancing")
-            .replace("= ec2", "= EC2"),
-    )?;
+    let text = environment.account.cloud_config(environment.proxy.url());
+    let text = text.replace("elasticloadbalancing", "Elastic Load Balancing");
+    std::fs::write(&cloud_config, text.replace("= ec2", "= EC2"))?;
 
-    let mut arguments = vec![
-        "--cloud-provider=aws".to_owned(),
-        format!("--cloud-config={}", cloud_config.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--authentication-kubeconfig={}", kubeconfig.display()),
-        format!("--authorization-kubeconfig={}", kubeconfig.display()),
+    let mut arguments = manager_flags(&cloud_config, &kubeconfig).to_vec();
+    arguments.extend([
         "--authentication-skip-lookup=true".to_owned(),
         format!("--cluster-name={CLUSTER}"),
         "--leader-elect=true".to_owned(),
         "--enable-leader-migration".to_owned(),
-        "--configure-cloud-routes=false".to_owned(),
-        "--secure-port=0".to_owned(),
-    ];
+    ]);
 
     if own_names {
         let path = environment.run.join("leader-migration.yaml");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::load::{Load, LoadTarget};
-use crate::operator::{NEW_MANAGER, OLD_MANAGER};
+use crate::operator::{NEW_MANAGER, OLD_MANAGER, has_flag};
 use crate::{CLUSTER, Environment, Progress};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::kubelets;
@@ -15,13 +15,12 @@ use outrigger_timeline::{Component, NEW_WORK_BEGINS, Report, Rules};
 
 /// The environment after the migration, still running.
 pub struct Outcome {
-    /// Everything, still running.
     pub environment: Environment,
-    /// The timeline.
     pub report: Report,
     _load: Load,
 }
 
+pub(crate) const LOAD: Duration = Duration::from_secs(2);
 pub(crate) const ROLL: Duration = Duration::from_secs(90);
 /// How long both sides run under load after each handover, so that an idle owner would show.
 pub(crate) const QUIET: Duration = Duration::from_secs(8);
@@ -72,13 +71,15 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     progress
         .say("labels, addresses and provider IDs of the old Nodes are what they were, and ours wrote to none of them");
 
-    let unchanged = unchanged(&environment).await?;
+    let mut rules = Rules::new(Component::outrigger_manager());
+    rules.unchanged = environment.load_balancers().await?.into_keys().collect();
+    rules.changed = [environment.account.instances[2].id.clone()].into();
     new_work(&mut environment, progress).await?;
     complete(&environment, progress).await?;
     environment.snapshot().await?;
     load.stop();
 
-    let report = outrigger_timeline::analyse(&environment.record().await?, &rules(&environment, unchanged));
+    let report = outrigger_timeline::analyse(&environment.record().await?, &rules);
     Ok(Outcome {
         environment,
         report,
@@ -94,14 +95,9 @@ async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<(
     }
 
     environment.deploy_old_manager(&[]).await?;
+    let what = "the old kube-controller-manager runs";
     environment
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old kube-controller-manager runs",
-            ROLL,
-            progress,
-            |_| true,
-        )
+        .wait_rolled(OLD_MANAGER, what, ROLL, progress, |_| true)
         .await?;
 
     environment
@@ -118,15 +114,11 @@ async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<(
 /// # Errors
 /// When no client can be made.
 pub async fn start_load(environment: &Environment) -> Result<Load> {
-    start_load_on(environment, "web").await
+    start_load_on(environment, "web", LOAD).await
 }
 
 /// As [`start_load`], on a Service of another name.
-pub(crate) async fn start_load_on(environment: &Environment, service: &str) -> Result<Load> {
-    start_load_every(environment, service, Duration::from_secs(2)).await
-}
-
-pub(crate) async fn start_load_every(environment: &Environment, service: &str, every: Duration) -> Result<Load> {
+pub(crate) async fn start_load_on(environment: &Environment, service: &str, every: Duration) -> Result<Load> {
     let cluster = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
     let node = environment.account.instances[0].private_dns_name.clone();
     let target = LoadTarget {
@@ -169,20 +161,13 @@ pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> R
     environment.set_phase("Prepare").await?;
 
     let stored = environment.apply_phase("Prepare").await?;
-    progress.say(&format!(
-        "the API server stored: ... {}",
-        stored.iter().skip(8).cloned().collect::<Vec<_>>().join(" ")
-    ));
+    let last = stored.get(8..).unwrap_or_default().join(" ");
+    progress.say(&format!("the API server stored: ... {last}"));
 
-    let guarded = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--enable-leader-migration"));
+    let guarded = has_flag("--enable-leader-migration");
+    let what = "the old manager runs with leader migration";
     environment
-        .wait_rolled(
-            OLD_MANAGER,
-            "the old manager runs with leader migration",
-            ROLL,
-            progress,
-            guarded,
-        )
+        .wait_rolled(OLD_MANAGER, what, ROLL, progress, guarded)
         .await?;
 
     let holder = environment
@@ -211,100 +196,68 @@ pub(crate) async fn take_over(environment: &Environment, progress: &Progress) ->
         .await
 }
 
-/// Names of what our manager has no reason to write to.
-async fn unchanged(environment: &Environment) -> Result<Vec<String>> {
-    Ok(environment.load_balancers().await?.into_keys().collect())
-}
-
 /// Work that only begins now: a Node that joins, and a Service.
 async fn new_work(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("New work: a Node joins, a Service is created");
     environment.mark(NEW_WORK_BEGINS);
     environment.join_external(2).await?;
 
-    let name = environment.account.instances[2].private_dns_name.clone();
-    let provider_id = environment.account.instances[2].provider_id();
-    let seen = &*environment;
+    let environment = &*environment;
+    let instance = &environment.account.instances[2];
+    let (name, provider_id) = (&instance.private_dns_name, instance.provider_id());
+    let initialized = async || {
+        let node = environment.node(name).await?.unwrap_or_default();
+        let tainted = node["spec"]["taints"].to_string().contains("uninitialized");
+        let found = &node["spec"]["providerID"];
+        let ready = !tainted && *found == provider_id.as_str();
+        Ok(if ready {
+            Ok(())
+        } else {
+            Err(format!("providerID {found}, tainted: {tainted}"))
+        })
+    };
+    let what = "the new Node joined with the taint, and is initialized";
+    progress.wait(what, Duration::from_secs(60), initialized).await?;
 
-    progress
-        .wait(
-            "the new Node joined with the taint, and is initialized",
-            Duration::from_secs(60),
-            async || {
-                let node = seen.node(&name).await?.unwrap_or_default();
-                let tainted = node["spec"]["taints"].to_string().contains("uninitialized");
-                let ready = !tainted && node["spec"]["providerID"] == provider_id.as_str();
-
-                Ok(if ready {
-                    Ok(())
-                } else {
-                    Err(format!("providerID {}, tainted: {tainted}", node["spec"]["providerID"]))
-                })
-            },
-        )
-        .await?;
-
-    let tainted = seen.node_was_tainted(&name).await?;
     ensure!(
-        tainted,
+        environment.node_was_tainted(name).await?,
         "Node {name} did not join with the uninitialized taint: the webhook did not act"
     );
     progress.say("it joined with the taint from the webhook");
     environment.create_load_balancer_service("new", 8080).await?;
-
-    environment
-        .wait_load_balancers(&["web", "api", "new"], 3, progress)
-        .await
+    let services = ["web", "api", "new"];
+    environment.wait_load_balancers(&services, 3, progress).await
 }
 
 async fn complete(environment: &Environment, progress: &Progress) -> Result<()> {
     progress.step("Complete");
     environment.set_phase("Complete").await?;
 
-    let api = environment.migrations();
-    let status = progress
-        .wait(
-            "the status is about Complete, and counts three Nodes, one of them external",
-            Duration::from_secs(40),
-            async || {
-                let object = api.get(CLUSTER).await?;
-                let (generation, status) = (object.metadata.generation, object.status.unwrap_or_default());
-                let counts = status.nodes.unwrap_or_default();
-                let older = status.conditions.iter().find(|c| c.observed_generation != generation);
-                let done = counts.total == 3 && counts.migrated == 1 && older.is_none();
-                let older = older.map(|condition| &condition.type_);
-                Ok(if done {
-                    Ok(status)
-                } else {
-                    Err(format!("{counts:?}, older: {older:?}"))
-                })
-            },
-        )
-        .await?;
+    let counted = async || {
+        let object = environment.migrations().get(CLUSTER).await?;
+        let (generation, status) = (object.metadata.generation, object.status.unwrap_or_default());
+        let counts = status.nodes.unwrap_or_default();
+        let older = status.conditions.iter().find(|c| c.observed_generation != generation);
+        let done = counts.total == 3 && counts.migrated == 1 && older.is_none();
+        let older = older.map(|condition| &condition.type_);
+        Ok(if done {
+            Ok(status)
+        } else {
+            Err(format!("{counts:?}, older: {older:?}"))
+        })
+    };
+    let what = "the status is about Complete, and counts three Nodes, one of them external";
+    let status = progress.wait(what, Duration::from_secs(40), counted).await?;
 
     for row in &status.controllers {
-        let (owner, lease) = (row.owner.map(|owner| owner.to_string()), row.lease.as_deref());
-        progress.say(&format!(
-            "{:32} {:26} {}",
-            row.name,
-            owner.unwrap_or_default(),
-            lease.unwrap_or_default()
-        ));
+        let owner = row.owner.map(|owner| owner.to_string()).unwrap_or_default();
+        let lease = row.lease.as_deref().unwrap_or_default();
+        progress.say(&format!("{:32} {owner:26} {lease}", row.name));
     }
 
-    for condition in status.conditions {
-        progress.say(&format!(
-            "{:22} {:6} {}",
-            condition.type_, condition.status, condition.message
-        ));
+    for one in status.conditions {
+        progress.say(&format!("{:22} {:6} {}", one.type_, one.status, one.message));
     }
 
     Ok(())
-}
-
-fn rules(environment: &Environment, unchanged: Vec<String>) -> Rules {
-    let mut rules = Rules::new(Component::outrigger_manager());
-    rules.unchanged = unchanged.into_iter().collect();
-    rules.changed = [environment.account.instances[2].id.clone()].into();
-    rules
 }

@@ -22,11 +22,9 @@ pub const ANNOTATION: &str = "e2e.outrigger.dev/load";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadTarget {
-    /// The Service's namespace.
+    /// Of the Service.
     pub namespace: String,
-    /// The Service's name.
     pub service: String,
-    /// The Node's name.
     pub node: String,
 }
 
@@ -41,7 +39,6 @@ impl Load {
     /// Changes the Service and the Node at once, and then every `every`.
     ///
     /// # Errors
-    ///
     /// When no client can be made from `cluster`.
     pub fn start(cluster: &kube::Config, target: LoadTarget, every: Duration) -> Result<Self, KubeletError> {
         let client = client_with(cluster, vec![(http::header::USER_AGENT, USER_AGENT.into())])?;
@@ -57,7 +54,6 @@ impl Load {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Ends the load.
     pub fn stop(&self) {
         self.task.abort();
     }
@@ -77,16 +73,11 @@ async fn run(services: Api<Service>, nodes: Api<Node>, target: LoadTarget, every
 
         let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION: count.to_string()}}}));
         let parameters = PatchParams::default();
-        let service = services
-            .patch_metadata(&target.service, &parameters, &patch)
-            .await
-            .map(drop);
-        let node = nodes.patch_metadata(&target.node, &parameters, &patch).await.map(drop);
+        let service = services.patch_metadata(&target.service, &parameters, &patch).await;
+        let node = nodes.patch_metadata(&target.node, &parameters, &patch).await;
 
         match service.and(node) {
-            Ok(()) => {
-                changes.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(_) => _ = changes.fetch_add(1, Ordering::Relaxed),
             Err(error) => tracing::warn!(%error, ?target, "the load could not change its objects"),
         }
     }

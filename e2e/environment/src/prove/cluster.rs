@@ -14,13 +14,12 @@ use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::tools::Tool;
 use outrigger_timeline::Join;
 
-use super::random::Random;
-use super::size::Size;
-use crate::demo::migrate::{self, QUIET, ROLL};
+use super::options::Size;
+use crate::demo::migrate::{self, LOAD, QUIET, ROLL};
+use crate::faults::Relays;
 use crate::load::Load;
-use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::relays::Relays;
-use crate::{Environment, Progress};
+use crate::operator::{NEW_MANAGER, OLD_MANAGER, has_flag};
+use crate::{CLUSTER, CONTROL_PLANE, Environment, Progress};
 
 /// The machines. The third is for a Node that joins later.
 const INSTANCES: usize = 3;
@@ -44,7 +43,7 @@ pub(super) struct Cluster {
     pub(super) joins: Vec<Join>,
     /// The bound of reads after an acquisition of M, where the scenario has one.
     pub(super) observed: Option<Duration>,
-    loads: Vec<Load>,
+    pub(super) loads: Vec<Load>,
 }
 
 impl Cluster {
@@ -76,19 +75,24 @@ impl Cluster {
             self.environment.join_in_tree(index).await?;
         }
         self.environment.deploy_old_manager(&[]).await?;
-        let (what, progress) = ("the old kube-controller-manager runs", self.progress.clone());
-        self.environment
-            .wait_rolled(OLD_MANAGER, what, ROLL, &progress, |_| true)
+        self.wait_rolled(OLD_MANAGER, "the old kube-controller-manager runs", |_| true)
             .await?;
         self.services(2).await?;
 
-        migrate::install(&mut self.environment, &progress).await
+        migrate::install(&mut self.environment, &self.progress).await
+    }
+
+    /// As [`Cluster::hosted`], in phase Migrate.
+    pub(super) async fn migrated(&mut self) -> Result<()> {
+        self.hosted().await?;
+        self.prepare().await?;
+        self.migrate().await
     }
 
     /// A classic and a network load balancer, created by the old manager, and a load on both.
     pub(super) async fn services(&mut self, targets: usize) -> Result<()> {
         let environment = &self.environment;
-        environment.wait_holder(Lease::K, None, TAKEN, &self.progress).await?;
+        self.wait_holder(Lease::K, None).await?;
         environment.create_load_balancer_service("web", 80).await?;
         environment.create_network_load_balancer_service("api", 443).await?;
         environment
@@ -96,17 +100,11 @@ impl Cluster {
             .await?;
 
         for service in ["web", "api"] {
-            self.loads.push(migrate::start_load_on(environment, service).await?);
+            self.loads
+                .push(migrate::start_load_on(environment, service, LOAD).await?);
         }
         self.unchanged = environment.unchanged().await?;
         environment.snapshot().await
-    }
-
-    /// A load that is slower than the usual one, because its reads count against the limit of ours.
-    pub(super) async fn slow_load(&mut self, service: &str, every: Duration) -> Result<()> {
-        let load = migrate::start_load_every(&self.environment, service, every).await?;
-        self.loads.push(load);
-        Ok(())
     }
 
     pub(super) async fn prepare(&self) -> Result<()> {
@@ -116,8 +114,41 @@ impl Cluster {
     /// Phase Migrate, until our manager holds M.
     pub(super) async fn migrate(&self) -> Result<()> {
         migrate::take_over(&self.environment, &self.progress).await?;
+        self.settle().await
+    }
+
+    /// Both sides run under load, so that an idle owner shows.
+    pub(super) async fn settle(&self) -> Result<()> {
         tokio::time::sleep(QUIET).await;
         self.environment.snapshot().await
+    }
+
+    /// Waits until a lease is held by another than `before`, and returns the holder.
+    pub(super) async fn wait_holder(&self, lease: Lease, before: Option<&str>) -> Result<String> {
+        let environment = &self.environment;
+        environment.wait_holder(lease, before, TAKEN, &self.progress).await
+    }
+
+    /// Waits until the one Pod of a Deployment runs with a command line that is `wanted`.
+    pub(super) async fn wait_rolled(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&[String]) -> bool,
+    ) -> Result<String> {
+        let environment = &self.environment;
+        environment.wait_rolled(name, what, ROLL, &self.progress, wanted).await
+    }
+
+    pub(super) async fn wait_condition(&self, condition: &str) -> Result<()> {
+        let environment = &self.environment;
+        environment.wait_condition(condition, TAKEN, &self.progress).await
+    }
+
+    /// When the present holder of a lease acquired it.
+    pub(super) fn acquired(&self, lease: Lease) -> Timestamp {
+        let latest = self.environment.leases.latest(lease);
+        latest.and_then(|change| change.acquired).unwrap_or_else(Timestamp::now)
     }
 
     /// A step back or forth, with an end of a process in the middle of it.
@@ -134,19 +165,15 @@ impl Cluster {
 
     /// Rolls our manager, so that it reaches the API servers and AWS through relays, and waits until it holds M.
     pub(super) async fn run_behind_relays(&self) -> Result<Relays> {
-        let (environment, progress) = (&self.environment, &self.progress);
+        let environment = &self.environment;
         let relays = environment.start_relays().await?;
         let before = environment.holder(Lease::M);
         let flags = environment.arguments_through(&relays)?;
         environment.install_manager_with(flags).await?;
         let relayed = |argv: &[String]| argv.iter().any(|flag| flag.ends_with(".relayed"));
-        let what = "our manager runs behind relays";
-        environment
-            .wait_rolled(NEW_MANAGER, what, ROLL, progress, relayed)
+        self.wait_rolled(NEW_MANAGER, "our manager runs behind relays", relayed)
             .await?;
-        environment
-            .wait_holder(Lease::M, before.as_deref(), TAKEN, progress)
-            .await?;
+        self.wait_holder(Lease::M, before.as_deref()).await?;
 
         Ok(relays)
     }
@@ -158,18 +185,21 @@ impl Cluster {
         environment.set_phase("Prepare").await?;
         environment.apply_phase("Prepare").await?;
 
-        let guarded = |argv: &[String]| {
-            let has = |text: &str| argv.iter().any(|flag| flag.starts_with(text));
-            has("--cloud-provider=aws") && has("--enable-leader-migration")
-        };
-        let what = "the old manager runs in-tree with leader migration";
-        environment
-            .wait_rolled(OLD_MANAGER, what, ROLL, progress, guarded)
-            .await?;
+        let (in_tree, guarded) = (has_flag("--cloud-provider=aws"), has_flag("--enable-leader-migration"));
+        self.old_manager_is_back(|argv| in_tree(argv) && guarded(argv)).await
+    }
 
+    /// As [`Cluster::roll_back`], where the old manager is rolled by hand.
+    pub(super) async fn roll_back_by_hand(&self) -> Result<()> {
+        self.environment.deploy_guarded().await?;
+        self.old_manager_is_back(has_flag("--cloud-provider=aws")).await
+    }
+
+    async fn old_manager_is_back(&self, wanted: impl Fn(&[String]) -> bool) -> Result<()> {
+        let what = "the old manager runs in-tree with leader migration";
+        self.wait_rolled(OLD_MANAGER, what, wanted).await?;
         self.old_manager_holds().await?;
-        tokio::time::sleep(QUIET).await;
-        environment.snapshot().await
+        self.settle().await
     }
 
     pub(super) async fn old_manager_holds(&self) -> Result<()> {
@@ -188,7 +218,7 @@ impl Cluster {
         self.progress.step("Complete");
         self.environment.set_phase("Complete").await?;
         let observed = async || {
-            let object = self.environment.migrations().get(crate::CLUSTER).await?;
+            let object = self.environment.migrations().get(CLUSTER).await?;
             let status = object.status.unwrap_or_default();
             let done = status.observed_generation == object.metadata.generation;
             Ok(if done {
@@ -217,10 +247,8 @@ impl Cluster {
             let now = Timestamp::now();
             let waited = |span: &ProcessSpan| now.duration_since(span.started) > STANDBY;
             let spans = environment.runner.spans();
-            let running = spans
-                .iter()
-                .filter(|span| span.component == NEW_MANAGER && span.ended.is_none());
-            let running = running.filter(|span| waited(span)).count();
+            let is_ours = |span: &&ProcessSpan| span.component == NEW_MANAGER && span.ended.is_none();
+            let running = spans.iter().filter(is_ours).filter(|span| waited(span)).count();
             let leads = environment
                 .holder(Lease::C)
                 .is_some_and(|holder| self.process(&holder).is_ok_and(|span| span.ended.is_none()));
@@ -264,7 +292,7 @@ impl Cluster {
             self.environment.runner.kill(pod).await?;
         }
 
-        let pods: Api<Pod> = Api::namespaced(self.environment.management_admin.clone(), crate::CONTROL_PLANE);
+        let pods: Api<Pod> = Api::namespaced(self.environment.management_admin.clone(), CONTROL_PLANE);
         match pods.delete(pod, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             deleted => Ok(deleted.map(drop)?),
@@ -273,14 +301,24 @@ impl Cluster {
 
     /// Reason and message of a condition, as the status has it now.
     pub(super) async fn condition(&self, kind: &str) -> Result<String> {
-        let object = self.environment.migrations().get(crate::CLUSTER).await?;
+        let object = self.environment.migrations().get(CLUSTER).await?;
         let conditions = object.status.unwrap_or_default().conditions;
         let found = conditions.iter().find(|condition| condition.type_ == kind);
         Ok(found.map_or_else(String::new, |found| format!("{}: {}", found.reason, found.message)))
     }
 
+    /// Waits until a condition has all these words, and returns its reason and message.
+    pub(super) async fn wait_message(&self, kind: &str, words: &[&str], what: &str) -> Result<String> {
+        let named = async || {
+            let said = self.condition(kind).await?;
+            let all = words.iter().all(|word| said.contains(word));
+            Ok(if all { Ok(said) } else { Err(said) })
+        };
+        self.progress.wait(what, TAKEN, named).await
+    }
+
     pub(super) async fn condition_is_true(&self, kind: &str) -> Result<bool> {
-        let object = self.environment.migrations().get(crate::CLUSTER).await?;
+        let object = self.environment.migrations().get(CLUSTER).await?;
         Ok(object.has_condition(kind))
     }
 
@@ -290,22 +328,16 @@ impl Cluster {
         known.with_context(|| format!("no process has the identity {identity}: run where unshare --uts works"))
     }
 
+    pub(super) fn is_ours(&self, identity: &str) -> bool {
+        self.process(identity).is_ok_and(|span| span.component == NEW_MANAGER)
+    }
+
     /// The Pod of our manager that holds M.
     pub(super) fn leader(&self) -> Result<String> {
         let holder = self.environment.holder(Lease::M).context("nobody holds M")?;
         let span = self.process(&holder)?;
         ensure!(span.component == NEW_MANAGER, "{} holds M", span.process);
         Ok(span.pod)
-    }
-
-    /// Waits until M is free, and returns the time of its release.
-    pub(super) async fn released(&self, limit: Duration) -> Result<Timestamp> {
-        let change = self
-            .environment
-            .leases
-            .wait_until(Lease::M, limit, |change| change.holder.is_none())
-            .await;
-        change.map(|change| change.at).context("M was not released")
     }
 
     /// A figure of this scenario, which must not exceed `limit`.
@@ -330,5 +362,49 @@ impl Cluster {
     pub(super) async fn end(self, grace: Duration) {
         drop(self.loads);
         self.environment.end(grace).await;
+    }
+}
+
+/// Random moments that a seed repeats, by `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    /// Whole milliseconds below `limit`.
+    pub(super) fn below(&mut self, limit: Duration) -> Duration {
+        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
+        Duration::from_millis(self.next() % limit)
+    }
+
+    pub(super) fn coin(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_its_moments_and_another_has_others() {
+        let moments = |seed| {
+            let mut random = Random::new(seed);
+            [(); 8].map(|()| random.below(Duration::from_secs(1)))
+        };
+        assert_eq!(moments(1), moments(1));
+        assert_ne!(moments(1), moments(2));
+        assert!(moments(3).iter().all(|moment| *moment < Duration::from_secs(1)));
     }
 }

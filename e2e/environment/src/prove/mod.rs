@@ -4,11 +4,9 @@ mod cluster;
 mod mutation;
 mod options;
 mod page;
-mod random;
 mod results;
 mod rows;
 mod scenario;
-mod size;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +18,10 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::Progress;
-use cluster::Cluster;
+use cluster::{Cluster, Random};
 use mutation::Mutation;
 pub use options::{Options, USAGE};
 use page::Row;
-use random::Random;
 use results::{Key, Results, Run};
 use scenario::Scenario;
 
@@ -117,10 +114,9 @@ async fn run_one(
     std::fs::write(folder.path().join("timeline.txt"), report.table())?;
     if !measurement.violations.is_empty() {
         progress.line(&format!("logs: {}", folder.keep().display()));
-        measurement
-            .violations
-            .iter()
-            .for_each(|text| progress.line(&format!("VIOLATION: {text}")));
+    }
+    for violation in &measurement.violations {
+        progress.line(&format!("VIOLATION: {violation}"));
     }
 
     let mut notes = std::mem::take(&mut cluster.notes);
@@ -180,8 +176,8 @@ fn undiscovered(record: &Inputs, rules: &Rules, scenario: Scenario, bounds: &Bou
     };
 
     let concerned = Mutation::ALL.into_iter().filter(|mutation| mutation.concerns(scenario));
-    let undiscovered = concerned.filter(|mutation| !is_found(mutation));
-    undiscovered
+    concerned
+        .filter(|mutation| !is_found(mutation))
         .map(|mutation| format!("the planted defect {} breaks no bound", mutation.name()))
         .collect()
 }

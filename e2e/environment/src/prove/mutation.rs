@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
-use outrigger_timeline::{AwsCall, Inputs, Side, Statement};
+use outrigger_timeline::{AwsCall, Inputs, LoadBalancer, Side, Statement};
 
 use super::scenario::Scenario;
 
@@ -90,41 +90,23 @@ impl Mutation {
             }
             Self::Gap => {
                 let late = SignedDuration::from_secs(5);
-                let of_m = record
-                    .lease_changes
-                    .iter_mut()
-                    .filter(|change| change.lease == Lease::M);
-                for change in of_m {
+                let changes = record.lease_changes.iter_mut();
+                for change in changes.filter(|change| change.lease == Lease::M) {
                     change.at += late;
                     change.acquired = change.acquired.map(|at| at + late);
                 }
             }
-            Self::Recreated => {
-                let balancers = record.snapshots.last_mut().map(|last| &mut last.load_balancers);
-                balancers
-                    .into_iter()
-                    .flatten()
-                    .for_each(|(_, balancer)| balancer.dns_name.push('2'));
-            }
-            Self::LostTarget => {
-                let balancers = record.snapshots.last_mut().map(|last| &mut last.load_balancers);
-                balancers
-                    .into_iter()
-                    .flatten()
-                    .for_each(|(_, balancer)| drop(balancer.targets.pop_first()));
-            }
+            Self::Recreated => last_balancers(record).for_each(|balancer| balancer.dns_name.push('2')),
+            Self::LostTarget => last_balancers(record).for_each(|balancer| drop(balancer.targets.pop_first())),
             Self::Status => record.statements.push(Statement {
                 at: end_of(record),
                 owner: Some(Side::Old),
                 holder: Some("nobody_0".to_owned()),
                 conditions: Vec::new(),
             }),
-            Self::Unread => {
-                let is_ours = |record: &Inputs, call: &AwsCall| component(record, &call.caller) == Some(OURS);
-                drop_calls(record, |record, call, names| {
-                    is_ours(record, call) && call.names_any(names)
-                });
-            }
+            Self::Unread => drop_calls(record, |record, call, names| {
+                component(record, &call.caller) == Some(OURS) && call.names_any(names)
+            }),
             Self::LateTarget => drop_calls(record, |record, call, names| {
                 let mut joins = record.joins.iter();
                 call.action.starts_with("Register")
@@ -138,6 +120,12 @@ impl Mutation {
             Self::EarlyAcquisition => acquire_early(record),
         }
     }
+}
+
+/// The load balancers of the last snapshot.
+fn last_balancers(record: &mut Inputs) -> impl Iterator<Item = &mut LoadBalancer> {
+    let last = record.snapshots.last_mut().into_iter();
+    last.flat_map(|last| last.load_balancers.values_mut())
 }
 
 /// Our manager writes between two AWS calls of the first old one.
@@ -160,11 +148,10 @@ fn overlap(record: &mut Inputs) {
 
 /// Removes the calls that concern the last load balancer of the first snapshot.
 fn drop_calls(record: &mut Inputs, is_dropped: impl Fn(&Inputs, &AwsCall, &BTreeSet<String>) -> bool) {
-    let first = record
-        .snapshots
-        .first()
-        .and_then(|first| first.load_balancers.last_key_value());
-    let Some((name, balancer)) = first else { return };
+    let first = record.snapshots.first();
+    let Some((name, balancer)) = first.and_then(|first| first.load_balancers.last_key_value()) else {
+        return;
+    };
     let names = balancer.identifiers.iter().chain([name]).cloned().collect();
     let kept = record.aws_calls.iter().filter(|call| !is_dropped(record, call, &names));
     record.aws_calls = kept.cloned().collect();
@@ -176,12 +163,8 @@ fn acquire_early(record: &mut Inputs) {
         let holder = change.holder.as_ref().and_then(|holder| record.holders.get(holder));
         change.lease == Lease::M && holder.and_then(|process| component(record, process)) == Some(OURS)
     };
-    let Some(first) = record
-        .lease_changes
-        .iter()
-        .filter(of_ours)
-        .min_by_key(|change| change.at)
-    else {
+    let changes = record.lease_changes.iter().filter(of_ours);
+    let Some(first) = changes.min_by_key(|change| change.at) else {
         return;
     };
 
@@ -215,10 +198,8 @@ fn end_of(record: &Inputs) -> Timestamp {
 }
 
 fn write(record: &mut Inputs, at: Timestamp) {
-    let mut balancers = record
-        .snapshots
-        .iter()
-        .flat_map(|snapshot| snapshot.load_balancers.keys());
+    let snapshots = record.snapshots.iter();
+    let mut balancers = snapshots.flat_map(|snapshot| snapshot.load_balancers.keys());
     // Of the first snapshot: a later one may have a load balancer that is new work.
     let (Some(name), Some(caller)) = (balancers.next().cloned(), ours(record)) else {
         return;

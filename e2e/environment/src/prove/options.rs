@@ -1,16 +1,40 @@
-//! The command line.
+//! The command line, and the size of scenario 19.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::mutation::Mutation;
 use super::results::Key;
 use super::scenario::Scenario;
-use super::size::{self, Size};
 
 pub const USAGE: &str = "usage: outrigger-prove [--scenario=1,4] [--runs=N] [--seed=N] [--jobs=N] [--write=FILE --source=HASH --commit=ID] \
      [--mutation=NAME] [--services=N] [--nodes=N]";
+
+/// A load balancer has at most 1,000 targets:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/latest/classic/elb-limits.html>.
+const SIZES: RangeInclusive<usize> = 10..=1000;
+/// One in this many load balancers is a network load balancer.
+const NETWORK: usize = 10;
+/// AWS's reads of one load balancing API each second:
+/// <https://docs.aws.amazon.com/elasticloadbalancing/latest/userguide/elb-api-throttling.html>.
+const READS: f64 = 10.0;
+/// Our manager's part of it, by default.
+const SHARE: f64 = 0.25;
+/// Load balancers, or their tags, of one call.
+const EACH_CALL: usize = 20;
+/// One read of its attributes. The lists are read first; for a write they must not be older than a minute. Later it is
+/// read again alone: description, tags, attributes.
+const CLASSIC: usize = 4;
+/// As [`CLASSIC`], with the listeners and the health of the targets, and again these two and the target groups.
+const EACH_NETWORK: usize = 9;
+/// For the load, for calls that are repeated, and for the simulated AWS, which carries out one call at a time.
+const MORE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -55,19 +79,18 @@ impl Options {
                 | "--services" | "--nodes"
                     if value.is_empty() => {}
                 "--scenario" => options.scenarios = value.split(',').map(scenario).collect::<Result<_>>()?,
-                "--runs" => options.runs = runs(value)?,
+                "--runs" => options.runs = number(name, value, 1..=1000)?,
                 "--seed" => {
-                    options.seed = value
-                        .parse()
-                        .with_context(|| format!("--seed={value:?} is no number"))?
+                    let seed = value.parse();
+                    options.seed = seed.with_context(|| format!("--seed={value:?} is no number"))?;
                 }
-                "--jobs" => options.jobs = jobs(value)?,
+                "--jobs" => options.jobs = number(name, value, 1..=16)?,
                 "--write" => options.write = Some(value.into()),
                 "--source" => value.clone_into(&mut options.source),
                 "--commit" => value.clone_into(&mut options.commit),
                 "--mutation" => options.mutation = Some(mutation(value)?),
-                "--services" => options.size.services = size::count(name, value)?,
-                "--nodes" => options.size.nodes = size::count(name, value)?,
+                "--services" => options.size.services = number(name, value, SIZES)?,
+                "--nodes" => options.size.nodes = number(name, value, SIZES)?,
                 _ => bail!("{name:?} is no option; {USAGE}"),
             }
         }
@@ -108,20 +131,54 @@ fn scenario(text: &str) -> Result<Scenario> {
     found.with_context(|| format!("there is no scenario {text:?}; there are {known}"))
 }
 
-fn runs(text: &str) -> Result<u32> {
-    let runs = text.parse().ok().filter(|runs| (1..=1000).contains(runs));
-    runs.with_context(|| format!("--runs={text:?} is no whole number from 1 to 1000"))
-}
-
-fn jobs(text: &str) -> Result<usize> {
-    let jobs = text.parse().ok().filter(|jobs| (1..=16).contains(jobs));
-    jobs.with_context(|| format!("--jobs={text:?} is no whole number from 1 to 16"))
+fn number<T: FromStr + PartialOrd + Display>(name: &str, text: &str, range: RangeInclusive<T>) -> Result<T> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    let (least, most) = range.into_inner();
+    number.with_context(|| format!("{name}={text:?} is no whole number from {least} to {most}"))
 }
 
 fn mutation(text: &str) -> Result<Mutation> {
     let known = Mutation::ALL.map(Mutation::name).join(", ");
     let found = Mutation::ALL.into_iter().find(|mutation| mutation.name() == text);
     found.with_context(|| format!("there is no mutation {text:?}; there are {known}"))
+}
+
+/// The size of scenario 19. Two of the Nodes join in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Size {
+    pub(super) services: usize,
+    pub(super) nodes: usize,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self {
+            services: 150,
+            nodes: 500,
+        }
+    }
+}
+
+impl Size {
+    pub(super) fn is_network(index: usize) -> bool {
+        index % NETWORK == NETWORK - 1
+    }
+
+    pub(super) fn network(self) -> usize {
+        self.services / NETWORK
+    }
+
+    pub(super) fn classic(self) -> usize {
+        self.services - self.network()
+    }
+
+    /// Until our manager has added a Node to each load balancer. Both APIs have their own limit.
+    pub(super) fn bound(self) -> Duration {
+        let calls = |count: usize, each: usize| each * count + 2 * count.div_ceil(EACH_CALL);
+        let calls = calls(self.classic(), CLASSIC).max(calls(self.network(), EACH_NETWORK));
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        Duration::from_secs_f64(f64::from(calls) / (READS * SHARE)) + MORE
+    }
 }
 
 #[cfg(test)]
@@ -170,5 +227,17 @@ mod tests {
             let error = format!("{:#}", parsed(&[word]).unwrap_err());
             assert!(error.contains(text), "{word}: {error}");
         }
+    }
+
+    #[test]
+    fn the_bound_follows_from_the_reads_of_the_slower_api() {
+        let size = Size {
+            services: 300,
+            nodes: 1000,
+        };
+        assert_eq!((size.classic(), size.network()), (270, 30));
+        assert_eq!((0..300).filter(|index| Size::is_network(*index)).count(), 30);
+        // 4 reads for each of 270, and 14 lists of each kind, at 2.5 calls each second.
+        assert_eq!(size.bound(), Duration::from_millis(443_200) + MORE);
     }
 }

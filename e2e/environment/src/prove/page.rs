@@ -55,12 +55,8 @@ impl Row {
         ];
         cells.extend(Gaps::ALL.map(|kind| times(figures.median_and_worst(kind))));
         cells.push(times(figures.observed_median_and_worst()));
-        cells.push(
-            figures
-                .ownerless
-                .as_ref()
-                .map_or("none".to_owned(), |time| seconds(time.length())),
-        );
+        let ownerless = figures.ownerless.as_ref().map(|time| seconds(time.length()));
+        cells.push(ownerless.unwrap_or("none".to_owned()));
         let counts = [
             figures.needless_writes,
             figures.writes_without_lease,
@@ -69,14 +65,8 @@ impl Row {
             figures.contradictions,
         ];
         cells.extend(counts.map(|count| count.to_string()));
-        cells.push(
-            if figures.violations.is_empty() {
-                "passed"
-            } else {
-                "FAILED"
-            }
-            .to_owned(),
-        );
+        let passed = figures.violations.is_empty();
+        cells.push(if passed { "passed" } else { "FAILED" }.to_owned());
         cells
     }
 }
@@ -105,11 +95,7 @@ const HEADINGS: [&str; 17] = [
 pub(super) fn table(rows: &[Row]) -> String {
     let columns: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     let width = |cells: &[String]| cells.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
-    let first = HEADINGS
-        .iter()
-        .map(|heading| heading.chars().count())
-        .max()
-        .unwrap_or_default();
+    let first = width(&HEADINGS.map(str::to_owned));
 
     let mut text = String::new();
     for (index, heading) in HEADINGS.iter().enumerate() {
@@ -140,11 +126,8 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
          of each run.\n\n",
     );
     text.push_str(INCUMBENT);
-    let _ = writeln!(
-        text,
-        "Seed {}. Gaps are `median / longest`, in seconds.\n",
-        options.seed
-    );
+    let seed = options.seed;
+    let _ = writeln!(text, "Seed {seed}. Gaps are `median / longest`, in seconds.\n");
 
     text.push_str("| # | scenario |\n|---|---|\n");
     for row in rows {
@@ -177,13 +160,9 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
          owner.\n\n| # | ControlPlaneMigrated |\n|---|---|\n",
     );
     for row in rows {
-        let shown = row.measurement.ownerless.as_ref().and_then(|time| time.shown.clone());
-        let _ = writeln!(
-            text,
-            "| {} | {} |",
-            row.scenario.number(),
-            shown.unwrap_or_default().replace('|', "\\|")
-        );
+        let ownerless = row.measurement.ownerless.as_ref();
+        let shown = ownerless.and_then(|time| time.shown.as_deref()).unwrap_or_default();
+        let _ = writeln!(text, "| {} | {} |", row.scenario.number(), shown.replace('|', "\\|"));
     }
 
     text.push_str("\n## Figures of single scenarios\n\n");
@@ -207,7 +186,7 @@ fn figures(text: &mut String, rows: &[Row]) {
     let columns: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     for (index, heading) in HEADINGS.iter().enumerate().skip(1) {
         let cells: String = columns.iter().map(|cells| format!(" {} |", cells[index])).collect();
-        let _ = writeln!(text, "| {heading} | {} |{cells}", bound(index, &limits));
+        let _ = writeln!(text, "| {heading} | {} |{cells}", bound(heading, &limits));
     }
 
     let commits: String = rows.iter().map(|row| format!(" {} |", row.commit)).collect();
@@ -215,8 +194,8 @@ fn figures(text: &mut String, rows: &[Row]) {
 }
 
 /// The bound of a figure, where all scenarios have the same.
-fn bound(index: usize, limits: &Limits) -> String {
-    match HEADINGS[index] {
+fn bound(heading: &str, limits: &Limits) -> String {
+    match heading {
         "overlap" => "0 ms".to_owned(),
         "old → ours" => seconds(limits.old_to_new),
         "ours → ours, SIGTERM" => seconds(limits.new_to_new_released),

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use outrigger_timeline::Measurement;
 use serde::{Deserialize, Serialize};
 
+use super::options::Size;
 use super::page::Row;
 use super::scenario::Scenario;
-use super::size::Size;
 
 /// Identifies a run. Runs of other sources measure another program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,24 +47,18 @@ impl Results {
     /// Reads the recorded runs; none if there is no file.
     pub(super) fn read(path: Option<PathBuf>) -> Result<Self> {
         let Some(path) = path else {
-            return Ok(Self {
-                path: None,
-                runs: Vec::new(),
-            });
+            let runs = Vec::new();
+            return Ok(Self { path: None, runs });
         };
+        let name = path.display().to_string();
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.with_context(|| path.display().to_string())?,
+            text => text.with_context(|| name.clone())?,
         };
         let run = |(index, line): (usize, &str)| -> Result<Run> {
-            let run = serde_json::from_str(line);
-            run.with_context(|| {
-                format!(
-                    "{}, line {}: no run of this version; delete the line",
-                    path.display(),
-                    index + 1
-                )
-            })
+            let number = index + 1;
+            serde_json::from_str(line)
+                .with_context(|| format!("{name}, line {number}: no run of this version; delete the line"))
         };
         let runs = text.lines().enumerate().map(run).collect::<Result<_>>()?;
 

@@ -17,30 +17,31 @@ const START: Duration = Duration::from_secs(2);
 /// While no API server answers, and until a process of ours has started again.
 const OUTAGE: Duration = Duration::from_secs(120);
 
+/// The scenarios by their numbers. Not every planned one exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
-    ThereAndBack,
-    SecondRun,
-    Paused,
-    StaticPods,
-    Unguarded,
-    Leases,
-    CutOff,
-    Configurations,
-    SlowApi,
-    RandomEnds,
-    Blind,
-    Downtime,
-    Uninstalled,
-    OldPaused,
-    Incumbent,
-    NewerLatch,
-    Unanswered,
-    Routes,
-    Scale,
-    LateWrite,
-    OldEnds,
-    BothRoutes,
+    ThereAndBack = 1,
+    SecondRun = 2,
+    Paused = 3,
+    StaticPods = 4,
+    Unguarded = 5,
+    Leases = 6,
+    CutOff = 7,
+    Configurations = 8,
+    SlowApi = 9,
+    RandomEnds = 10,
+    Blind = 11,
+    Downtime = 12,
+    Uninstalled = 13,
+    OldPaused = 14,
+    Incumbent = 15,
+    NewerLatch = 16,
+    Unanswered = 17,
+    Routes = 18,
+    Scale = 19,
+    LateWrite = 23,
+    OldEnds = 24,
+    BothRoutes = 25,
 }
 
 impl Scenario {
@@ -69,36 +70,11 @@ impl Scenario {
     /// These run only by their number.
     pub const BY_NUMBER: [Self; 3] = [Self::Configurations, Self::SlowApi, Self::Scale];
 
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::ThereAndBack => 1,
-            Self::SecondRun => 2,
-            Self::Paused => 3,
-            Self::StaticPods => 4,
-            Self::Unguarded => 5,
-            Self::Leases => 6,
-            Self::CutOff => 7,
-            Self::Configurations => 8,
-            Self::SlowApi => 9,
-            Self::RandomEnds => 10,
-            Self::Blind => 11,
-            Self::Downtime => 12,
-            Self::Uninstalled => 13,
-            Self::OldPaused => 14,
-            Self::Incumbent => 15,
-            Self::NewerLatch => 16,
-            Self::Unanswered => 17,
-            Self::Routes => 18,
-            Self::Scale => 19,
-            Self::LateWrite => 23,
-            Self::OldEnds => 24,
-            Self::BothRoutes => 25,
-        }
+    pub(super) fn number(self) -> u8 {
+        self as u8
     }
 
-    #[must_use]
-    pub fn of_number(number: u8) -> Option<Self> {
+    pub(super) fn of_number(number: u8) -> Option<Self> {
         let mut all = Self::ALL.into_iter().chain(Self::BY_NUMBER);
         all.find(|scenario| scenario.number() == number)
     }
@@ -186,30 +162,23 @@ impl Scenario {
     /// The bounds of this scenario. A scenario that takes the owner away on purpose allows the time of this.
     pub(super) fn bounds(self) -> Bounds {
         let (hand_overs, ownerless) = match self {
-            Self::ThereAndBack => (3, GAP),
-            Self::SecondRun => (3, GAP),
-            Self::Paused => (3, GAP),
-            Self::StaticPods => (1, GAP),
+            Self::StaticPods | Self::Leases | Self::OldPaused | Self::Routes | Self::LateWrite => (1, GAP),
+            Self::Scale => (2, GAP),
+            Self::ThereAndBack | Self::SecondRun | Self::Paused | Self::Blind | Self::BothRoutes => (3, GAP),
+            Self::Configurations | Self::CutOff => (4, GAP),
             // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
             Self::Unguarded => (1, Duration::from_secs(92)),
-            Self::Leases | Self::OldPaused => (1, GAP),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
             // An old manager that ends in a step back leaves its leases to expire, and M is offered again after that.
             Self::OldEnds => (5, Duration::from_secs(60)),
-            Self::Blind => (3, GAP),
             // Nobody of ours is there: the old manager is rolled, and waits for the lease of its predecessor.
             Self::Uninstalled => (3, Duration::from_secs(60)),
             // The lease expires, and is offered for 10 s.
             Self::Unanswered => (2, Duration::from_secs(30)),
-            Self::Configurations => (4, GAP),
             Self::Downtime => (10, GAP + DOWNTIME),
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
-            Self::Routes | Self::LateWrite => (1, GAP),
-            Self::Scale => (2, GAP),
-            Self::BothRoutes => (3, GAP),
-            Self::CutOff => (4, GAP),
             Self::SlowApi => (3, OUTAGE),
         };
         Bounds {

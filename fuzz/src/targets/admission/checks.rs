@@ -55,18 +55,15 @@ pub(super) fn decided(situation: &Situation, request: &Request, object: &Value) 
         decision.patch
     );
 
-    if matches!(decision.outcome, Outcome::Refused | Outcome::Audited) {
-        assert!(
-            !decision.warnings.is_empty(),
-            "{:?} without a warning",
-            decision.outcome
-        );
-    }
-
+    let warns = matches!(decision.outcome, Outcome::Refused | Outcome::Audited);
     assert!(
-        decision.patch.is_empty() || !decision.reasons.is_empty(),
-        "a change without a reason"
+        !warns || !decision.warnings.is_empty(),
+        "{:?} without a warning",
+        decision.outcome
     );
+
+    let has_reason = decision.patch.is_empty() || !decision.reasons.is_empty();
+    assert!(has_reason, "a change without a reason");
 
     let patched = patched(object, &decision);
     let again = situation.decide(request, &patched, old);

@@ -23,13 +23,10 @@ use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
 
 pub use self::mutation::mutate;
+pub(crate) use self::seeds::files_below;
 pub use self::seeds::{WORDS, seeds};
 use self::situation::{MEMORY, Situation, split};
 
-/// Runs one input.
-///
-/// # Panics
-/// When a check fails.
 pub fn run(data: &[u8]) {
     let (situation, body) = split(data);
     let situation = Situation::read(situation);

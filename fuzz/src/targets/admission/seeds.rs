@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use outrigger_shared::migration::Profile;
 use outrigger_webhook::decide::{Kind, kinds};
@@ -11,8 +12,7 @@ use outrigger_webhook::review::{self, Incoming};
 use serde_json::{Value, json};
 
 use super::situation::{MEMORY, Situation, split};
-use crate::files::{files_below, real_objects};
-use crate::repository;
+use crate::published::{self, repository};
 
 const NAMESPACE: &str = "cluster-prod";
 
@@ -109,21 +109,17 @@ pub const WORDS: &[&str] = &[
     "node.cloudprovider.kubernetes.io/uninitialized",
 ];
 
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let golden = golden().into_iter().map(|case| input(&case));
     let real = real_objects();
-    let real = real
-        .iter()
-        .flat_map(|object| kinds_of(object).map(move |kind| real_input(object, kind)));
-    let seeds: Vec<_> = golden.chain(bare()).chain(real).collect();
-    let mut undo_kinds = HashSet::new();
-    let with_undo: Vec<_> = seeds
-        .iter()
-        .filter_map(|seed| with_undo(seed, &mut undo_kinds))
-        .collect();
+    let of_kinds = |object| kinds_of(object).map(move |kind| real_input(object, kind));
+    let real = real.iter().flat_map(of_kinds);
+    let mut seeds: Vec<_> = golden.chain(bare()).chain(real).collect();
 
-    [seeds, with_undo].concat()
+    let mut kinds = HashSet::new();
+    let with_undo: Vec<_> = seeds.iter().filter_map(|seed| with_undo(seed, &mut kinds)).collect();
+    seeds.extend(with_undo);
+    seeds
 }
 
 /// The first object of each kind that the webhook gives an undo annotation, with that annotation.
@@ -159,12 +155,44 @@ fn bare() -> Vec<Vec<u8>> {
 
 fn golden() -> Vec<Value> {
     let folder = repository().join("webhook/tests/golden");
-    let inputs = files_below(&folder)
+    let read = |file: PathBuf| serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let files = files_below(&folder).into_iter();
+    files.filter(|file| file.ends_with("input.yaml")).map(read).collect()
+}
+
+/// Every file below a folder, in order; none if the folder does not exist.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_below(&path));
+        } else {
+            found.push(path);
+        }
+    }
+
+    found.sort();
+    found
+}
+
+/// Published objects of provisioners. None if their folder is absent.
+fn real_objects() -> Vec<Value> {
+    let Some(root) = published::find("corpus") else {
+        return Vec::new();
+    };
+    let texts = files_below(&root)
         .into_iter()
-        .filter(|file| file.ends_with("input.yaml"));
-    inputs
-        .map(|file| serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap())
-        .collect()
+        .filter(|file| file.extension().is_some_and(|end| end == "yaml" || end == "json"))
+        .filter_map(|file| fs::read_to_string(file).ok());
+
+    let objects: Vec<Value> = texts
+        .filter(|text| text.len() <= 64 * 1024)
+        .filter_map(|text| serde_saphyr::from_multiple::<Value>(&text).ok())
+        .flatten()
+        .collect();
+    assert!(objects.len() >= 200, "only {} published objects", objects.len());
+    objects
 }
 
 /// The rows of the table for an object.
@@ -211,7 +239,7 @@ fn input(case: &Value) -> Vec<u8> {
 
     let (group, version, kind) = type_of(&object);
     let plural = kinds_of(&object).next().map_or("unknown", |row| row.plural);
-    let body = json!({
+    let mut body = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
@@ -225,8 +253,6 @@ fn input(case: &Value) -> Vec<u8> {
             "oldObject": old_object,
         }
     });
-
-    let mut body = body;
 
     if let Some(request) = body["request"].as_object_mut() {
         // An API server omits empty fields.

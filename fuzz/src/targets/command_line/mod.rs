@@ -26,10 +26,6 @@ const FLAGS: [Flag; 8] = [
     Flag::boolean("leader-elect"),
 ];
 
-/// Runs one input.
-///
-/// # Panics
-/// When a check fails.
 pub fn run(data: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(data) else {
         return;
@@ -277,7 +273,6 @@ pub const WORDS: &[&str] = &[
     "index",
 ];
 
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let steps = json!([{"set": "cloud-provider", "value": "external"}, {"remove": "cloud-config"}, {"set": "enable-leader-migration", "value": "true"}]);
     let flags = [

@@ -1,7 +1,6 @@
 //! Scenario 8: old managers whose leader migration guards nothing, or not every controller.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,8 +10,7 @@ use serde_json::json;
 
 use super::Cluster;
 use crate::demo::migrate::{QUIET, ROLL};
-use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::prove::cluster::TAKEN;
+use crate::operator::OLD_MANAGER;
 
 /// From the change of a manifest until the status names the problem.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -55,32 +53,21 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
 async fn external_with_leader_migration(cluster: &mut Cluster) -> Result<()> {
     let what = "an external manager with leader migration";
     cluster.progress.step(what);
-    let original = cluster.environment.old_manager()?.arguments();
-    let flags = original.into_iter().filter(|flag| !flag.starts_with("--cloud-"));
-    let flags = flags.chain(["--cloud-provider=external".to_owned(), LEADER_MIGRATION.to_owned()]);
+    let flags = cluster.environment.external_flags()?;
+    let flags = flags.chain([LEADER_MIGRATION.to_owned()]);
 
     let changed = Timestamp::now();
     cluster.environment.deploy_flags(flags).await?;
     let words = ["every one is external, so no process owns them"];
     refused(cluster, what, changed, "Prepared", &words).await?;
-    let progress = cluster.progress.clone();
-    cluster
-        .environment
-        .wait_holder(Lease::M, None, TAKEN, &progress)
-        .await?;
+    cluster.wait_holder(Lease::M, None).await?;
 
     for phase in ["Prepare", "Migrate"] {
         let changed = Timestamp::now();
         cluster.environment.set_phase(phase).await?;
         let words = [OLD_MANAGER, "holds it and runs no cloud controller"];
-        refused(
-            cluster,
-            &format!("{phase}, {what}"),
-            changed,
-            "ControlPlaneMigrated",
-            &words,
-        )
-        .await?;
+        let what = format!("{phase}, {what}");
+        refused(cluster, &what, changed, "ControlPlaneMigrated", &words).await?;
         tokio::time::sleep(QUIET).await;
     }
     Ok(())
@@ -89,20 +76,17 @@ async fn external_with_leader_migration(cluster: &mut Cluster) -> Result<()> {
 /// In phase Migrate each rollout frees K and M.
 async fn own_file(cluster: &mut Cluster, what: &str, file: &str) -> Result<()> {
     cluster.progress.step(&format!("Leader migration with {what}"));
-    let original = cluster.environment.old_manager()?.arguments();
+    let original = cluster.environment.old_manager_flags()?;
     let flags = [LEADER_MIGRATION.to_owned(), format!("--leader-migration-config={file}")];
 
     let before = cluster.environment.holder(Lease::M);
     let changed = Timestamp::now();
-    cluster
-        .environment
-        .deploy_flags(original.into_iter().chain(flags))
-        .await?;
+    let flags = original.into_iter().chain(flags);
+    cluster.environment.deploy_flags(flags).await?;
     refused(cluster, what, changed, "Prepared", &[OLD_MANAGER, file]).await?;
-    let progress = cluster.progress.clone();
-    cluster
-        .environment
-        .wait_holder(Lease::M, before.as_deref(), ROLL, &progress)
+    let (environment, progress) = (&cluster.environment, &cluster.progress);
+    environment
+        .wait_holder(Lease::M, before.as_deref(), ROLL, progress)
         .await?;
     tokio::time::sleep(QUIET).await;
     not_acquired(cluster, what).await
@@ -124,15 +108,14 @@ async fn two_files(cluster: &mut Cluster) -> Result<()> {
     tokio::time::sleep(EXPIRED).await;
     not_acquired(cluster, what).await?;
 
-    let progress = cluster.progress.clone();
-    cluster.environment.end_old_manager_beside(&progress).await?;
+    cluster.environment.end_old_manager_beside(&cluster.progress).await?;
     Ok(())
 }
 
 /// A file of leader migration, where the old manager can read it.
 fn file(cluster: &Cluster, what: &str, lease: &str, names: &[&str]) -> Result<String> {
     let name = format!("{}.yaml", what.replace([' ', '.'], "-"));
-    let path: PathBuf = cluster.environment.run.join(name);
+    let path = cluster.environment.run.join(name);
     std::fs::write(&path, configuration(lease, names))?;
     Ok(path.display().to_string())
 }
@@ -150,15 +133,8 @@ fn configuration(lease: &str, names: &[&str]) -> String {
 
 /// Waits until the condition is not True and has these words.
 async fn refused(cluster: &mut Cluster, what: &str, changed: Timestamp, kind: &str, words: &[&str]) -> Result<()> {
-    let seen = &*cluster;
-    let named = async || {
-        let said = seen.condition(kind).await?;
-        let all = words.iter().all(|word| said.contains(word));
-        Ok(if all { Ok(said) } else { Err(said) })
-    };
     let said = cluster
-        .progress
-        .wait("the status names the problem", TAKEN, named)
+        .wait_message(kind, words, "the status names the problem")
         .await?;
     cluster.measured(&format!("{what}: named in {kind}"), changed, Timestamp::now(), REFUSED);
     let folder = cluster.environment.run.display().to_string();
@@ -176,8 +152,7 @@ async fn not_acquired(cluster: &mut Cluster, what: &str) -> Result<()> {
         .filter(|change| change.lease == Lease::M)
         .filter_map(|change| change.holder)
         .collect();
-    let is_ours = |holder: &String| cluster.process(holder).is_ok_and(|span| span.component == NEW_MANAGER);
-    let ours = holders.iter().any(is_ours);
+    let ours = holders.iter().any(|holder| cluster.is_ours(holder));
     cluster.expect(!ours, &format!("{what}: M is not acquired by ours"));
     let prepared = cluster.condition_is_true("Prepared").await?;
     cluster.expect(!prepared, &format!("{what}: the condition Prepared is not True"));

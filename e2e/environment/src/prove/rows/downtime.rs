@@ -11,10 +11,10 @@ use outrigger_cluster_harness::leases::Lease;
 use serde_json::json;
 
 use super::Cluster;
+use crate::CONTROL_PLANE;
 use crate::demo::migrate::{QUIET, ROLL};
 use crate::faults::LeaseFault;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER};
-use crate::prove::cluster::TAKEN;
 
 const OWNER: Duration = Duration::from_secs(20);
 
@@ -33,7 +33,6 @@ async fn downtime(cluster: &mut Cluster) -> Result<()> {
     cluster
         .progress
         .step("spec.downtime: the old manager is stopped, and started again as external");
-    let progress = cluster.progress.clone();
     cluster.environment.change_migration(&json!({"downtime": true})).await?;
     cluster.environment.scale(OLD_MANAGER, 0).await?;
     none_left(cluster, "app=kube-controller-manager").await?;
@@ -43,7 +42,7 @@ async fn downtime(cluster: &mut Cluster) -> Result<()> {
     cluster.environment.set_phase("Migrate").await?;
     cluster.environment.apply_phase("Migrate").await?;
     cluster.environment.scale(OLD_MANAGER, 1).await?;
-    cluster.environment.wait_handed_over(None, ROLL, &progress).await?;
+    handed_over(cluster, None).await?;
     leader_ends(cluster, "downtime, Migrate", Lease::M).await?;
     cluster.complete().await?;
     leader_ends(cluster, "downtime, Complete", Lease::M).await?;
@@ -55,8 +54,7 @@ async fn at_complete(cluster: &mut Cluster) -> Result<()> {
     cluster
         .progress
         .step("The migration starts at Complete, without a latch");
-    let progress = cluster.progress.clone();
-    cluster.environment.scale_manager(0).await?;
+    cluster.environment.scale(NEW_MANAGER, 0).await?;
     none_left(cluster, "app.kubernetes.io/name=outrigger-manager").await?;
     cluster.environment.delete_migration().await?;
     cluster.environment.break_lease(Lease::C, LeaseFault::Delete).await?;
@@ -64,11 +62,8 @@ async fn at_complete(cluster: &mut Cluster) -> Result<()> {
     cluster.environment.deploy_external().await?;
 
     cluster.environment.create_migration_in("Complete").await?;
-    cluster.environment.scale_manager(2).await?;
-    cluster
-        .environment
-        .wait_handed_over(before.as_deref(), ROLL, &progress)
-        .await?;
+    cluster.environment.scale(NEW_MANAGER, 2).await?;
+    handed_over(cluster, before.as_deref()).await?;
     leader_ends(cluster, "at Complete", Lease::M).await
 }
 
@@ -80,17 +75,13 @@ async fn attested(cluster: &mut Cluster) -> Result<()> {
     let fields = json!({"targets": [{"profile": "Nodes"}], "attestedPhase": "Prepare"});
     cluster.environment.change_migration(&fields).await?;
     cluster.environment.set_phase("Prepare").await?;
-    let progress = cluster.progress.clone();
-    cluster.environment.wait_condition("Prepared", TAKEN, &progress).await?;
+    cluster.wait_condition("Prepared").await?;
     leader_ends(cluster, "attested, Prepare", Lease::C).await?;
 
     let before = cluster.environment.holder(Lease::M);
     cluster.environment.set_phase("Migrate").await?;
     cluster.environment.deploy_external().await?;
-    cluster
-        .environment
-        .wait_handed_over(before.as_deref(), ROLL, &progress)
-        .await?;
+    handed_over(cluster, before.as_deref()).await?;
     leader_ends(cluster, "attested, Migrate", Lease::M).await?;
     cluster.complete().await?;
     leader_ends(cluster, "attested, Complete", Lease::M).await
@@ -103,16 +94,12 @@ async fn back_by_hand(cluster: &mut Cluster) -> Result<()> {
         .step("Back to Prepare: the old manager is rolled by hand");
     cluster.environment.set_phase("Migrate").await?;
     cluster.environment.set_phase("Prepare").await?;
-    cluster.environment.deploy_guarded().await?;
-    let in_tree = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=aws");
-    let what = "the old manager runs in-tree with leader migration";
-    cluster
-        .environment
-        .wait_rolled(OLD_MANAGER, what, ROLL, &cluster.progress, in_tree)
-        .await?;
-    cluster.old_manager_holds().await?;
-    tokio::time::sleep(QUIET).await;
-    cluster.environment.snapshot().await
+    cluster.roll_back_by_hand().await
+}
+
+async fn handed_over(cluster: &Cluster, before: Option<&str>) -> Result<()> {
+    let environment = &cluster.environment;
+    environment.wait_handed_over(before, ROLL, &cluster.progress).await
 }
 
 /// SIGKILL of our leader; the next one holds the same lease within the bound.
@@ -122,23 +109,16 @@ async fn leader_ends(cluster: &mut Cluster, what: &str, lease: Lease) -> Result<
     let ended = Timestamp::now();
     cluster.end_leader(true).await?;
 
-    let progress = cluster.progress.clone();
-    let environment = &cluster.environment;
-    environment
-        .wait_holder(lease, before.as_deref(), TAKEN, &progress)
-        .await?;
-    let holder = environment.holder(lease).unwrap_or_default();
-    let acquired = environment.leases.latest(lease).and_then(|change| change.acquired);
+    let holder = cluster.wait_holder(lease, before.as_deref()).await?;
     let ours = cluster.process(&holder)?.component == NEW_MANAGER;
     cluster.expect(ours, &format!("{what}: ours holds {lease}"));
-    let acquired = acquired.unwrap_or_else(Timestamp::now);
-    cluster.measured(&format!("{what}: {lease} is held again"), ended, acquired, OWNER);
-    tokio::time::sleep(QUIET).await;
-    cluster.environment.snapshot().await
+    let what = format!("{what}: {lease} is held again");
+    cluster.measured(&what, ended, cluster.acquired(lease), OWNER);
+    cluster.settle().await
 }
 
 async fn none_left(cluster: &Cluster, selector: &str) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(cluster.environment.management_admin.clone(), crate::CONTROL_PLANE);
+    let pods: Api<Pod> = Api::namespaced(cluster.environment.management_admin.clone(), CONTROL_PLANE);
     let gone = async || {
         let left = pods.list(&ListParams::default().labels(selector)).await?.items.len();
         Ok(if left == 0 { Ok(()) } else { Err(format!("{left} Pods")) })

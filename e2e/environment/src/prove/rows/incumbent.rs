@@ -7,71 +7,55 @@ use outrigger_cluster_harness::leases::Lease;
 
 use super::Cluster;
 use crate::demo::incumbent::{IMAGE, arguments};
-use crate::demo::migrate::{QUIET, ROLL};
-use crate::operator::NEW_MANAGER;
-use crate::prove::cluster::TAKEN;
+use crate::operator::{NEW_MANAGER, has_flag};
 
 const INCUMBENT: &str = "aws-cloud-controller-manager";
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
-    cluster.hosted().await?;
-    cluster.prepare().await?;
-    cluster.migrate().await?;
+    cluster.migrated().await?;
     there_and_back(cluster, "Migrate").await?;
     cluster.complete().await?;
     there_and_back(cluster, "Complete").await?;
 
-    let note = format!(
-        "AWS writes of aws-cloud-controller-manager v1.37.0: {}",
-        writes(cluster)
-    );
-    cluster.notes.push(note);
+    let writes = writes(cluster);
+    cluster
+        .notes
+        .push(format!("AWS writes of aws-cloud-controller-manager v1.37.0: {writes}"));
     Ok(())
 }
 
 /// The incumbent gets a file with the names of its controllers: with its default list it does not use M for them.
 async fn there_and_back(cluster: &mut Cluster, phase: &str) -> Result<()> {
-    let progress = cluster.progress.clone();
     let latch = cluster.environment.latch();
 
-    progress.step(&format!("{phase}: our manager is replaced by the incumbent"));
+    cluster
+        .progress
+        .step(&format!("{phase}: our manager is replaced by the incumbent"));
     cluster.environment.mark(&format!("incumbent in {phase}"));
     let before = cluster.environment.holder(Lease::M);
     let flags = arguments(&cluster.environment, true)?;
     cluster.environment.replace_manager(IMAGE, flags).await?;
-    let is_incumbent = |argv: &[String]| argv.iter().any(|flag| flag == "--enable-leader-migration");
+    let is_incumbent = has_flag("--enable-leader-migration");
     cluster
-        .environment
-        .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, &progress, is_incumbent)
+        .wait_rolled(NEW_MANAGER, "the incumbent runs", is_incumbent)
         .await?;
-    let incumbent = cluster
-        .environment
-        .wait_holder(Lease::M, before.as_deref(), TAKEN, &progress)
-        .await?;
-    tokio::time::sleep(QUIET).await;
-    cluster.environment.snapshot().await?;
+    let incumbent = cluster.wait_holder(Lease::M, before.as_deref()).await?;
+    cluster.settle().await?;
     let now = cluster.environment.latch();
     let text = format!("{phase}: the latch {latch:?} survives the incumbent, now {now:?}");
     cluster.expect(now == latch && latch.is_some(), &text);
 
-    progress.step(&format!("{phase}: the incumbent is replaced by our manager"));
+    cluster
+        .progress
+        .step(&format!("{phase}: the incumbent is replaced by our manager"));
     cluster.environment.mark(&format!("our manager in {phase}"));
     cluster.environment.install_manager(1).await?;
-    let is_ours = |argv: &[String]| argv.iter().any(|flag| flag.starts_with("--migration="));
     cluster
-        .environment
-        .wait_rolled(NEW_MANAGER, "our manager runs", ROLL, &progress, is_ours)
+        .wait_rolled(NEW_MANAGER, "our manager runs", has_flag("--migration="))
         .await?;
-    cluster
-        .environment
-        .wait_holder(Lease::M, Some(&incumbent), TAKEN, &progress)
-        .await?;
-    cluster
-        .environment
-        .wait_condition("ControlPlaneMigrated", TAKEN, &progress)
-        .await?;
-    tokio::time::sleep(QUIET).await;
-    cluster.environment.snapshot().await
+    cluster.wait_holder(Lease::M, Some(&incumbent)).await?;
+    cluster.wait_condition("ControlPlaneMigrated").await?;
+    cluster.settle().await
 }
 
 /// The AWS writes of the incumbent, with their counts. They are its own: the load makes it reconcile.

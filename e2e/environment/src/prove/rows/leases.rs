@@ -1,17 +1,24 @@
-//! Scenario 6: somebody deletes and empties leases.
+//! Leases and latches that somebody else has written.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use jiff::Timestamp;
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
+use serde_json::{Value, json};
 
 use super::Cluster;
+use crate::demo::migrate::QUIET;
 use crate::faults::LeaseFault;
 
 /// A Go manager polls every 2 s, and the record of a live holder lasts 15 s.
 const KEPT: Duration = Duration::from_secs(20);
+const NAMED: Duration = Duration::from_secs(30);
+/// A lease duration without a live holder, and one pass.
+const GATHERED: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
+/// Scenario 6: somebody deletes and empties leases.
+pub(super) async fn meddled(cluster: &mut Cluster) -> Result<()> {
     cluster.hosted().await?;
     cluster.prepare().await?;
     meddle(cluster, "Prepare", &[Lease::C, Lease::M, Lease::K]).await?;
@@ -58,4 +65,102 @@ async fn meddle_with(cluster: &mut Cluster, phase: &str, lease: Lease, fault: Le
         &format!("{phase}, {fault:?} {lease}: the latch {latch:?} survives, now {now:?}"),
     );
     Ok(())
+}
+
+/// Scenario 16: a rolling update between versions of our manager whose latches differ.
+pub(super) async fn newer_latch(cluster: &mut Cluster) -> Result<()> {
+    cluster.migrated().await?;
+    cluster.two_managers().await?;
+    newer_field(cluster).await?;
+    newer_format(cluster).await
+}
+
+/// The same format with a field that this version does not know.
+async fn newer_field(cluster: &mut Cluster) -> Result<()> {
+    cluster.progress.step("The latch has a field of a newer version");
+    let text = cluster.environment.latch().context("no latch")?;
+    let before = cluster.environment.holder(Lease::M);
+    ends_with(cluster, &with(&text, "future", json!([1]))?).await?;
+    let next = cluster.wait_holder(Lease::M, before.as_deref()).await?;
+
+    cluster.standby_waits().await?;
+    cluster.end_leader(false).await?;
+    cluster.wait_holder(Lease::M, Some(&next)).await?;
+    cluster.standby_waits().await?;
+    cluster.complete().await?;
+    tokio::time::sleep(QUIET).await;
+    let now = cluster.environment.latch().unwrap_or_default();
+    let kept = now.contains(r#""future":[1]"#) && now.contains(r#""phase":"Complete""#);
+    cluster.expect(kept, &format!("the next version of the latch keeps the field: {now}"));
+    Ok(())
+}
+
+/// SIGKILL of the leader, which leaves this latch. While it lives, it restores its own.
+async fn ends_with(cluster: &Cluster, latch: &str) -> Result<()> {
+    cluster.end_leader(true).await?;
+    cluster.environment.set_latch(Some(latch)).await
+}
+
+/// A format that this version does not know: it waits, and says so.
+async fn newer_format(cluster: &mut Cluster) -> Result<()> {
+    cluster.progress.step("The latch has a newer format");
+    let text = cluster.environment.latch().context("no latch")?;
+    let newer = with(&text, "version", json!(2))?;
+    cluster.standby_waits().await?;
+    let before = cluster.environment.holder(Lease::C);
+    let ended = Timestamp::now();
+    ends_with(cluster, &newer).await?;
+    cluster.wait_holder(Lease::C, before.as_deref()).await?;
+    let said = cluster
+        .wait_message("ControlPlaneMigrated", &["has format 2"], "the status names the format")
+        .await?;
+    let what = "a newer format: named in ControlPlaneMigrated";
+    cluster.measured(what, ended, Timestamp::now(), NAMED);
+    cluster.notes.push(format!("a newer format: {said}"));
+
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let holder = cluster.environment.holder(Lease::M);
+    cluster.expect(
+        holder == before,
+        &format!("M is not acquired with a newer format: {holder:?}"),
+    );
+    let now = cluster.environment.latch();
+    cluster.expect(
+        now.as_ref() == Some(&newer),
+        &format!("the annotation is kept: {now:?}"),
+    );
+    remove(cluster).await
+}
+
+/// Without the annotation the next process gathers the evidence again.
+async fn remove(cluster: &mut Cluster) -> Result<()> {
+    cluster.progress.step("The annotation is removed");
+    let removed = Timestamp::now();
+    let before = cluster.environment.holder(Lease::M);
+    cluster.environment.set_latch(None).await?;
+    cluster.end_leader(false).await?;
+    cluster.wait_holder(Lease::M, before.as_deref()).await?;
+    let what = "without the annotation: M is held";
+    cluster.measured(what, removed, cluster.acquired(Lease::M), GATHERED);
+    cluster.wait_condition("ControlPlaneMigrated").await?;
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+/// The latch with another value of one field.
+fn with(latch: &str, field: &str, value: Value) -> Result<String> {
+    let mut latch: Value = serde_json::from_str(latch)?;
+    latch[field] = value;
+    Ok(latch.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_field_changes_and_the_others_stay() {
+        let text = with(r#"{"phase":"Migrate","version":1}"#, "version", json!(2)).expect("it is JSON");
+        assert_eq!(text, r#"{"phase":"Migrate","version":2}"#);
+    }
 }

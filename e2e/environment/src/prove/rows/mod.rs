@@ -1,27 +1,16 @@
 //! The events of each scenario.
 
-mod blind;
-mod both_routes;
 mod configurations;
-mod cut_off;
+mod directions;
 mod downtime;
+mod in_flight;
 mod incumbent;
-mod late_write;
 mod leases;
-mod newer_latch;
-mod old_ends;
-mod old_paused;
-mod paused;
-mod random_ends;
+mod processes;
 mod routes;
 mod scale;
-mod second_run;
 mod slow_api;
 mod static_pods;
-mod there_and_back;
-mod unanswered;
-mod unguarded;
-mod uninstalled;
 
 use anyhow::Result;
 
@@ -30,27 +19,27 @@ use super::scenario::Scenario;
 
 pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()> {
     match scenario {
-        Scenario::ThereAndBack => there_and_back::run(cluster).await,
-        Scenario::SecondRun => second_run::run(cluster).await,
-        Scenario::Paused => paused::run(cluster).await,
+        Scenario::ThereAndBack => directions::there_and_back(cluster).await,
+        Scenario::SecondRun => directions::second_run(cluster).await,
+        Scenario::Paused => in_flight::paused(cluster).await,
         Scenario::StaticPods => static_pods::run(cluster).await,
-        Scenario::Unguarded => unguarded::run(cluster).await,
-        Scenario::Leases => leases::run(cluster).await,
-        Scenario::RandomEnds => random_ends::run(cluster).await,
-        Scenario::Blind => blind::run(cluster).await,
-        Scenario::Uninstalled => uninstalled::run(cluster).await,
-        Scenario::OldPaused => old_paused::run(cluster).await,
-        Scenario::Unanswered => unanswered::run(cluster).await,
+        Scenario::Unguarded => processes::unguarded(cluster).await,
+        Scenario::Leases => leases::meddled(cluster).await,
+        Scenario::RandomEnds => processes::random_ends(cluster).await,
+        Scenario::Blind => directions::blind(cluster).await,
+        Scenario::Uninstalled => directions::uninstalled(cluster).await,
+        Scenario::OldPaused => processes::old_paused(cluster).await,
+        Scenario::Unanswered => in_flight::unanswered(cluster).await,
         Scenario::Configurations => configurations::run(cluster).await,
         Scenario::Downtime => downtime::run(cluster).await,
         Scenario::Incumbent => incumbent::run(cluster).await,
-        Scenario::NewerLatch => newer_latch::run(cluster).await,
-        Scenario::Routes => routes::run(cluster).await,
+        Scenario::NewerLatch => leases::newer_latch(cluster).await,
+        Scenario::Routes => routes::of_old_manager(cluster).await,
         Scenario::Scale => scale::run(cluster).await,
-        Scenario::OldEnds => old_ends::run(cluster).await,
-        Scenario::BothRoutes => both_routes::run(cluster).await,
-        Scenario::LateWrite => late_write::run(cluster).await,
-        Scenario::CutOff => cut_off::run(cluster).await,
+        Scenario::OldEnds => processes::old_ends(cluster).await,
+        Scenario::BothRoutes => routes::of_both(cluster).await,
+        Scenario::LateWrite => in_flight::late_write(cluster).await,
+        Scenario::CutOff => in_flight::cut_off(cluster).await,
         Scenario::SlowApi => slow_api::run(cluster).await,
     }
 }

@@ -19,9 +19,8 @@ use crate::Environment;
 use crate::demo::incumbent::{IMAGE, arguments};
 use crate::demo::migrate::{self, QUIET, ROLL};
 use crate::observe::identifiers;
-use crate::operator::OLD_MANAGER;
-use crate::prove::cluster::TAKEN;
-use crate::prove::size::Size;
+use crate::operator::{OLD_MANAGER, has_flag};
+use crate::prove::options::Size;
 
 /// Nodes have no heartbeats here, and the simulated AWS serves several workers better than one.
 const OLD_FLAGS: [&str; 2] = ["--node-monitor-grace-period=24h", "--concurrent-service-syncs=8"];
@@ -29,6 +28,7 @@ const OLD_FLAGS: [&str; 2] = ["--node-monitor-grace-period=24h", "--concurrent-s
 const CLOUD_CONFIG: &str = "DisableSecurityGroupIngress = true\n";
 /// Until the old manager has created all load balancers, and until the incumbent has read them.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// It is slower than the usual load, because its reads count against the limit of ours.
 const LOAD: Duration = Duration::from_secs(10);
 /// The old manager has reconciled all Services when it sends only the calls of the load in this time.
 const WINDOW: Duration = Duration::from_secs(8);
@@ -37,15 +37,15 @@ const CALLS_OF_LOAD: usize = 24;
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.observed = Some(cluster.size.bound());
-    let progress = cluster.progress.clone();
     let Size { services, nodes } = cluster.size;
-    progress.step(&format!(
+    cluster.progress.step(&format!(
         "{services} Services and {nodes} Nodes, AWS without request limits"
     ));
     cluster.environment.proxy.set_limits(false);
     in_tree(cluster).await?;
-    cluster.slow_load(&name(0), LOAD).await?;
-    migrate::install(&mut cluster.environment, &progress).await?;
+    let load = migrate::start_load_on(&cluster.environment, &name(0), LOAD).await?;
+    cluster.loads.push(load);
+    migrate::install(&mut cluster.environment, &cluster.progress).await?;
     cluster.prepare().await?;
     reconciled(&cluster.environment).await?;
 
@@ -74,7 +74,7 @@ async fn in_tree(cluster: &mut Cluster) -> Result<()> {
     let missing = nodes.saturating_sub(account.instances.len());
     account.add_instances(moto, missing).await?;
 
-    let (environment, progress) = (&cluster.environment, cluster.progress.clone());
+    let (environment, progress) = (&cluster.environment, &cluster.progress);
     let config = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
     let specs: Vec<NodeSpec> = environment.account.instances[..nodes - 2]
         .iter()
@@ -84,19 +84,15 @@ async fn in_tree(cluster: &mut Cluster) -> Result<()> {
     progress.say(&format!("{} Nodes are registered", specs.len()));
 
     environment.deploy_old_manager(&OLD_FLAGS).await?;
-    let what = "the old kube-controller-manager runs";
-    environment
-        .wait_rolled(OLD_MANAGER, what, ROLL, &progress, |_| true)
+    cluster
+        .wait_rolled(OLD_MANAGER, "the old kube-controller-manager runs", |_| true)
         .await?;
-    environment.wait_holder(Lease::K, None, TAKEN, &progress).await?;
+    cluster.wait_holder(Lease::K, None).await?;
     for index in 0..services {
+        let name = name(index);
         match Size::is_network(index) {
-            true => {
-                environment
-                    .create_network_load_balancer_service(&name(index), 443)
-                    .await?
-            }
-            false => environment.create_load_balancer_service(&name(index), 80).await?,
+            true => environment.create_network_load_balancer_service(&name, 443).await?,
+            false => environment.create_load_balancer_service(&name, 80).await?,
         }
     }
 
@@ -136,37 +132,31 @@ async fn reconciled(environment: &Environment) -> Result<()> {
 
 /// Phase Migrate. The Node joins when the old process has ended.
 async fn to_ours(cluster: &mut Cluster, balancers: &BTreeMap<String, LoadBalancer>) -> Result<()> {
-    let progress = cluster.progress.clone();
-    progress.step("Migrate, with AWS's request limits");
+    cluster.progress.step("Migrate, with AWS's request limits");
     let environment = &cluster.environment;
     let before = environment.holder(Lease::M);
     environment.proxy.set_limits(true);
     environment.set_phase("Migrate").await?;
     environment.apply_phase("Migrate").await?;
-    let external = |argv: &[String]| argv.iter().any(|flag| flag == "--cloud-provider=external");
-    environment
-        .wait_rolled(OLD_MANAGER, "the old manager is external", ROLL, &progress, external)
+    let external = has_flag("--cloud-provider=external");
+    cluster
+        .wait_rolled(OLD_MANAGER, "the old manager is external", external)
         .await?;
 
     environment.mark(NEW_WORK_BEGINS);
     let mark = environment.proxy.mark();
     let join = join(cluster, 2).await?;
-    let environment = &cluster.environment;
-    environment
-        .wait_holder(Lease::M, before.as_deref(), TAKEN, &progress)
-        .await?;
-    wait_registered(cluster, balancers, &join, mark, PATIENCE).await?;
-    environment
-        .wait_condition("ControlPlaneMigrated", TAKEN, &progress)
-        .await?;
-    tokio::time::sleep(QUIET).await;
-    environment.snapshot().await
+    cluster.wait_holder(Lease::M, before.as_deref()).await?;
+    wait_registered(cluster, balancers, &join, mark).await?;
+    cluster.wait_condition("ControlPlaneMigrated").await?;
+    cluster.settle().await
 }
 
 /// The incumbent replaces our manager, as in scenario 15. The Node joins when ours has released M.
 async fn to_incumbent(cluster: &mut Cluster, balancers: &BTreeMap<String, LoadBalancer>) -> Result<()> {
-    let progress = cluster.progress.clone();
-    progress.step("Our manager is replaced by the incumbent, with AWS's request limits");
+    cluster
+        .progress
+        .step("Our manager is replaced by the incumbent, with AWS's request limits");
     let environment = &cluster.environment;
     environment.mark("incumbent");
     let before = environment.holder(Lease::M).context("nobody holds M")?;
@@ -182,14 +172,11 @@ async fn to_incumbent(cluster: &mut Cluster, balancers: &BTreeMap<String, LoadBa
             Ok(())
         })
     };
-    progress.wait("our manager released M", ROLL, released).await?;
+    cluster.progress.wait("our manager released M", ROLL, released).await?;
 
     let join = join(cluster, 1).await?;
-    let environment = &cluster.environment;
-    environment
-        .wait_holder(Lease::M, Some(&before), TAKEN, &progress)
-        .await?;
-    if let Err(error) = wait_registered(cluster, balancers, &join, mark, PATIENCE).await {
+    cluster.wait_holder(Lease::M, Some(&before)).await?;
+    if let Err(error) = wait_registered(cluster, balancers, &join, mark).await {
         cluster.notes.push(format!("aws-cloud-controller-manager: {error:#}"));
     }
     tokio::time::sleep(QUIET).await;
@@ -215,7 +202,6 @@ async fn wait_registered(
     balancers: &BTreeMap<String, LoadBalancer>,
     join: &Join,
     mark: u64,
-    limit: Duration,
 ) -> Result<()> {
     let everywhere = async || {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -225,6 +211,6 @@ async fn wait_registered(
         Ok(registered(&calls, balancers, join).ok_or_else(|| format!("{registrations} registrations")))
     };
     let what = "the Node that joined is a target of every load balancer";
-    cluster.progress.wait(what, limit, everywhere).await?;
+    cluster.progress.wait(what, PATIENCE, everywhere).await?;
     Ok(())
 }

@@ -9,8 +9,7 @@ use outrigger_cluster_harness::relay::Link;
 
 use super::Cluster;
 use crate::demo::migrate::{QUIET, ROLL};
-use crate::prove::cluster::TAKEN;
-use crate::relays::Relays;
+use crate::faults::Relays;
 
 const DELAY: Duration = Duration::from_secs(3);
 const SLOW: Duration = Duration::from_secs(120);
@@ -22,10 +21,7 @@ const EXPIRED: Duration = Duration::from_millis(15_500);
 const OWNER: Duration = Duration::from_secs(40);
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
-    cluster.hosted().await?;
-    cluster.prepare().await?;
-    cluster.migrate().await?;
-
+    cluster.migrated().await?;
     let relays = cluster.run_behind_relays().await?;
     cluster.environment.start_standby().await?;
     cluster.standby_waits().await?;
@@ -55,8 +51,7 @@ async fn slow(cluster: &mut Cluster, relays: &Relays) -> Result<()> {
         lost == 0,
         &format!("the leader keeps M with a delay of {DELAY:?}: {lost} changes"),
     );
-    tokio::time::sleep(QUIET).await;
-    cluster.environment.snapshot().await
+    cluster.settle().await
 }
 
 /// Our leader ends while it cannot read the object.
@@ -64,7 +59,6 @@ async fn management_is_away(cluster: &mut Cluster, relays: &Relays) -> Result<()
     cluster
         .progress
         .step("The management API is away for one manager, and the leader ends");
-    let progress = cluster.progress.clone();
     let leader = cluster.leader()?;
     let before = cluster.environment.holder(Lease::M);
     relays.management.set(Link::Cut);
@@ -72,16 +66,9 @@ async fn management_is_away(cluster: &mut Cluster, relays: &Relays) -> Result<()
     let ended = Timestamp::now();
     cluster.environment.mark("SIGKILL of our leader");
     cluster.environment.runner.kill(&leader).await?;
-    cluster
-        .environment
-        .wait_holder(Lease::M, before.as_deref(), TAKEN, &progress)
-        .await?;
-    cluster.measured(
-        "management API away: M is held again",
-        ended,
-        acquired(cluster),
-        EXPIRED,
-    );
+    cluster.wait_holder(Lease::M, before.as_deref()).await?;
+    let what = "management API away: M is held again";
+    cluster.measured(what, ended, cluster.acquired(Lease::M), EXPIRED);
     relays.management.set(Link::Open);
     tokio::time::sleep(QUIET * 2).await;
     cluster.environment.snapshot().await
@@ -89,41 +76,33 @@ async fn management_is_away(cluster: &mut Cluster, relays: &Relays) -> Result<()
 
 async fn killed(cluster: &mut Cluster) -> Result<()> {
     cluster.progress.step("The cluster's API server is killed");
-    let progress = cluster.progress.clone();
     cluster.environment.mark("API server killed");
     cluster.environment.tenant.process().kill_now().await?;
     tokio::time::sleep(KILLED).await;
     cluster.environment.tenant.start_again().await?;
-    owner_again(cluster, "API server killed", &progress).await
+    owner_again(cluster, "API server killed").await
 }
 
 async fn stopped(cluster: &mut Cluster) -> Result<()> {
     cluster.progress.step("etcd is stopped by a signal");
-    let progress = cluster.progress.clone();
     cluster.environment.mark("etcd stopped");
     cluster.environment.pause_etcd(STOPPED).await?;
-    owner_again(cluster, "etcd stopped", &progress).await
+    owner_again(cluster, "etcd stopped").await
 }
 
 /// Waits until M is renewed.
-async fn owner_again(cluster: &mut Cluster, what: &str, progress: &crate::Progress) -> Result<()> {
+async fn owner_again(cluster: &mut Cluster, what: &str) -> Result<()> {
     let back = Timestamp::now();
     cluster.environment.mark("the API server answers");
-    let seen = &*cluster;
     let renewed = async || {
-        let latest = seen.environment.leases.latest(Lease::M);
+        let latest = cluster.environment.leases.latest(Lease::M);
         let renewed = latest.and_then(|change| change.holder.and(change.renewed));
         Ok(renewed
             .filter(|at| *at > back)
             .ok_or_else(|| "nobody renews M".to_owned()))
     };
-    let at = progress.wait("M is renewed", ROLL, renewed).await?;
+    let at = cluster.progress.wait("M is renewed", ROLL, renewed).await?;
     cluster.measured(&format!("{what}: M is held again"), back, at, OWNER);
     tokio::time::sleep(QUIET * 2).await;
     cluster.environment.snapshot().await
-}
-
-fn acquired(cluster: &Cluster) -> Timestamp {
-    let latest = cluster.environment.leases.latest(Lease::M);
-    latest.and_then(|change| change.acquired).unwrap_or_else(Timestamp::now)
 }

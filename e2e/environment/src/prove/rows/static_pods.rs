@@ -6,9 +6,8 @@ use anyhow::Result;
 use outrigger_cluster_harness::leases::Lease;
 
 use super::Cluster;
-use crate::demo::migrate::{QUIET, ROLL};
+use crate::demo::migrate::QUIET;
 use crate::operator::NEW_MANAGER;
-use crate::prove::cluster::TAKEN;
 
 const NODES: usize = 3;
 /// The Node that is edited last.
@@ -16,14 +15,9 @@ const LAST: usize = NODES - 1;
 const LATE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
-    let original = cluster.environment.old_manager()?.arguments();
-    let guarded = with(&original, "--enable-leader-migration");
-    let external: Vec<String> = original
-        .iter()
-        .filter(|flag| !flag.starts_with("--cloud-"))
-        .cloned()
-        .collect();
-    let external = with(&external, "--cloud-provider=external");
+    let original = cluster.environment.old_manager_flags()?;
+    let guarded = [original.clone(), vec!["--enable-leader-migration".to_owned()]].concat();
+    let external: Vec<String> = cluster.environment.external_flags()?.collect();
 
     for index in 0..NODES {
         cluster.environment.join_in_tree(index).await?;
@@ -37,43 +31,34 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     roll(cluster, 0..LAST, &guarded).await?;
     one_stays_old(cluster).await?;
     roll(cluster, LAST..NODES, &guarded).await?;
-    let progress = cluster.progress.clone();
-    cluster.environment.wait_condition("Prepared", TAKEN, &progress).await?;
+    cluster.wait_condition("Prepared").await?;
 
-    progress.step("Migrate: external on each Node, the last one 60 s later");
+    cluster
+        .progress
+        .step("Migrate: external on each Node, the last one 60 s later");
     roll(cluster, 0..LAST, &external).await?;
     tokio::time::sleep(LATE).await;
     cluster.environment.snapshot().await?;
     roll(cluster, LAST..NODES, &external).await?;
-    cluster
-        .environment
-        .wait_condition("ControlPlaneMigrated", TAKEN, &progress)
-        .await?;
+    cluster.wait_condition("ControlPlaneMigrated").await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
 }
 
-fn with(flags: &[String], flag: &str) -> Vec<String> {
-    flags.iter().cloned().chain([flag.to_owned()]).collect()
-}
-
 /// The cluster's own kube-system has the mirror Pods; the object is in the management cluster, as elsewhere here.
 async fn install(cluster: &mut Cluster) -> Result<()> {
-    let progress = cluster.progress.clone();
-    let environment = &mut cluster.environment;
+    let (environment, progress) = (&mut cluster.environment, &cluster.progress);
     progress.step("Install: CloudProviderMigration in phase InTree, our manager");
     environment.create_control_plane_namespace().await?;
-    environment.install_management(&progress).await?;
-    environment.install_tenant(&progress).await?;
+    environment.install_management(progress).await?;
+    environment.install_tenant(progress).await?;
     environment.install_evidence_rights().await?;
     environment.start_webhook().await?;
     environment.create_migration_of_nodes().await?;
     environment.mark("phase InTree");
     environment.install_manager(1).await?;
-    environment
-        .wait_rolled(NEW_MANAGER, "our manager runs", ROLL, &progress, |_| true)
-        .await?;
-    environment.wait_holder(Lease::C, None, TAKEN, &progress).await?;
+    cluster.wait_rolled(NEW_MANAGER, "our manager runs", |_| true).await?;
+    cluster.wait_holder(Lease::C, None).await?;
     Ok(())
 }
 
@@ -109,8 +94,7 @@ async fn one_stays_old(cluster: &mut Cluster) -> Result<()> {
 
     let taken = cluster.environment.leases.changes().into_iter().find(|change| {
         let holder = change.holder.as_ref().filter(|_| change.lease == Lease::M);
-        let process = holder.and_then(|holder| cluster.environment.process_of(holder));
-        process.is_some_and(|span| span.component == NEW_MANAGER)
+        holder.is_some_and(|holder| cluster.is_ours(holder))
     });
     cluster.expect(
         taken.is_none(),
