@@ -60,8 +60,8 @@ def write_tar(folder: Path, to, time: int):
 class Layout:
     """A folder that becomes an image layout, with one index of one image for each architecture."""
 
-    def __init__(self, folder: Path, time: int):
-        self.folder, self.time = folder, time
+    def __init__(self, folder: Path, time: int, gzip_level: int = GZIP_LEVEL):
+        self.folder, self.time, self.gzip_level = folder, time, gzip_level
         self.created = datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.blobs = folder / "blobs" / "sha256"
         shutil.rmtree(folder, ignore_errors=True)
@@ -78,7 +78,8 @@ class Layout:
         unfinished = self.blobs / "unfinished"
         with unfinished.open("wb") as file:
             compressed = Counted(file)
-            with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=GZIP_LEVEL, mtime=0) as zipped:
+            options = {"compresslevel": self.gzip_level, "mtime": 0}
+            with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, **options) as zipped:
                 plain = Counted(zipped)
                 write_tar(root, plain, self.time)
 

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use outrigger_cluster_harness::repository;
 
-/// A fenced block of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Fenced {
     pub heading: String,
@@ -13,7 +12,6 @@ pub struct Fenced {
     pub text: String,
 }
 
-/// A page of the project.
 pub struct Page {
     blocks: Vec<Fenced>,
 }
@@ -53,7 +51,6 @@ impl Page {
         Ok(Self { blocks })
     }
 
-    /// The blocks in a language.
     pub fn fenced(&self, language: &'static str) -> impl Iterator<Item = Fenced> {
         let blocks = self.blocks.iter().filter(move |block| block.language == language);
         blocks.cloned()

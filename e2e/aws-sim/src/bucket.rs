@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::query::{Parameters, is_write};
 use super::service::Service;
 
-/// A bucket's size and refill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     /// The most tokens it holds: a burst.
@@ -100,7 +99,6 @@ impl Bucket {
         }
     }
 
-    /// Takes one token, if there is one.
     pub fn take(&mut self, now: Duration) -> bool {
         self.fill(now);
         let enough = self.tokens >= 1.0;

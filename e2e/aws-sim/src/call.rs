@@ -12,9 +12,7 @@ use super::service::Service;
 /// A process that calls AWS, known by its access key. Each process of a run gets one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The name in the record.
     pub name: String,
-    /// `AWS_ACCESS_KEY_ID`.
     pub access_key_id: String,
 }
 
@@ -49,24 +47,18 @@ impl Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// The simulated AWS.
     Aws,
-    /// The rate limits.
     Throttle,
-    /// The IAM policy.
     Denial,
     /// An injected fault answered instead of AWS. AWS may still have done the work: see [`Outcome::forwarded`].
     Fault,
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The HTTP status sent; `None` when the connection was dropped instead.
     pub status: Option<u16>,
-    /// AWS's error code, on an error.
     pub error_code: Option<String>,
-    /// Where the answer came from.
     pub answer: Answer,
     /// Whether the simulated AWS got to see the call, whatever the caller was told.
     pub forwarded: bool,
@@ -86,14 +78,10 @@ pub struct Call {
     pub offset: Duration,
     /// The caller's name; the bare access key for one that nobody named.
     pub caller: String,
-    /// The service.
     pub service: Service,
-    /// The API version.
     pub version: String,
     pub action: String,
-    /// The parameters as sent.
     pub parameters: Parameters,
-    /// The user agent.
     pub user_agent: String,
     /// Whether the caller marked it as a probe (`preflight` in the user agent).
     pub preflight: bool,
@@ -131,20 +119,16 @@ impl fmt::Display for Call {
             write!(f, " {key}={value}")?;
         }
 
-        match &self.outcome {
-            None => write!(f, " -> under way"),
-            Some(outcome) => {
-                match outcome.status {
-                    Some(status) => write!(f, " -> {status}")?,
-                    None => write!(f, " -> dropped")?,
-                }
-
-                if let Some(code) = &outcome.error_code {
-                    write!(f, " {code}")?;
-                }
-
-                Ok(())
-            }
+        let Some(outcome) = &self.outcome else {
+            return write!(f, " -> under way");
+        };
+        match outcome.status {
+            Some(status) => write!(f, " -> {status}")?,
+            None => write!(f, " -> dropped")?,
+        }
+        match &outcome.error_code {
+            Some(code) => write!(f, " {code}"),
+            None => Ok(()),
         }
     }
 }

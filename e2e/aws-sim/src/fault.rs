@@ -11,13 +11,11 @@ use super::query::is_write;
 /// On which side of the simulated AWS a fault acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// AWS has not seen the call.
     BeforeForwarding,
     /// AWS has done the work, the caller has no answer yet.
     AfterForwarding,
 }
 
-/// The effect on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Error { status: u16, code: String },
@@ -33,12 +31,11 @@ pub struct Fault {
     caller: Option<String>,
     first: usize,
     times: Option<usize>,
-    kind: Kind,
+    pub(super) kind: Kind,
 }
 
 /// Stands for every action; no action of AWS is spelled like this.
 const EVERYTHING: &str = "*";
-/// Stands for every action that changes something.
 const WRITES: &str = "* that writes";
 
 /// A rule that does not say yet what happens.
@@ -51,17 +48,14 @@ impl Fault {
         FaultOn(action.into())
     }
 
-    /// A rule for every call of every action.
     pub fn on_everything() -> FaultOn {
         FaultOn(EVERYTHING.to_owned())
     }
 
-    /// A rule for every call of every action that changes something.
     pub fn on_writes() -> FaultOn {
         FaultOn(WRITES.to_owned())
     }
 
-    /// Only calls of this caller.
     #[must_use]
     pub fn by(mut self, caller: impl Into<String>) -> Self {
         self.caller = Some(caller.into());
@@ -142,7 +136,7 @@ enum Gate {
 /// A rule at work.
 #[derive(Debug)]
 pub(super) struct Rule {
-    fault: Fault,
+    pub(super) fault: Fault,
     seen: AtomicUsize,
     hits: watch::Sender<usize>,
     gate: watch::Sender<Gate>,
@@ -155,10 +149,6 @@ impl Rule {
         gate.wait_for(|gate| *gate != Gate::Closed)
             .await
             .is_ok_and(|gate| *gate == Gate::Open)
-    }
-
-    pub(super) fn kind(&self) -> &Kind {
-        &self.fault.kind
     }
 
     /// Tells the test that a call has got to where the fault acts.
@@ -176,7 +166,6 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
-    /// How many calls it has hit.
     pub fn hits(&self) -> usize {
         *self.rule.hits.borrow()
     }

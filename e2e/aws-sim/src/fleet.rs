@@ -8,33 +8,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outrigger_cluster_harness::kubelets::Instance;
 use quick_xml::escape::partial_escape;
 
 use super::query::Parameters;
-use super::seeded_account::{Instance, SeededAccount, Subnet};
+use super::seeded_account::{SeededAccount, Subnet, cluster_tag};
+use super::service::REGION;
 
-/// A state of an instance's life, with EC2's number for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    Terminated,
-}
-
-impl State {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Terminated => "terminated",
-        }
-    }
-
-    const fn code(self) -> u8 {
-        match self {
-            Self::Running => 16,
-            Self::Terminated => 48,
-        }
-    }
-}
+/// EC2's number and name of a state of an instance's life.
+type State = (u8, &'static str);
+const RUNNING: State = (16, "running");
+const TERMINATED: State = (48, "terminated");
 
 /// Many instances of one cluster.
 #[derive(Debug)]
@@ -59,7 +43,7 @@ impl Fleet {
             .zip(subnets)
             .map(|(number, subnet)| {
                 let instance = instance(number, subnet);
-                (instance.id.clone(), (instance, subnet.id.clone(), State::Running))
+                (instance.id.clone(), (instance, subnet.id.clone(), RUNNING))
             })
             .collect();
 
@@ -86,7 +70,7 @@ impl Fleet {
         let mut instances = self.lock();
         for id in ids {
             if let Some((_, _, state)) = instances.get_mut(id) {
-                *state = State::Terminated;
+                *state = TERMINATED;
             }
         }
     }
@@ -100,18 +84,8 @@ impl Fleet {
         let instances = self.lock();
         let unknown: Vec<&str> = ids.iter().copied().filter(|id| !instances.contains_key(*id)).collect();
 
-        match unknown[..] {
-            [] => {}
-            [id] => {
-                return Err((
-                    "InvalidInstanceID.NotFound",
-                    format!("The instance ID '{id}' does not exist"),
-                ));
-            }
-            _ => {
-                let message = format!("The instance IDs '{}' do not exist", unknown.join(", "));
-                return Err(("InvalidInstanceID.NotFound", message));
-            }
+        if let Some(refusal) = unknown_instances(&unknown) {
+            return Err(refusal);
         }
 
         // The filter on IDs names few of many: look those up instead of looking at all.
@@ -148,8 +122,8 @@ impl Fleet {
                 "private-ip-address" | "network-interface.addresses.private-ip-address" => &instance.private_ip,
                 "vpc-id" => &self.vpc_id,
                 "subnet-id" => subnet,
-                "instance-state-name" => state.name(),
-                "tag-key" => &super::seeded_account::cluster_tag(&self.cluster_id),
+                "instance-state-name" => state.1,
+                "tag-key" => &cluster_tag(&self.cluster_id),
                 _ => {
                     let message = format!("The filter '{name}' is invalid");
                     return Err(("InvalidParameterValue", message));
@@ -194,10 +168,10 @@ impl Fleet {
             ..
         } = instance;
 
-        let (code, name) = (state.code(), state.name());
+        let (code, name) = state;
         let (vpc, group) = (&self.vpc_id, &self.security_group_id);
         let hex = id.trim_start_matches("i-");
-        let tag = super::seeded_account::cluster_tag(&self.cluster_id);
+        let tag = cluster_tag(&self.cluster_id);
         let tag = partial_escape(&tag);
         let groups =
             format!("<groupSet><item><groupId>{group}</groupId><groupName>nodes</groupName></item></groupSet>");
@@ -231,6 +205,16 @@ impl Fleet {
     }
 }
 
+/// EC2's refusal of a call that names these instances; none where there are none.
+pub(super) fn unknown_instances(ids: &[&str]) -> Option<Refusal> {
+    let message = match ids {
+        [] => return None,
+        [id] => format!("The instance ID '{id}' does not exist"),
+        ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
+    };
+    Some(("InvalidInstanceID.NotFound", message))
+}
+
 /// The instance with this number, 1 or more: each has an address of its own in 172.31/16, moto's default VPC.
 fn instance(number: u32, subnet: &Subnet) -> Instance {
     let (high, low) = (number / 250, number % 250 + 1);
@@ -239,6 +223,7 @@ fn instance(number: u32, subnet: &Subnet) -> Instance {
         private_dns_name: format!("ip-172-31-{high}-{low}.ec2.internal"),
         private_ip: format!("172.31.{high}.{low}"),
         zone: subnet.zone.clone(),
+        region: REGION.to_owned(),
         // A type without topology information, so that nobody asks for it.
         instance_type: "t3.medium".to_owned(),
         public: None,

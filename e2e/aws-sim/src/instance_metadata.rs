@@ -11,12 +11,13 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use outrigger_cluster_harness::kubelets::Instance;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::error::AwsError;
-use super::region::REGION;
-use super::seeded_account::{Instance, SeededAccount};
+use super::seeded_account::SeededAccount;
+use super::service::REGION;
 
 /// The interface of every instance.
 const MAC: &str = "02:00:00:00:00:01";
@@ -28,13 +29,6 @@ pub struct InstanceMetadata {
     task: JoinHandle<()>,
 }
 
-#[derive(Debug)]
-struct Served {
-    instances: Vec<Instance>,
-    vpc: String,
-    subnet: String,
-}
-
 impl InstanceMetadata {
     /// Listens on a free port of loopback, for the instances that the account has now.
     ///
@@ -43,20 +37,10 @@ impl InstanceMetadata {
     pub async fn start(account: &SeededAccount) -> Result<Self, AwsError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let served = Served {
-            instances: account.instances.clone(),
-            vpc: account.vpc_id.clone(),
-            subnet: account
-                .subnets
-                .first()
-                .map(|subnet| subnet.id.clone())
-                .unwrap_or_default(),
-        };
-        let task = tokio::spawn(serve(listener, Arc::new(served)));
+        let task = tokio::spawn(serve(listener, Arc::new(account.clone())));
         Ok(Self { port, task })
     }
 
-    /// Its port on loopback.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -68,16 +52,16 @@ impl Drop for InstanceMetadata {
     }
 }
 
-async fn serve(listener: TcpListener, served: Arc<Served>) {
+async fn serve(listener: TcpListener, account: Arc<SeededAccount>) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        let served = Arc::clone(&served);
+        let account = Arc::clone(&account);
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = served.answer(peer.ip(), request.method(), request.uri().path());
+                let response = answer(&account, peer.ip(), request.method(), request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -88,51 +72,45 @@ async fn serve(listener: TcpListener, served: Arc<Served>) {
     }
 }
 
-impl Served {
-    fn answer(&self, peer: IpAddr, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        if method == Method::PUT && path == "/latest/api/token" {
-            let mut response = Response::new(Full::from("token"));
-            let lifetime = http::HeaderValue::from_static("21600");
-            response
-                .headers_mut()
-                .insert("x-aws-ec2-metadata-token-ttl-seconds", lifetime);
-            return response;
-        }
-
-        let peer = peer.to_string();
-        let instance = self.instances.iter().find(|instance| instance.private_ip == peer);
-        let text = path.strip_prefix("/latest/meta-data/");
-        let text = instance.and_then(|instance| self.metadata(instance, text?.trim_end_matches('/')));
-        let status = if text.is_some() {
-            StatusCode::OK
-        } else {
-            StatusCode::NOT_FOUND
-        };
-        let mut response = Response::new(Full::from(text.unwrap_or_default()));
-        *response.status_mut() = status;
+fn answer(account: &SeededAccount, peer: IpAddr, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    if method == Method::PUT && path == "/latest/api/token" {
+        let mut response = Response::new(Full::from("token"));
+        let lifetime = http::HeaderValue::from_static("21600");
         response
+            .headers_mut()
+            .insert("x-aws-ec2-metadata-token-ttl-seconds", lifetime);
+        return response;
     }
 
-    fn metadata(&self, instance: &Instance, path: &str) -> Option<String> {
-        let public = instance.public.as_ref();
-        let text = match path {
-            "instance-id" => &instance.id,
-            "instance-type" => &instance.instance_type,
-            "placement/availability-zone" => &instance.zone,
-            "placement/region" => REGION,
-            "local-ipv4" => &instance.private_ip,
-            "local-hostname" | "hostname" => &instance.private_dns_name,
-            "public-ipv4" => &public?.0,
-            "public-hostname" => &public?.1,
-            "mac" | "network/interfaces/macs" => MAC,
-            path => match path.strip_prefix("network/interfaces/macs/")?.strip_prefix(MAC)? {
-                "/device-number" => "0",
-                "/local-ipv4s" => &instance.private_ip,
-                "/vpc-id" => &self.vpc,
-                "/subnet-id" => &self.subnet,
-                _ => return None,
-            },
-        };
-        Some(text.to_owned())
-    }
+    let peer = peer.to_string();
+    let instance = account.instances.iter().find(|instance| instance.private_ip == peer);
+    let text = path.strip_prefix("/latest/meta-data/");
+    let text = instance.and_then(|instance| metadata(account, instance, text?.trim_end_matches('/')));
+    let status = text.as_ref().map_or(StatusCode::NOT_FOUND, |_| StatusCode::OK);
+    let mut response = Response::new(Full::from(text.unwrap_or_default()));
+    *response.status_mut() = status;
+    response
+}
+
+fn metadata(account: &SeededAccount, instance: &Instance, path: &str) -> Option<String> {
+    let public = instance.public.as_ref();
+    let text = match path {
+        "instance-id" => &instance.id,
+        "instance-type" => &instance.instance_type,
+        "placement/availability-zone" => &instance.zone,
+        "placement/region" => REGION,
+        "local-ipv4" => &instance.private_ip,
+        "local-hostname" | "hostname" => &instance.private_dns_name,
+        "public-ipv4" => &public?.0,
+        "public-hostname" => &public?.1,
+        "mac" | "network/interfaces/macs" => MAC,
+        path => match path.strip_prefix("network/interfaces/macs/")?.strip_prefix(MAC)? {
+            "/device-number" => "0",
+            "/local-ipv4s" => &instance.private_ip,
+            "/vpc-id" => &account.vpc_id,
+            "/subnet-id" => account.subnets.first().map_or("", |subnet| subnet.id.as_str()),
+            _ => return None,
+        },
+    };
+    Some(text.to_owned())
 }

@@ -22,11 +22,12 @@ mod moto;
 mod proxy;
 pub mod query;
 mod record;
-mod region;
 mod seeded_account;
 mod service;
 mod serving;
 pub mod xml;
+
+pub use outrigger_cluster_harness::kubelets::Instance;
 
 pub use call::{Answer, Call, Caller, Outcome};
 pub use error::AwsError;
@@ -36,6 +37,5 @@ pub use instance_metadata::InstanceMetadata;
 pub use moto::Moto;
 pub use proxy::Proxy;
 pub use query::is_write;
-pub use region::{LOCAL_ZONE, REGION};
-pub use seeded_account::{Instance, SeededAccount, Subnet};
-pub use service::Service;
+pub use seeded_account::{SeededAccount, Subnet};
+pub use service::{LOCAL_ZONE, REGION, Service};

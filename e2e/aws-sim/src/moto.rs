@@ -13,15 +13,14 @@ use outrigger_cluster_harness::tools::{Tool, Tools};
 
 use super::error::AwsError;
 use super::query::{Parameters, Query};
-use super::region::{LOCAL_ZONE, REGION};
-use super::service::Service;
+use super::service::{LOCAL_ZONE, REGION, Service};
 use super::xml::Element;
 
 /// A running moto with one account. The harness itself calls it directly, past the proxy, so that its own calls are
 /// neither recorded nor limited.
 #[derive(Debug)]
 pub struct Moto {
-    process: Process,
+    _process: Process,
     url: String,
     client: LoopbackClient,
 }
@@ -58,7 +57,7 @@ impl Moto {
             .await?;
 
         Ok(Self {
-            process,
+            _process: process,
             url,
             client: LoopbackClient::default(),
         })
@@ -68,21 +67,12 @@ impl Moto {
         &self.url
     }
 
-    /// The process.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
     /// Calls an action as the account's owner and returns the answer.
     ///
     /// # Errors
     /// [`AwsError::Refused`] with AWS's error code, or no answer at all.
     pub async fn call(&self, service: &Service, action: &str, parameters: Parameters) -> Result<Element, AwsError> {
-        let query = Query {
-            action: action.to_owned(),
-            version: service.api_version().to_owned(),
-            parameters,
-        };
+        let query = Query::new(service, action, parameters);
         let response = self
             .client
             .post(&self.url, headers(service), query.encode().into())

@@ -120,11 +120,7 @@ impl Proxy {
     /// # Errors
     /// [`AwsError::Refused`] with AWS's error code, or an answer that is no XML.
     pub async fn ask(&self, service: &Service, action: &str, parameters: Parameters) -> Result<Element, AwsError> {
-        let query = Query {
-            action: action.to_owned(),
-            version: service.api_version().to_owned(),
-            parameters,
-        };
+        let query = Query::new(service, action, parameters);
         let response = self.shared.carry_out(service, query, &moto::headers(service)).await;
         moto::good(action, &response)
     }
@@ -139,15 +135,9 @@ impl Proxy {
         self.shared.record.calls().len() as u64
     }
 
-    /// The calls from a mark on.
     pub fn calls_since(&self, mark: u64) -> Vec<Call> {
-        self.shared
-            .record
-            .calls()
-            .iter()
-            .filter(|call| call.seq >= mark)
-            .cloned()
-            .collect()
+        let calls = self.shared.record.calls();
+        calls.iter().filter(|call| call.seq >= mark).cloned().collect()
     }
 
     /// How often each caller called each action.
@@ -161,7 +151,7 @@ impl Proxy {
 
     /// Every call from now on, as it ends.
     pub fn subscribe(&self) -> broadcast::Receiver<Call> {
-        self.shared.record.subscribe()
+        self.shared.record.finished.subscribe()
     }
 
     /// Waits until the calls so far satisfy `look`, and returns what it found. `what` completes "no … within 5 s".
@@ -174,7 +164,7 @@ impl Proxy {
         within: Duration,
         mut look: impl FnMut(&[Call]) -> Option<T>,
     ) -> Result<T, AwsError> {
-        let mut changes = self.shared.record.changes();
+        let mut changes = self.shared.record.changed.subscribe();
         let found = async {
             loop {
                 changes.borrow_and_update();

@@ -3,8 +3,9 @@
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, USER_AGENT};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+
+use super::service::Service;
 
 /// A call's parameters in the order sent, `Action` and `Version` left out. Keys are the wire's:
 /// `Listeners.member.1.Protocol`, `Filter.2.Value.1`.
@@ -12,7 +13,6 @@ use serde::{Serialize, Serializer};
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// The value of one key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0
             .iter()
@@ -20,7 +20,6 @@ impl Parameters {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All pairs, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -36,6 +35,14 @@ impl Parameters {
         self.iter()
             .filter(|(key, _)| numbered(key))
             .map(|(_, value)| value)
+            .collect()
+    }
+
+    /// A list with these values.
+    pub fn numbered<'a>(prefix: &str, values: impl IntoIterator<Item = &'a str>) -> Self {
+        let numbered = (1..).zip(values);
+        numbered
+            .map(|(number, value)| (format!("{prefix}.{number}"), value))
             .collect()
     }
 
@@ -68,27 +75,29 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Parameters {
 
 impl Serialize for Parameters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 
-/// A form split into its three parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// `Action`; empty when the form has none.
     pub action: String,
     /// `Version`; empty when the form has none.
     pub version: String,
-    /// Everything else.
     pub parameters: Parameters,
 }
 
 impl Query {
-    /// Reads a form.
+    /// A call of the harness.
+    pub fn new(service: &Service, action: &str, parameters: Parameters) -> Self {
+        Self {
+            action: action.to_owned(),
+            version: service.api_version().to_owned(),
+            parameters,
+        }
+    }
+
     pub fn parse(form: &[u8]) -> Self {
         let mut query = Self {
             action: String::new(),
@@ -107,7 +116,6 @@ impl Query {
         query
     }
 
-    /// Writes a form.
     pub fn encode(&self) -> String {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         form.append_pair("Action", &self.action)
@@ -119,9 +127,7 @@ impl Query {
 /// The caller, by the headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The access key id.
     pub access_key: String,
-    /// The service in the credential's scope.
     pub scope: String,
     /// The user agent. SDKs put theirs into `x-amz-user-agent` where `user-agent` is not theirs to set.
     pub user_agent: String,

@@ -16,8 +16,8 @@ const SUBSCRIBER_BACKLOG: usize = 65_536;
 pub(super) struct CallRecord {
     calls: Mutex<Vec<Call>>,
     file: Option<Mutex<File>>,
-    changed: watch::Sender<()>,
-    finished: broadcast::Sender<Call>,
+    pub(super) changed: watch::Sender<()>,
+    pub(super) finished: broadcast::Sender<Call>,
 }
 
 impl CallRecord {
@@ -40,7 +40,6 @@ impl CallRecord {
         call
     }
 
-    /// Enters how a call ended, and tells those who wait.
     pub(super) fn end(&self, mut call: Call, outcome: Outcome) {
         call.outcome = Some(outcome);
 
@@ -58,14 +57,6 @@ impl CallRecord {
 
     pub(super) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<Call> {
-        self.finished.subscribe()
     }
 
     /// One JSON line in the run's folder, for whoever looks at a failed run.

@@ -1,12 +1,11 @@
 //! The simulated account of one cluster: VPC, subnets, a way to the internet, a security group, instances.
 
-use outrigger_cluster_harness::kubelets;
+use outrigger_cluster_harness::kubelets::Instance;
 
 use super::error::AwsError;
 use super::moto::Moto;
 use super::query::Parameters;
-use super::region::{LOCAL_ZONE, REGION};
-use super::service::Service;
+use super::service::{LOCAL_ZONE, REGION, Service};
 use super::xml::Element;
 
 /// Any image will do.
@@ -14,57 +13,16 @@ const IMAGE: &str = "ami-12c6146b";
 /// A type without topology information, so that nothing asks for it.
 const INSTANCE_TYPE: &str = "t3.medium";
 
-/// A subnet of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
     pub id: String,
-    /// Its availability zone's name.
     pub zone: String,
 }
 
-/// An instance of the cluster: a Node's machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instance {
-    pub id: String,
-    /// Its private DNS name, which is the Node's name under the AWS providers.
-    pub private_dns_name: String,
-    /// Its private IPv4 address.
-    pub private_ip: String,
-    /// Its availability zone's name.
-    pub zone: String,
-    pub instance_type: String,
-    /// Its public IPv4 address and DNS name, if it has them.
-    pub public: Option<(String, String)>,
-}
-
-impl Instance {
-    /// The Node's provider ID, as both AWS providers write it.
-    pub fn provider_id(&self) -> String {
-        format!("aws:///{}/{}", self.zone, self.id)
-    }
-}
-
-impl From<&Instance> for kubelets::Instance {
-    fn from(instance: &Instance) -> Self {
-        let instance = instance.clone();
-        Self {
-            id: instance.id,
-            zone: instance.zone,
-            region: REGION.to_owned(),
-            instance_type: instance.instance_type,
-            private_ip: instance.private_ip,
-            private_dns_name: instance.private_dns_name,
-            public: instance.public,
-        }
-    }
-}
-
-/// The account after seeding.
 #[derive(Debug, Clone)]
 pub struct SeededAccount {
     /// The cluster's ID: its resources carry the tag `kubernetes.io/cluster/ID`.
     pub cluster_id: String,
-    /// The default VPC.
     pub vpc_id: String,
     /// Its main route table, with a default route to the internet.
     pub route_table_id: String,
@@ -114,19 +72,8 @@ impl SeededAccount {
         for (index, subnet) in self.subnets.iter().enumerate() {
             let here = (count + self.subnets.len() - 1 - index) / self.subnets.len();
             if here > 0 {
-                let here = here.to_string();
-                let parameters = self.run_parameters(&subnet.id, &here);
-                let answer = Ec2(moto).call_with("RunInstances", parameters).await?;
-                let ids: Vec<&str> = answer
-                    .items("instancesSet")
-                    .iter()
-                    .map(|item| item.value("instanceId"))
-                    .collect();
-                // Public addresses are only there once an instance runs.
-                let running = Ec2(moto)
-                    .call_with("DescribeInstances", numbered("InstanceId", &ids))
-                    .await?;
-                added.extend(running.items("instancesSet").iter().map(instance));
+                let parameters = self.run_parameters(&subnet.id, &here.to_string());
+                added.extend(Ec2(moto).run(parameters).await?);
             }
         }
 
@@ -143,18 +90,11 @@ impl SeededAccount {
     pub async fn add_instance_at(&mut self, moto: &Moto, address: &str) -> Result<Instance, AwsError> {
         let subnet = self.subnets.first().map(|subnet| subnet.id.clone()).unwrap_or_default();
         let parameters = self.run_parameters(&subnet, "1");
-        let more = [("PrivateIpAddress", address)];
-        let parameters = parameters.iter().chain(more).collect();
-        let answer = Ec2(moto).call_with("RunInstances", parameters).await?;
-        let id = first_item(&answer, "RunInstances", "instancesSet", "instanceId")?;
-        let running = Ec2(moto)
-            .call_with("DescribeInstances", numbered("InstanceId", &[&id]))
-            .await?;
-        let added = running.items("instancesSet").first().map(instance);
-        let added = added.ok_or_else(|| AwsError::Missing {
-            action: "DescribeInstances".to_owned(),
-            field: "instancesSet",
-        })?;
+        let parameters = parameters.iter().chain([("PrivateIpAddress", address)]).collect();
+        let mut started = Ec2(moto).run(parameters).await?.into_iter();
+        let added = started
+            .next()
+            .ok_or_else(|| missing("DescribeInstances", "instancesSet"))?;
         self.instances.push(added.clone());
         Ok(added)
     }
@@ -178,21 +118,15 @@ impl SeededAccount {
     /// # Errors
     /// When moto refuses.
     pub async fn terminate(&self, moto: &Moto, ids: &[&str]) -> Result<(), AwsError> {
-        Ec2(moto)
-            .call_with("TerminateInstances", numbered("InstanceId", ids))
-            .await
-            .map(|_| ())
+        let ids = Parameters::numbered("InstanceId", ids.iter().copied());
+        Ec2(moto).call_with("TerminateInstances", ids).await.map(drop)
     }
 
-    /// Stops instances.
-    ///
     /// # Errors
     /// When moto refuses.
     pub async fn stop(&self, moto: &Moto, ids: &[&str]) -> Result<(), AwsError> {
-        Ec2(moto)
-            .call_with("StopInstances", numbered("InstanceId", ids))
-            .await
-            .map(|_| ())
+        let ids = Parameters::numbered("InstanceId", ids.iter().copied());
+        Ec2(moto).call_with("StopInstances", ids).await.map(drop)
     }
 
     /// The cloud config file of the in-tree provider. Zone, VPC, subnet and route table are given, so it asks no
@@ -200,24 +134,22 @@ impl SeededAccount {
     pub fn cloud_config(&self, endpoint: &str) -> String {
         let first = self.subnets.first();
         let (subnet, zone) = first.map_or(("", ""), |subnet| (subnet.id.as_str(), subnet.zone.as_str()));
-        let mut config = format!(
+        let config = format!(
             "[Global]\nZone = {zone}\nVPC = {}\nSubnetID = {subnet}\nRouteTableID = {}\nKubernetesClusterID = {}\n{}",
             self.vpc_id, self.route_table_id, self.cluster_id, self.cloud_config_lines
         );
-
-        config.push_str(&service_overrides(endpoint));
-        config
+        config + &service_overrides(endpoint)
     }
 
     /// A cloud config file that leaves zone, VPC and own instance to the instance metadata service
     /// ([`InstanceMetadata`](super::InstanceMetadata)).
     pub fn cloud_config_of_instances(&self, endpoint: &str) -> String {
-        let mut config = format!(
-            "[Global]\nKubernetesClusterID = {}\n{}",
-            self.cluster_id, self.cloud_config_lines
-        );
-        config.push_str(&service_overrides(endpoint));
-        config
+        format!(
+            "[Global]\nKubernetesClusterID = {}\n{}{}",
+            self.cluster_id,
+            self.cloud_config_lines,
+            service_overrides(endpoint)
+        )
     }
 
     fn run_parameters(&self, subnet: &str, count: &str) -> Parameters {
@@ -253,7 +185,6 @@ fn service_overrides(endpoint: &str) -> String {
     sections.collect()
 }
 
-/// The harness's own EC2 calls.
 struct Ec2<'a>(&'a Moto);
 
 impl Ec2<'_> {
@@ -266,15 +197,26 @@ impl Ec2<'_> {
     }
 
     async fn tag(&self, resource: &str, tags: &[(&str, &str)]) -> Result<(), AwsError> {
-        let mut pairs = vec![("ResourceId.1".to_owned(), resource.to_owned())];
-        for (index, (key, value)) in tags.iter().enumerate() {
-            pairs.push((format!("Tag.{}.Key", index + 1), (*key).to_owned()));
-            pairs.push((format!("Tag.{}.Value", index + 1), (*value).to_owned()));
+        let fields = (1..).zip(tags).flat_map(|(number, (key, value))| {
+            let field = |name: &str| format!("Tag.{number}.{name}");
+            [(field("Key"), *key), (field("Value"), *value)]
+        });
+        let parameters = [("ResourceId.1".to_owned(), resource)].into_iter().chain(fields);
+        self.call_with("CreateTags", parameters.collect()).await.map(drop)
+    }
+
+    /// Starts instances, and returns them when they run: only then they have public addresses.
+    async fn run(&self, parameters: Parameters) -> Result<Vec<Instance>, AwsError> {
+        let answer = self.call_with("RunInstances", parameters).await?;
+        let started = answer.items("instancesSet");
+        if started.is_empty() {
+            return Err(missing("RunInstances", "instanceId"));
         }
 
-        self.call_with("CreateTags", pairs.into_iter().collect())
-            .await
-            .map(|_| ())
+        let ids = started.iter().map(|item| item.value("instanceId"));
+        let ids = Parameters::numbered("InstanceId", ids);
+        let running = self.call_with("DescribeInstances", ids).await?;
+        Ok(running.items("instancesSet").iter().map(instance).collect())
     }
 
     /// The default subnets of the region's first two availability zones, tagged. The others are deleted: both AWS providers
@@ -293,10 +235,7 @@ impl Ec2<'_> {
 
         subnets.truncate(2);
         if subnets.len() < 2 {
-            return Err(AwsError::Missing {
-                action: "DescribeSubnets".to_owned(),
-                field: "second default subnet",
-            });
+            return Err(missing("DescribeSubnets", "second default subnet"));
         }
 
         for subnet in &subnets {
@@ -357,12 +296,11 @@ fn filter<'a>(name: &'a str, value: &'a str) -> [(&'static str, &'a str); 2] {
     [("Filter.1.Name", name), ("Filter.1.Value.1", value)]
 }
 
-fn numbered(prefix: &str, values: &[&str]) -> Parameters {
-    values
-        .iter()
-        .enumerate()
-        .map(|(index, value)| (format!("{prefix}.{}", index + 1), (*value).to_owned()))
-        .collect()
+fn missing(action: &str, field: &'static str) -> AwsError {
+    AwsError::Missing {
+        action: action.to_owned(),
+        field,
+    }
 }
 
 fn text(answer: &Element, action: &str, field: &'static str) -> Result<String, AwsError> {
@@ -370,18 +308,14 @@ fn text(answer: &Element, action: &str, field: &'static str) -> Result<String, A
         .find(field)
         .map(|element| element.text.clone())
         .filter(|text| !text.is_empty());
-    found.ok_or_else(|| AwsError::Missing {
-        action: action.to_owned(),
-        field,
-    })
+    found.ok_or_else(|| missing(action, field))
 }
 
 fn first_item(answer: &Element, action: &str, list: &str, field: &'static str) -> Result<String, AwsError> {
     let first = answer.items(list).first().map(|item| item.value(field).to_owned());
-    first.filter(|text| !text.is_empty()).ok_or_else(|| AwsError::Missing {
-        action: action.to_owned(),
-        field,
-    })
+    first
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| missing(action, field))
 }
 
 fn instance(item: &Element) -> Instance {
@@ -393,6 +327,7 @@ fn instance(item: &Element) -> Instance {
             .at(&["placement", "availabilityZone"])
             .map(|zone| zone.text.clone())
             .unwrap_or_default(),
+        region: REGION.to_owned(),
         instance_type: item.value("instanceType").to_owned(),
         public: Some((item.value("ipAddress").to_owned(), item.value("dnsName").to_owned()))
             .filter(|(address, name)| !address.is_empty() && !name.is_empty()),

@@ -1,6 +1,12 @@
-//! Which AWS service a call is for, and how that service words its errors.
+//! Which AWS service a call is for, how that service words its errors, and where the simulated AWS is.
 
 use serde::Serialize;
+
+/// The region of every simulated account. moto names load balancers after this one whatever it is asked.
+pub const REGION: &str = "us-east-1";
+
+/// The local zone of every simulated account, beside moto's availability zones.
+pub const LOCAL_ZONE: &str = "us-east-1-bos-1a";
 
 /// A service with a query protocol (form in, XML out).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,7 +34,6 @@ impl Service {
         }
     }
 
-    /// The name in the credential's scope.
     pub fn scope(&self) -> &str {
         match self {
             Self::Ec2 => "ec2",
@@ -48,7 +53,6 @@ impl Service {
         }
     }
 
-    /// The XML namespace of its answers.
     pub fn namespace(&self) -> String {
         match self {
             Self::Ec2 => format!("http://ec2.amazonaws.com/doc/{}/", self.api_version()),

@@ -215,13 +215,10 @@ impl Shared {
         iam::evaluate(&policy, &way, &call.service, query).await
     }
 
-    fn fleet(&self) -> Option<Arc<Fleet>> {
-        self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// Asks the fleet, or moto with its gaps filled.
     pub(super) async fn carry_out(&self, service: &Service, query: Query, headers: &HeaderMap) -> Response<Bytes> {
-        if let Some(fleet) = self.fleet().filter(|_| query.action == "DescribeInstances") {
+        let fleet = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(fleet) = fleet.filter(|_| query.action == "DescribeInstances") {
             return match fleet.describe(&query.parameters) {
                 Ok(body) => xml_response(200, body),
                 Err((code, message)) => error_response(service, 400, code, &message),
@@ -291,35 +288,30 @@ impl Upstream for Way<'_> {
 
 /// The effect of a fault before AWS sees the call; `Some` ends it.
 async fn before(rule: &Rule, service: &Service) -> Option<Done> {
-    match rule.kind() {
+    let kind = match &rule.fault.kind {
+        Kind::Drop(When::AfterForwarding) | Kind::Hold(When::AfterForwarding) => return None,
+        kind => kind,
+    };
+
+    rule.reached();
+    let dropped = || Done::not_forwarded(Answer::Fault, None);
+    match kind {
         Kind::Error { status, code } => {
-            rule.reached();
-            let message = "injected by the test";
-            Some(Done::not_forwarded(
-                Answer::Fault,
-                Some(error_response(service, *status, code, message)),
-            ))
+            let refused = error_response(service, *status, code, "injected by the test");
+            Some(Done::not_forwarded(Answer::Fault, Some(refused)))
         }
         Kind::Latency(delay) => {
-            rule.reached();
             tokio::time::sleep(*delay).await;
             None
         }
-        Kind::Drop(When::BeforeForwarding) => {
-            rule.reached();
-            Some(Done::not_forwarded(Answer::Fault, None))
-        }
-        Kind::Hold(When::BeforeForwarding) => {
-            rule.reached();
-            (!rule.wait().await).then(|| Done::not_forwarded(Answer::Fault, None))
-        }
-        Kind::Drop(When::AfterForwarding) | Kind::Hold(When::AfterForwarding) => None,
+        Kind::Drop(_) => Some(dropped()),
+        Kind::Hold(_) => (!rule.wait().await).then(dropped),
     }
 }
 
 /// The effect of a fault after the answer of AWS; `false` drops the connection.
 async fn after(rule: &Rule) -> bool {
-    match rule.kind() {
+    match rule.fault.kind {
         Kind::Drop(When::AfterForwarding) => {
             rule.reached();
             false

@@ -20,16 +20,13 @@ pub struct XmlError {
 pub struct Element {
     /// The name as written, prefix included.
     pub name: String,
-    /// Attributes, in order.
     pub attributes: Vec<(String, String)>,
     /// The text, unescaped; empty where there are children.
     pub text: String,
-    /// The children, in order.
     pub children: Vec<Element>,
 }
 
 impl Element {
-    /// An element with text.
     pub fn text(name: &str, text: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -38,7 +35,6 @@ impl Element {
         }
     }
 
-    /// An element with children.
     pub fn parent(name: &str, children: impl IntoIterator<Item = Self>) -> Self {
         Self {
             name: name.to_owned(),
@@ -47,8 +43,6 @@ impl Element {
         }
     }
 
-    /// Reads a document.
-    ///
     /// # Errors
     /// [`XmlError`] for anything but one well-formed element.
     pub fn parse(document: &str) -> Result<Self, XmlError> {
@@ -63,7 +57,6 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The first child of this name, to change it.
     pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
         self.children.iter_mut().find(|child| child.name == name)
     }
@@ -86,7 +79,6 @@ impl Element {
         self.children.iter().find_map(|child| child.find(name))
     }
 
-    /// The first element of this name, this one included, depth first, to change it.
     pub fn find_mut(&mut self, name: &str) -> Option<&mut Self> {
         if self.name == name {
             return Some(self);
@@ -94,12 +86,16 @@ impl Element {
         self.children.iter_mut().find_map(|child| child.find_mut(name))
     }
 
-    /// The children of the first element of this name: the items of one of AWS's lists.
+    /// The children of the first child of this name.
+    pub fn list(&self, name: &str) -> &[Self] {
+        self.child(name).map_or(&[], |list| &list.children)
+    }
+
+    /// The children of the first element of this name, depth first: the items of one of AWS's lists.
     pub fn items(&self, name: &str) -> &[Self] {
         self.find(name).map_or(&[], |list| &list.children)
     }
 
-    /// Writes a document.
     pub fn document(&self) -> String {
         let mut out = r#"<?xml version="1.0" encoding="UTF-8"?>"#.to_owned();
         out.push('\n');

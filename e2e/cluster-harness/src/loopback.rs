@@ -11,14 +11,8 @@ use thiserror::Error;
 /// Why a request got no answer.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The URL or a header is not valid.
     #[error("request to {url}: {source}")]
-    Request {
-        /// The URL as given.
-        url: String,
-        source: http::Error,
-    },
-    /// Connection refused, reset, or the like.
+    Request { url: String, source: http::Error },
     #[error("{url}: {reason}")]
     Transport {
         url: String,
@@ -64,19 +58,12 @@ impl LoopbackClient {
     /// [`HttpError::Transport`].
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, HttpError> {
         let uri = request.uri().clone();
-        let response = self
-            .inner
-            .request(request)
-            .await
-            .map_err(|error| transport(&uri, &error))?;
+        let answered = self.inner.request(request).await;
+        let response = answered.map_err(|error| transport(&uri, error))?;
         let (parts, body) = response.into_parts();
-        let body = body
-            .collect()
-            .await
-            .map_err(|error| transport(&uri, &error))?
-            .to_bytes();
+        let body = body.collect().await.map_err(|error| transport(&uri, error))?;
 
-        Ok(Response::from_parts(parts, body))
+        Ok(Response::from_parts(parts, body.to_bytes()))
     }
 }
 
@@ -98,16 +85,9 @@ pub async fn expect_ok(url: &str) -> Result<(), String> {
     }
 }
 
-fn transport(uri: &Uri, error: &dyn std::error::Error) -> HttpError {
-    let mut reason = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-
+fn transport(uri: &Uri, error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::Transport {
         url: uri.to_string(),
-        reason,
+        reason: format!("{:#}", anyhow::Error::new(error)),
     }
 }

@@ -38,10 +38,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on a free port of loopback.
-    ///
     /// # Errors
-    /// When it cannot listen.
+    /// When no port of loopback is free.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -50,7 +48,6 @@ impl Relay {
         Ok(Self { address, link, task })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

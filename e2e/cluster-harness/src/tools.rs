@@ -15,26 +15,21 @@ use crate::repository;
 /// The environment variable that names the file with the `KEY=PATH` lines.
 pub const TOOLS_FILE: &str = "OUTRIGGER_TOOLS";
 
-/// One component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// kube-apiserver 1.26, the last minor whose controllers contain the in-tree AWS provider.
     ApiServer126,
-    /// kube-controller-manager 1.26.
     ControllerManager126,
     /// kube-apiserver of the newest minor.
     ApiServer136,
     /// kube-controller-manager of the newest minor.
     ControllerManager136,
-    /// kubectl of the newest minor.
     Kubectl,
     Etcd,
-    /// kustomize 5.
     Kustomize,
     Helm,
     /// The registry client of go-containerregistry, which also serves a registry.
     Crane,
-    /// The incumbent, aws-cloud-controller-manager.
     AwsCloudControllerManager,
     /// The Python interpreter of moto's virtual environment.
     MotoPython,
@@ -42,9 +37,7 @@ pub enum Tool {
     WebhookGo,
     /// The controllers of cert-manager, beside `crds`, the folder of its definitions.
     CertManagerController,
-    /// cert-manager's cainjector.
     CertManagerCainjector,
-    /// kubelet 1.26.
     Kubelet,
     /// The program of a Pod's sandbox.
     Pause,
@@ -57,48 +50,28 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The key in the script's answer.
-    pub fn key(self) -> &'static str {
+    /// The key in the script's answer, and the family: what the script builds it from.
+    fn key_and_family(self) -> (&'static str, &'static str) {
         match self {
-            Self::ApiServer126 => "K8S_1_26_KUBE_APISERVER",
-            Self::ControllerManager126 => "K8S_1_26_KUBE_CONTROLLER_MANAGER",
-            Self::ApiServer136 => "K8S_1_36_KUBE_APISERVER",
-            Self::ControllerManager136 => "K8S_1_36_KUBE_CONTROLLER_MANAGER",
-            Self::Kubectl => "KUBECTL",
-            Self::Etcd => "ETCD",
-            Self::Kustomize => "KUSTOMIZE",
-            Self::Helm => "HELM",
-            Self::Crane => "CRANE",
-            Self::AwsCloudControllerManager => "AWS_CLOUD_CONTROLLER_MANAGER",
-            Self::MotoPython => "MOTO_PYTHON",
-            Self::WebhookGo => "WEBHOOK_GO",
-            Self::CertManagerController => "CERT_MANAGER_CONTROLLER",
-            Self::CertManagerCainjector => "CERT_MANAGER_CAINJECTOR",
-            Self::Kubelet => "KUBELET",
-            Self::Pause => "PAUSE",
-            Self::Probe => "PROBE",
-            Self::Containerd => "CONTAINERD",
-            Self::Buildah => "BUILDAH",
-        }
-    }
-
-    /// The name in `e2e/tools/build` of what it is built from.
-    pub fn family(self) -> &'static str {
-        match self {
-            Self::ApiServer126 | Self::ControllerManager126 => "k8s-1.26",
-            Self::ApiServer136 | Self::ControllerManager136 => "k8s-1.36",
-            Self::Kubectl => "kubectl",
-            Self::Etcd => "etcd",
-            Self::Kustomize => "kustomize",
-            Self::Helm => "helm",
-            Self::Crane => "crane",
-            Self::AwsCloudControllerManager => "aws-ccm",
-            Self::MotoPython => "moto",
-            Self::WebhookGo => "webhook-go",
-            Self::CertManagerController | Self::CertManagerCainjector => "cert-manager",
-            Self::Kubelet | Self::Pause | Self::Probe => "kubelets",
-            Self::Containerd => "containerd",
-            Self::Buildah => "buildah",
+            Self::ApiServer126 => ("K8S_1_26_KUBE_APISERVER", "k8s-1.26"),
+            Self::ControllerManager126 => ("K8S_1_26_KUBE_CONTROLLER_MANAGER", "k8s-1.26"),
+            Self::ApiServer136 => ("K8S_1_36_KUBE_APISERVER", "k8s-1.36"),
+            Self::ControllerManager136 => ("K8S_1_36_KUBE_CONTROLLER_MANAGER", "k8s-1.36"),
+            Self::Kubectl => ("KUBECTL", "kubectl"),
+            Self::Etcd => ("ETCD", "etcd"),
+            Self::Kustomize => ("KUSTOMIZE", "kustomize"),
+            Self::Helm => ("HELM", "helm"),
+            Self::Crane => ("CRANE", "crane"),
+            Self::AwsCloudControllerManager => ("AWS_CLOUD_CONTROLLER_MANAGER", "aws-ccm"),
+            Self::MotoPython => ("MOTO_PYTHON", "moto"),
+            Self::WebhookGo => ("WEBHOOK_GO", "webhook-go"),
+            Self::CertManagerController => ("CERT_MANAGER_CONTROLLER", "cert-manager"),
+            Self::CertManagerCainjector => ("CERT_MANAGER_CAINJECTOR", "cert-manager"),
+            Self::Kubelet => ("KUBELET", "kubelets"),
+            Self::Pause => ("PAUSE", "kubelets"),
+            Self::Probe => ("PROBE", "kubelets"),
+            Self::Containerd => ("CONTAINERD", "containerd"),
+            Self::Buildah => ("BUILDAH", "buildah"),
         }
     }
 }
@@ -114,18 +87,10 @@ pub enum ToolsError {
     Script { script: String, source: std::io::Error },
     /// The script failed; it has said why on stderr.
     #[error("e2e/tools/build --paths {families} failed ({status}); its messages are above")]
-    Build {
-        families: String,
-        /// The exit status.
-        status: String,
-    },
+    Build { families: String, status: String },
     /// The script ended well and still did not name the tool.
     #[error("no path for {key}: run e2e/tools/build --paths {family} and see what it prints")]
-    Missing {
-        /// The tool's key.
-        key: &'static str,
-        family: &'static str,
-    },
+    Missing { key: &'static str, family: &'static str },
 }
 
 /// Paths of the components that a test asked for.
@@ -152,8 +117,9 @@ impl Tools {
 
         let mut families: Vec<&str> = Vec::new();
         for tool in wanted {
-            if tools.path(*tool).is_err() && !families.contains(&tool.family()) {
-                families.push(tool.family());
+            let (_, family) = tool.key_and_family();
+            if tools.path(*tool).is_err() && !families.contains(&family) {
+                families.push(family);
             }
         }
 
@@ -171,14 +137,10 @@ impl Tools {
     /// # Errors
     /// [`ToolsError::Missing`] for a tool that was not asked for, or whose file is gone.
     pub fn path(&self, tool: Tool) -> Result<&Path, ToolsError> {
-        self.paths
-            .get(tool.key())
-            .map(PathBuf::as_path)
-            .filter(|path| path.is_file())
-            .ok_or(ToolsError::Missing {
-                key: tool.key(),
-                family: tool.family(),
-            })
+        let (key, family) = tool.key_and_family();
+        let path = self.paths.get(key).map(PathBuf::as_path);
+        path.filter(|path| path.is_file())
+            .ok_or(ToolsError::Missing { key, family })
     }
 }
 

@@ -174,7 +174,7 @@ impl Environment {
 
     fn instance(&self, index: usize) -> Result<kubelets::Instance> {
         let machine = self.account.instances.get(index).context("no such instance")?;
-        Ok(machine.into())
+        Ok(machine.clone())
     }
 
     /// The flags of the tenant's old kube-controller-manager in its original form. Their files are written.

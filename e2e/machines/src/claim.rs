@@ -11,11 +11,10 @@ use crate::cgroups;
 /// One file for each run, with the path of its folder. The kernel releases the lock when the process ends.
 pub(crate) const CLAIMS: &str = "/run/outrigger-machines";
 
-/// A run that goes on.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// Also the name of its cgroup.
-    name: String,
+    pub(crate) name: String,
     file: PathBuf,
     _lock: File,
 }
@@ -39,10 +38,6 @@ impl Claim {
             file,
             _lock: lock,
         })
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Ends the run's processes and removes its cgroups.

@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
+use outrigger_cluster_harness::repository;
 use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 
 use crate::claim::{Claim, remove_leftovers};
+use crate::command::output;
 use crate::machine::{Machine, Programs};
-use crate::{Image, network};
+use crate::network;
 
 /// The image of each Pod's sandbox.
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.9";
@@ -22,7 +25,7 @@ pub struct Fleet {
     // Dropped in this order: the machines end before the claim and the folder.
     machines: Vec<Machine>,
     claim: Option<Claim>,
-    folder: RunFolder,
+    pub(crate) folder: RunFolder,
     tools: Tools,
     programs: Programs,
 }
@@ -68,14 +71,13 @@ impl Fleet {
     pub(crate) async fn start(&mut self, count: u8) -> Result<()> {
         let claim = self.claim.as_ref().context("the fleet has ended")?;
         for number in 1..=count {
-            let mut machine = Machine::new(number, count, self.folder.path(), claim.name(), self.programs.clone())?;
+            let mut machine = Machine::new(number, count, self.folder.path(), &claim.name, self.programs.clone())?;
             machine.start().await?;
             self.machines.push(machine);
         }
 
-        for (image, tool) in [(PAUSE, Tool::Pause), (PROBE, Tool::Probe)] {
-            let program = self.tools.path(tool)?.to_owned();
-            self.import(&Image::new(image, program)).await?;
+        for (name, program) in [(PAUSE, Tool::Pause), (PROBE, Tool::Probe)] {
+            self.import(name, program).await?;
         }
         Ok(())
     }
@@ -87,10 +89,9 @@ impl Fleet {
 
     /// The name of the cgroup of all machines.
     pub fn cgroup(&self) -> &str {
-        self.claim.as_ref().map_or("", Claim::name)
+        self.claim.as_ref().map_or("", |claim| &claim.name)
     }
 
-    /// The programs that the harness has built.
     pub fn tools(&self) -> &Tools {
         &self.tools
     }
@@ -100,18 +101,14 @@ impl Fleet {
         &self.machines
     }
 
-    /// In the order of their numbers, which begin with 1.
     pub fn machines_mut(&mut self) -> &mut [Machine] {
         &mut self.machines
     }
 
-    /// Writes an image and imports it into every machine.
-    ///
-    /// # Errors
-    /// When a program cannot be read, or containerd refuses the image.
-    pub async fn import(&self, image: &Image) -> Result<()> {
+    /// Writes the image `name` of a program and imports it into every machine.
+    pub(crate) async fn import(&self, name: &str, program: Tool) -> Result<()> {
         let archive = self.folder.path().join("image.tar");
-        image.write(&archive)?;
+        write_image(name, self.tools.path(program)?, &archive)?;
         self.import_archive(&archive).await?;
         fs::remove_file(&archive).context("the archive of an image")
     }
@@ -127,19 +124,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Keeps the logs of the run.
-    pub(crate) fn keep(&self) {
-        self.folder.keep();
-    }
-
-    /// Ends and removes all machines.
     pub(crate) fn end(mut self) -> Result<()> {
         self.remove()
     }
 
     fn remove(&mut self) -> Result<()> {
         let machines = std::mem::take(&mut self.machines);
-        let data: Vec<PathBuf> = machines.iter().map(Machine::data).collect();
+        let data: Vec<PathBuf> = machines.iter().map(|machine| machine.file("/var/lib")).collect();
         drop(machines);
         let Some(claim) = self.claim.take() else {
             return Ok(());
@@ -157,5 +148,37 @@ impl Drop for Fleet {
         if let Err(error) = self.remove() {
             eprintln!("machines are left behind: {error:#}");
         }
+    }
+}
+
+/// Writes the image `name`, for example `registry.k8s.io/pause:3.9`, of a static program as an archive in the OCI image
+/// layout. The program is the entry point.
+fn write_image(name: &str, program: &Path, archive: &Path) -> Result<()> {
+    let mut command = Command::new(repository::root().join("e2e/machines/image.py"));
+    output(command.arg(name).arg(program).arg(archive)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write_image;
+
+    #[test]
+    fn the_same_programs_give_the_same_archive() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("program");
+        std::fs::write(&program, "content").expect("written");
+
+        let archives = ["a.tar", "b.tar"].map(|name| folder.path().join(name));
+        for archive in &archives {
+            write_image("registry.k8s.io/program:1", &program, archive).expect("written");
+        }
+        let [a, b] = archives.map(|archive| std::fs::read(archive).expect("read"));
+        assert_eq!(a, b);
+        assert!(a.windows(7).any(|part| part == b"content"));
+        assert_eq!(
+            std::fs::read_dir(folder.path()).expect("read").count(),
+            3,
+            "the layer's file is gone"
+        );
     }
 }

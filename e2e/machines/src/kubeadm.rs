@@ -3,6 +3,8 @@
 //!
 //! Differences: etcd uses no TLS, each component uses the API server of its own machine, the kubelets' certificates are
 //! not requested but written, and there is neither scheduler nor kube-proxy.
+//!
+//! A kubelet becomes a Node by the files that `kubeadm join` writes, also with an API server of the harness.
 
 mod manifests;
 
@@ -13,12 +15,13 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use outrigger_cluster_harness::cluster::{Authority, User, client, kubeconfig, service_account_keys};
+use outrigger_cluster_harness::cluster::{ApiServer, Authority, User, client, service_account_keys};
 use outrigger_cluster_harness::tools::Tool;
 use outrigger_cluster_harness::wait::until;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{Fleet, Image, Machine};
+use crate::fleet::PAUSE;
+use crate::{Fleet, HOST, Machine};
 
 /// The cluster IP of the Service `kubernetes`.
 pub const SERVICE: &str = "10.96.0.1";
@@ -59,12 +62,12 @@ impl Fleet {
     /// # Errors
     /// When a file cannot be written, or a Node is not Ready within ten minutes.
     pub async fn create_control_planes(&self, cloud: Option<&InTree>) -> Result<Cluster> {
-        for (name, tool) in [
+        for (name, program) in [
             (manifests::ETCD, Tool::Etcd),
             (manifests::API_SERVER, Tool::ApiServer126),
             (manifests::CONTROLLER_MANAGER, Tool::ControllerManager126),
         ] {
-            self.import(&Image::new(name, self.tools().path(tool)?)).await?;
+            self.import(name, program).await?;
         }
 
         let authority = Authority::new("kubernetes")?;
@@ -108,6 +111,73 @@ impl Fleet {
         }
         Ok(cluster)
     }
+
+    /// Starts the kubelets as Nodes of an API server of the harness, whose certificate has to contain [`HOST`].
+    ///
+    /// # Errors
+    /// When a file cannot be written, or a machine is off.
+    pub async fn join(&mut self, server: &ApiServer) -> Result<()> {
+        let port = server.url().rsplit_once(':').map_or("", |(_, port)| port);
+        let address = format!("{HOST}:{port}");
+        for machine in self.machines_mut() {
+            machine.api_server.clone_from(&address);
+            for chain in ["PREROUTING", "OUTPUT"] {
+                let rule =
+                    format!("-t nat -R {chain} 1 -d {SERVICE} -p tcp --dport 443 -j DNAT --to-destination {address}");
+                machine.iptables(&rule).await?;
+            }
+            machine.join(&format!("https://{address}"), server.authority(), "")?;
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// Writes the files of the kubelet, which then starts. `flags` follow those of kubeadm.
+    ///
+    /// # Errors
+    /// When a certificate cannot be issued, or a file cannot be written.
+    pub(crate) fn join(&self, server: &str, authority: &Authority, flags: &str) -> Result<()> {
+        let user = User::new(format!("system:node:{}", self.name())).in_group("system:nodes");
+        self.write_kubeconfig("/etc/kubernetes/kubelet.conf", server, authority, &user)?;
+        self.write("/etc/kubernetes/pki/ca.crt", authority.certificate())?;
+
+        let flags = format!(
+            "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock \
+             --pod-infra-container-image={PAUSE}{flags}\"\n"
+        );
+        self.write("/var/lib/kubelet/kubeadm-flags.env", flags)?;
+        // The last file: with it the kubelet starts.
+        self.write("/var/lib/kubelet/config.yaml", self.configuration())
+    }
+
+    pub(crate) fn write_kubeconfig(&self, path: &str, server: &str, authority: &Authority, user: &User) -> Result<()> {
+        self.write(path, authority.kubeconfig("kubernetes", server, user)?.to_string())
+    }
+
+    /// kubeadm's configuration, and what a machine needs that is no virtual machine: its own cgroup, which has no limits.
+    fn configuration(&self) -> String {
+        let configuration = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": true},
+                "x509": {"clientCAFile": "/etc/kubernetes/pki/ca.crt"},
+            },
+            "authorization": {"mode": "Webhook"},
+            "clusterDNS": [Ipv4Addr::new(10, 96, 0, 10)],
+            "clusterDomain": "cluster.local",
+            "staticPodPath": "/etc/kubernetes/manifests",
+            "fileCheckFrequency": "2s",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", self.cgroup()),
+            "enforceNodeAllocatable": [],
+            "failSwapOn": false,
+            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        });
+        configuration.to_string()
+    }
 }
 
 fn kubelet_environment(machine: &Machine, cloud: &InTree) -> String {
@@ -142,9 +212,7 @@ impl Cluster {
     /// # Errors
     /// When the certificate cannot be issued.
     pub fn kubeconfig_of(&self, user: &User, server: &str) -> Result<Value> {
-        let credentials = self.authority.client(user)?;
-        let authority = self.authority.certificate();
-        Ok(kubeconfig("kubernetes", server, authority, user.name(), &credentials))
+        Ok(self.authority.kubeconfig("kubernetes", server, user)?)
     }
 
     /// Waits until the API server of `machine` shows `count` Nodes that are Ready.

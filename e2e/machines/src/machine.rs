@@ -42,7 +42,6 @@ pub(crate) struct Programs {
     pub(crate) kubelet: PathBuf,
 }
 
-/// A machine of a [`crate::Fleet`].
 #[derive(Debug)]
 pub struct Machine {
     name: String,
@@ -51,8 +50,8 @@ pub struct Machine {
     cgroup: String,
     programs: Programs,
     routes: String,
-    /// The port of the API server at [`HOST`], if it is not on the machine.
-    api_server: String,
+    /// Connections to the Service `kubernetes` lead to this API server after the next start.
+    pub(crate) api_server: String,
     /// The address of the simulated instance metadata service, if there is one.
     metadata: String,
     power: Option<Process>,
@@ -94,19 +93,9 @@ impl Machine {
         self.home.join("disk").join(path.trim_start_matches('/'))
     }
 
-    /// The data of containers.
-    pub(crate) fn data(&self) -> PathBuf {
-        self.file("/var/lib")
-    }
-
     /// The path of its cgroup, which all its processes are in.
     pub fn cgroup(&self) -> &str {
         &self.cgroup
-    }
-
-    /// Connections to the Service `kubernetes` lead to this API server after the next start.
-    pub(crate) fn use_api_server(&mut self, address: String) {
-        self.api_server = address;
     }
 
     /// Leads connections to the instance metadata service to this address, now and after each start.
@@ -116,11 +105,15 @@ impl Machine {
     pub async fn lead_metadata_to(&mut self, address: String) -> Result<()> {
         for chain in ["PREROUTING", "OUTPUT"] {
             let rule = format!("-t nat -A {chain} -d {METADATA} -p tcp --dport 80 -j DNAT --to-destination {address}");
-            let rule: Vec<&str> = rule.split(' ').collect();
-            self.run("iptables", &rule).await?;
+            self.iptables(&rule).await?;
         }
         self.metadata = address;
         Ok(())
+    }
+
+    pub(crate) async fn iptables(&self, rule: &str) -> Result<()> {
+        let words: Vec<&str> = rule.split(' ').collect();
+        self.run("iptables", &words).await.map(drop)
     }
 
     /// Writes a file of the machine, which appears complete or not at all.
@@ -221,11 +214,7 @@ impl Machine {
         succeeded(&format!("{}: {program} {}", self.name, arguments.join(" ")), &output)
     }
 
-    /// Imports an archive in the OCI image layout or of `docker save`.
-    ///
-    /// # Errors
-    /// When containerd refuses it.
-    pub async fn import(&self, archive: &Path) -> Result<()> {
+    pub(crate) async fn import(&self, archive: &Path) -> Result<()> {
         let file = File::open(archive).with_context(|| archive.display().to_string())?;
         let arguments = ["--namespace=k8s.io", "images", "import", "-"];
         self.run_with(file.into(), "ctr", &arguments).await.map(drop)

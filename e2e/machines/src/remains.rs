@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cgroups::processes;
 use crate::claim::CLAIMS;
+use crate::machine::SYSCTLS;
 
 /// Parts of the host that a run has to leave as they were. To be read outside of the network of a run.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,22 +18,6 @@ pub struct Host {
     ip_forward: String,
     links: Vec<String>,
     mounts: Vec<String>,
-}
-
-/// The settings of the host's kernel that kubelets write. No namespace has its own.
-fn sysctls() -> Result<BTreeMap<&'static str, String>> {
-    let names = [
-        "vm/overcommit_memory",
-        "vm/panic_on_oom",
-        "kernel/panic",
-        "kernel/panic_on_oops",
-        "kernel/keys/root_maxkeys",
-        "kernel/keys/root_maxbytes",
-    ];
-    let values = names
-        .into_iter()
-        .map(|name| Ok((name, read(&format!("/proc/sys/{name}"))?)));
-    values.collect()
 }
 
 impl Host {
@@ -48,8 +33,9 @@ impl Host {
             let ours = text.lines().filter(|line| line.contains("machine"));
             ours.map(str::to_owned).collect()
         };
+        let sysctl = |name| Ok((name, read(&format!("/proc/sys/{name}"))?));
         Ok(Self {
-            sysctls: sysctls()?,
+            sysctls: SYSCTLS.into_iter().map(sysctl).collect::<Result<_>>()?,
             ip_forward: read("/proc/sys/net/ipv4/ip_forward")?,
             links: ours(&links),
             mounts: ours(&read("/proc/self/mounts")?),

@@ -81,7 +81,7 @@ async fn with_fleet(machines: u8, test: impl AsyncFnOnce(&mut Fleet) -> Result<(
     let result = result.await;
     let result = result.with_context(|| format!("logs: {}", fleet.folder().display()));
     if result.is_err() {
-        fleet.keep();
+        fleet.folder.keep();
     }
     fleet.end().and(result)
 }
@@ -94,7 +94,19 @@ pub fn left_out() -> Result<bool> {
     let Some(reason) = impossible()? else {
         return Ok(false);
     };
-    leave_out(&reason)?;
+    if std::env::var_os(REQUIRE).is_some_and(|value| !value.is_empty()) {
+        bail!("{reason}, and {REQUIRE} is set");
+    }
+
+    let program = std::env::current_exe()?;
+    let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // cargo appends a hash to the name of a test program.
+    let program = program.rsplit_once('-').map_or(program.as_str(), |(name, _)| name);
+    let line = format!("{program}::{}\t{reason}\n", thread::current().name().unwrap_or("?"));
+    if let Some(file) = std::env::var_os(LEFT_OUT) {
+        let mut file = File::options().create(true).append(true).open(file)?;
+        file.write_all(line.as_bytes())?;
+    }
     Ok(true)
 }
 
@@ -115,21 +127,4 @@ fn impossible() -> Result<Option<String>> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(Some(reason))
-}
-
-fn leave_out(reason: &str) -> Result<()> {
-    if std::env::var_os(REQUIRE).is_some_and(|value| !value.is_empty()) {
-        bail!("{reason}, and {REQUIRE} is set");
-    }
-
-    let program = std::env::current_exe()?;
-    let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    // cargo appends a hash to the name of a test program.
-    let program = program.rsplit_once('-').map_or(program.as_str(), |(name, _)| name);
-    let line = format!("{program}::{}\t{reason}\n", thread::current().name().unwrap_or("?"));
-    if let Some(file) = std::env::var_os(LEFT_OUT) {
-        let mut file = File::options().create(true).append(true).open(file)?;
-        file.write_all(line.as_bytes())?;
-    }
-    Ok(())
 }

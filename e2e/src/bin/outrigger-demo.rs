@@ -32,10 +32,8 @@ async fn main() -> ExitCode {
 async fn migrate(keep: bool) -> Result<bool> {
     let progress = Progress::loud();
     let run = run_folder("demo")?;
-    let mut outcome = match demo::migrate(&run, &progress).await {
-        Ok(outcome) => outcome,
-        Err(error) => return Err(error.context(format!("the migration did not come about; logs: {}", run.display()))),
-    };
+    let outcome = demo::migrate(&run, &progress).await;
+    let mut outcome = outcome.with_context(|| format!("the migration did not come about; logs: {}", run.display()))?;
     if std::env::var_os(BUSY).is_some() {
         outcome.report = outcome.report.within(Limits::default().beside_other_work());
     }

@@ -1,7 +1,7 @@
 //! `outrigger-nodes --folder=FOLDER [--machines=N]`: what `make nodes` runs.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -13,18 +13,13 @@ const USAGE: &str = "usage: outrigger-nodes --folder=FOLDER [--machines=N]";
 /// More control planes at once take long on two cores.
 const MOST: u8 = 3;
 
-struct Options {
-    folder: PathBuf,
-    machines: u8,
-}
-
 fn main() -> ExitCode {
     let arguments = command::begin();
-    let done = parse(&arguments).and_then(run);
+    let done = parse(&arguments).and_then(|(folder, machines)| run(&folder, machines));
     command::end("outrigger-nodes", done.map(|()| true))
 }
 
-fn parse(arguments: &[String]) -> Result<Options> {
+fn parse(arguments: &[String]) -> Result<(PathBuf, u8)> {
     let (mut folder, mut machines) = (None, 1);
     for argument in arguments {
         match argument.split_once('=') {
@@ -36,17 +31,16 @@ fn parse(arguments: &[String]) -> Result<Options> {
             _ => bail!("{argument}: {USAGE}"),
         }
     }
-    let folder = folder.context(USAGE)?;
-    Ok(Options { folder, machines })
+    Ok((folder.context(USAGE)?, machines))
 }
 
-fn run(options: Options) -> Result<()> {
+fn run(folder: &Path, machines: u8) -> Result<()> {
     let progress = Progress::loud();
-    let output = Output::new(&options.folder)?;
+    let output = Output::new(folder)?;
     // Before the thread that enters the network of the machines: the host's programs connect to it.
     let listener = TcpListener::bind(LOOPBACK).context("a free port on 127.0.0.1")?;
     let shown = progress.clone();
-    outrigger_machines::until_signal(options.machines, async move |fleet| {
+    outrigger_machines::until_signal(machines, async move |fleet| {
         test_nodes::run(fleet, &output, listener, &shown).await
     })?;
     progress.say("the machines, their data and the folder are removed");

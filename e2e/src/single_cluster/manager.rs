@@ -73,13 +73,8 @@ impl Manager {
     /// # Errors
     /// When it has ended by itself; the end of its log tells why.
     pub fn alive(&self) -> Result<()> {
-        let log = || self.process.log_tail();
-        ensure!(
-            self.process.exit().is_none(),
-            "{} ended by itself:\n{}",
-            self.name(),
-            log()
-        );
+        let ended = self.process.exit().is_some();
+        ensure!(!ended, "{} ended by itself:\n{}", self.name(), self.log_tail());
         Ok(())
     }
 
@@ -109,7 +104,6 @@ impl Manager {
         std::fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))
     }
 
-    /// The last lines of its log.
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
     }

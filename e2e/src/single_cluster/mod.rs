@@ -1,9 +1,7 @@
 //! A tenant with nothing but our manager: one API server, the simulated AWS behind its proxy, and managers as plain
 //! processes that a test starts, stops and kills.
 
-mod account;
 mod manager;
-mod passes;
 mod services;
 
 use std::path::{Path, PathBuf};
@@ -18,9 +16,8 @@ use outrigger_cluster_harness::run_folder::RunFolder;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_environment::Binaries;
 
-pub use account::differences;
 pub use manager::{Manager, start_manager};
-pub use services::{ServiceEvent, has_address};
+pub use services::{ServiceEvent, differences, has_address};
 
 /// The cluster's ID in its AWS tags.
 pub const CLUSTER: &str = "prod";
@@ -32,7 +29,6 @@ pub struct Options {
     pub name: &'static str,
     /// The range of Service cluster IPs, in 127/8.
     pub service_range: &'static str,
-    /// How many instances the account has.
     pub instances: usize,
     /// Lines for the section `[Global]` of the cloud config, besides those that say where the cluster is.
     pub global: &'static [&'static str],
@@ -45,7 +41,6 @@ pub struct SingleCluster {
     /// For kubelets that play.
     pub kube_config: kube::Config,
     pub proxy: Proxy,
-    /// The account's resources.
     pub account: SeededAccount,
     pub moto: Moto,
     kubeconfig: PathBuf,
@@ -123,7 +118,6 @@ impl SingleCluster {
         Manager::start(name, &flags, &self.files(program, &config), &self.proxy)
     }
 
-    /// The folder of the run.
     pub fn run(&self) -> &Path {
         self.run.path()
     }
@@ -143,12 +137,8 @@ fn cloud_config(run: &Path) -> PathBuf {
 }
 
 fn with_global(config: &str, lines: &[&str]) -> String {
-    let mut section = "[Global]\n".to_owned();
-    lines.iter().for_each(|line| {
-        section.push_str(line);
-        section.push('\n');
-    });
-    config.replacen("[Global]\n", &section, 1)
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    config.replacen("[Global]\n", &format!("[Global]\n{lines}"), 1)
 }
 
 /// The Node of an instance as an in-tree kubelet registers it: Ready, and known to the cloud.
@@ -157,10 +147,10 @@ pub fn node_of(instance: &Instance) -> NodeSpec {
 }
 
 /// The instance as its kubelet knows it.
-pub fn kubelet_instance(instance: &Instance) -> kubelets::Instance {
-    kubelets::Instance {
+pub fn kubelet_instance(instance: &Instance) -> Instance {
+    Instance {
         public: None,
-        ..instance.into()
+        ..instance.clone()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Control planes whose kube-controller-managers are static Pods with the in-tree AWS provider.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{self, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,15 +15,20 @@ use outrigger_environment::manifests;
 use outrigger_machines::kubeadm::{Cluster, InTree};
 use outrigger_machines::{Fleet, Machine};
 use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::cloud::{Cloud, credentials};
-use super::endpoint::Endpoint;
 
 pub const COMPONENT: &str = "kube-controller-manager";
 /// A free port of loopback.
 pub const LOOPBACK: (&str, u16) = ("127.0.0.1", 0);
 /// For static Pods on a busy machine with two cores.
 pub const SOON: Duration = Duration::from_secs(600);
+/// A machine that is off does not answer.
+const CONNECT: Duration = Duration::from_secs(2);
 
 /// A cluster whose control planes are the machines of a [`Fleet`].
 pub struct InTreeCluster {
@@ -49,8 +55,8 @@ impl InTreeCluster {
         };
         let cluster = fleet.create_control_planes(Some(&in_tree)).await?;
 
-        let endpoint = Endpoint::start(TcpListener::bind(LOOPBACK)?, servers(fleet))?;
-        let content = cluster.kubeconfig(&format!("https://{}", endpoint.address()))?;
+        let endpoint = Endpoint::start(net::TcpListener::bind(LOOPBACK)?, servers(fleet))?;
+        let content = cluster.kubeconfig(&format!("https://{}", endpoint.address))?;
         let kubeconfig = fleet.folder().join("admin.conf");
         std::fs::write(&kubeconfig, content.to_string())?;
         Ok(Self {
@@ -66,9 +72,9 @@ impl InTreeCluster {
     ///
     /// # Errors
     /// When the socket cannot be used.
-    pub fn publish(&mut self, fleet: &Fleet, listener: TcpListener) -> Result<Value> {
+    pub fn publish(&mut self, fleet: &Fleet, listener: net::TcpListener) -> Result<Value> {
         let endpoint = Endpoint::start(listener, servers(fleet))?;
-        let kubeconfig = self.cluster.kubeconfig(&format!("https://{}", endpoint.address()))?;
+        let kubeconfig = self.cluster.kubeconfig(&format!("https://{}", endpoint.address))?;
         self.endpoints.push(endpoint);
         Ok(kubeconfig)
     }
@@ -166,7 +172,6 @@ impl InTreeCluster {
     }
 }
 
-/// The API servers.
 fn servers(fleet: &Fleet) -> Vec<SocketAddr> {
     let machines = fleet.machines().iter();
     machines
@@ -207,4 +212,48 @@ scheduler: {}
         "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
         "data": {"ClusterConfiguration": configuration},
     })
+}
+
+/// The endpoint of several control planes (`controlPlaneEndpoint` of kubeadm): a balancer of TCP connections. Dropping it
+/// ends its connections.
+struct Endpoint {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Endpoint {
+    /// Each connection to `listener` goes to the first server that accepts it.
+    fn start(listener: net::TcpListener, servers: Vec<SocketAddr>) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(accept(listener, servers));
+        Ok(Self { address, task })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, servers: Vec<SocketAddr>) {
+    let mut connections = JoinSet::new();
+    loop {
+        if let Ok((client, _)) = listener.accept().await {
+            connections.spawn(forward(client, servers.clone()));
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn forward(mut client: TcpStream, servers: Vec<SocketAddr>) {
+    for server in servers {
+        if let Ok(Ok(mut server)) = timeout(CONNECT, TcpStream::connect(server)).await {
+            // An end of one side ends the other one.
+            let _ = copy_bidirectional(&mut client, &mut server).await;
+            return;
+        }
+    }
 }

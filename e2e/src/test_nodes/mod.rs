@@ -5,23 +5,23 @@
 
 mod cloud;
 mod cluster;
-mod endpoint;
-mod image;
 mod output;
 mod scheduler;
 
 use std::net::TcpListener;
 use std::pin::pin;
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use outrigger_environment::Progress;
+use anyhow::{Context, Result, ensure};
+use outrigger_cluster_harness::repository;
+use outrigger_environment::{Binaries, Progress};
 use outrigger_machines::Fleet;
+use tokio::process::Command;
 use tokio::time::timeout;
 
 pub use cloud::Cloud;
 pub use cluster::{COMPONENT, InTreeCluster, LOOPBACK, SOON};
-pub use image::import_image;
 pub use output::Output;
 pub use scheduler::Scheduler;
 
@@ -41,6 +41,11 @@ $ helm uninstall outrigger --namespace outrigger-system
 /// The name that `make image` gives to the image.
 const IMAGE: &str = "localhost/outrigger";
 const CLUSTER_ID: &str = "test-nodes";
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
 /// How often a step that goes on is printed.
 const SHOWN: Duration = Duration::from_secs(10);
 
@@ -81,4 +86,31 @@ async fn shown<T>(progress: &Progress, what: &str, awaited: impl Future<Output =
             Err(_) => progress.say(&format!("   ... waiting: {what}")),
         }
     }
+}
+
+/// Builds the image of the programs of the tests, without their symbols, and imports it into each machine.
+///
+/// # Errors
+/// When a program is not built, or `image/build` or containerd fails.
+pub async fn import_image(fleet: &Fleet, name: &str) -> Result<()> {
+    Binaries::find()?;
+    let program = Binaries::one("outrigger")?;
+    let programs = program.parent().context("a program in no folder")?;
+    let output = fleet.folder().join("image");
+    let build = Command::new(repository::root().join("image/build"))
+        .arg(format!("--programs={ARCHITECTURE}={}", programs.display()))
+        .arg(format!("--output={}", output.display()))
+        .args(["--strip", "--name", name])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("python3 runs image/build")?;
+    ensure!(
+        build.status.success(),
+        "image/build: {}",
+        String::from_utf8_lossy(&build.stderr)
+    );
+
+    fleet.import_archive(&output.join("outrigger.tar")).await
 }

@@ -69,13 +69,12 @@ fn wanted(pod: &Pod) -> Option<String> {
 
 fn emptiest(pod: &Pod, all: &[Pod], nodes: &[String]) -> Option<String> {
     let on = |node: &&String| {
-        let same = all
-            .iter()
-            .filter(|other| other.labels().get(NAME) == pod.labels().get(NAME));
-        let there = same.filter(|other| other.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(*node));
-        there
-            .filter(|other| other.metadata.deletion_timestamp.is_none())
-            .count()
+        let there = all.iter().filter(|other| {
+            other.labels().get(NAME) == pod.labels().get(NAME)
+                && other.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(*node)
+                && other.metadata.deletion_timestamp.is_none()
+        });
+        there.count()
     };
     nodes.iter().min_by_key(on).cloned()
 }

@@ -24,14 +24,7 @@ pub struct Actor {
 
 impl Actor {
     pub(super) fn known(process: &ProcessSpan, rules: &Rules) -> Self {
-        let side = rules
-            .component(&process.component)
-            .map_or(Side::Unknown, |component| component.side);
-        Self {
-            names: [process.process.clone()].into(),
-            component: process.component.clone(),
-            side,
-        }
+        Self::one_of(&[process], &process.component, rules)
     }
 
     /// One of `processes`, which are of one component; a nameless one where there is none.
@@ -41,13 +34,10 @@ impl Actor {
             names.insert(format!("{component} (no known process)"));
         }
 
-        let side = rules
-            .component(component)
-            .map_or(Side::Unknown, |component| component.side);
         Self {
             names,
             component: component.into(),
-            side,
+            side: rules.side_of(component),
         }
     }
 
@@ -56,7 +46,6 @@ impl Actor {
         !self.names.is_disjoint(&other.names)
     }
 
-    /// The name for the table.
     pub fn label(&self) -> String {
         self.names.iter().cloned().collect::<Vec<_>>().join(" or ")
     }
@@ -112,8 +101,7 @@ pub(super) fn is_overlooked(event: &AuditEvent, rules: &Rules) -> bool {
 
 /// The process behind an AWS call.
 pub(super) fn caller(call: &AwsCall, inputs: &Inputs, rules: &Rules) -> Actor {
-    let process = inputs.processes.iter().find(|process| process.process == call.caller);
-    process.map_or_else(
+    inputs.process(&call.caller).map_or_else(
         || Actor {
             names: [call.caller.clone()].into(),
             component: String::new(),
@@ -175,7 +163,7 @@ pub(super) fn alive_at(process: &ProcessSpan, at: Timestamp) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use outrigger_cluster_harness::audit::{ObjectRef, ResponseStatus, User};
+    use outrigger_cluster_harness::audit::ObjectRef;
     use outrigger_cluster_harness::leases::Lease;
 
     use super::*;
@@ -258,22 +246,17 @@ mod tests {
 
     fn write(agent: &str, verb: &str, resource: &str, second: i64) -> AuditEvent {
         AuditEvent {
-            audit_id: String::new(),
             stage: "ResponseComplete".into(),
             verb: verb.into(),
-            request_uri: String::new(),
-            user: User::default(),
-            impersonated_user: None,
             user_agent: agent.into(),
             object_ref: ObjectRef {
                 resource: resource.into(),
                 name: "x".into(),
                 ..ObjectRef::default()
             },
-            response_status: ResponseStatus { code: 200 },
             request_received_timestamp: at(second),
             stage_timestamp: at(second),
-            annotations: BTreeMap::new(),
+            ..AuditEvent::default()
         }
     }
 

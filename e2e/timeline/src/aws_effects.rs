@@ -1,19 +1,22 @@
-//! Effects of the handover on AWS: unneeded writes, load balancers recreated, targets lost.
+//! Effects of the handover on AWS: unneeded writes, late ones, load balancers recreated, targets lost and added late.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::attribute;
-use super::input::{AwsCall, Inputs, LoadBalancer, NEW_WORK_BEGINS, Snapshot};
+use jiff::Timestamp;
+
+use super::attribute::{self, Actor};
+use super::input::{AwsCall, Inputs, Join, LoadBalancer, NEW_WORK_BEGINS, Snapshot};
+use super::overlap::since;
 use super::rules::{Rules, Side};
 use super::tenure::Tenure;
 use outrigger_cluster_harness::leases::Lease;
-use outrigger_cluster_harness::pods::ProcessSpan;
 
 /// Writes of our manager that no change of desired state called for.
 ///
 /// Before the marker [`NEW_WORK_BEGINS`] that is every write (all of them, where the marker is missing); after it,
 /// those that name something unchanged and nothing changed. A refused write counts as well: it was meant.
-pub(super) fn writes_by_switch<'a>(inputs: &'a Inputs, rules: &Rules) -> Vec<&'a AwsCall> {
+pub(super) fn writes_by_switch(inputs: &Inputs, rules: &Rules) -> Vec<AwsCall> {
     let new_work = inputs
         .markers
         .iter()
@@ -21,15 +24,14 @@ pub(super) fn writes_by_switch<'a>(inputs: &'a Inputs, rules: &Rules) -> Vec<&'a
         .map(|marker| marker.at)
         .min();
     inputs
-        .aws_calls
-        .iter()
-        .filter(|call| call.is_write && !call.is_dry_run() && call.at <= inputs.until)
+        .writes()
         .filter(|call| !rules.ignored_callers.contains(&call.caller))
         .filter(|call| attribute::caller(call, inputs, rules).side != Side::Old)
         .filter(|call| {
             new_work.is_none_or(|begins| call.at < begins)
                 || (call.names_any(&rules.unchanged) && !call.names_any(&rules.changed))
         })
+        .cloned()
         .collect()
 }
 
@@ -143,10 +145,7 @@ fn calls<'a>(inputs: &'a Inputs, action: &'a str) -> impl Iterator<Item = &'a Aw
 fn named_before<'a>(inputs: &'a Inputs, call: &'a AwsCall) -> impl Iterator<Item = (String, &'a LoadBalancer)> {
     let before = inputs.snapshots.iter().filter(|snapshot| snapshot.at <= call.at);
     let all = before.flat_map(|snapshot| &snapshot.load_balancers);
-    let named = all.filter(|(name, seen)| {
-        let values = || call.parameters.values();
-        values().any(|value| value == *name || seen.identifiers.contains(value))
-    });
+    let named = all.filter(|(name, seen)| call.names(name, seen));
     named.map(|(name, seen)| (name.clone(), seen))
 }
 
@@ -156,11 +155,10 @@ fn is_same(old: &LoadBalancer, new: &LoadBalancer) -> bool {
 
 /// AWS writes of our manager outside of its tenures of the lease that guards the controller. A process that was stopped
 /// and continued must not write on what it believed before.
-pub(super) fn writes_without_lease<'a>(inputs: &'a Inputs, tenures: &[Tenure], rules: &Rules) -> Vec<&'a AwsCall> {
-    let ours = |call: &&AwsCall| {
-        let of_caller = |process: &&ProcessSpan| process.process == call.caller;
-        let process = inputs.processes.iter().find(of_caller)?;
-        let is_new = rules.component(&process.component)?.side == Side::New;
+pub(super) fn writes_without_lease(inputs: &Inputs, tenures: &[Tenure], rules: &Rules) -> Vec<AwsCall> {
+    let ours = |call: &AwsCall| {
+        let process = inputs.process(&call.caller)?;
+        let is_new = rules.side_of(&process.component) == Side::New;
         let lease = rules.governing(attribute::of_aws_call(call)?, process)?;
         is_new.then_some(lease)
     };
@@ -171,9 +169,80 @@ pub(super) fn writes_without_lease<'a>(inputs: &'a Inputs, tenures: &[Tenure], r
     };
 
     inputs
-        .aws_calls
-        .iter()
-        .filter(|call| call.is_write && !call.is_dry_run() && call.at <= inputs.until)
+        .writes()
         .filter(|call| ours(call).is_some_and(|lease| !held(lease, call)))
+        .cloned()
         .collect()
+}
+
+/// An AWS write that was sent before, and carried out after another process acquired the lease of its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateEffect {
+    pub call: AwsCall,
+    /// From the acquisition to the effect.
+    pub after: Duration,
+}
+
+/// The late effects of every process, of either side. AWS carries out what it has received, whether or not the sender
+/// still runs.
+pub(super) fn late_effects(inputs: &Inputs, tenures: &[Tenure], rules: &Rules) -> Vec<LateEffect> {
+    let carried_out = inputs.writes().filter(|call| call.succeeded() && call.at < call.done);
+    let late = carried_out.filter_map(|call| {
+        let process = inputs.process(&call.caller)?;
+        let lease = rules.governing(attribute::of_aws_call(call)?, process)?;
+        let by_other = |tenure: &&Tenure| {
+            tenure.lease == lease
+                && !tenure.actor.names.contains(&call.caller)
+                && call.at < tenure.from
+                && tenure.from < call.done
+        };
+        let next = tenures.iter().filter(by_other).map(|tenure| tenure.from).min()?;
+        Some(LateEffect {
+            call: call.clone(),
+            after: since(next, call.done),
+        })
+    });
+    late.collect()
+}
+
+/// A Node that joined while M changed hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// The ID of its instance.
+    pub target: String,
+    /// The holder of M from then on.
+    pub owner: Actor,
+    /// From the acquisition of M, or from the join where that was later, until the instance was a target of every load
+    /// balancer; `None` when it did not become one of each.
+    pub took: Option<Duration>,
+}
+
+pub(super) fn joined(inputs: &Inputs, tenures: &[Tenure]) -> Vec<Joined> {
+    let one = |join: &Join| {
+        let mut of_m = tenures.iter().filter(|tenure| tenure.lease == Lease::M);
+        let owner = of_m.find(|tenure| join.at < tenure.until)?;
+        let last = registered(&inputs.aws_calls, inputs.balancers_at(join.at)?, join);
+        Some(Joined {
+            target: join.target.clone(),
+            owner: owner.actor.clone(),
+            took: last.map(|last| since(join.at.max(owner.from), last)),
+        })
+    };
+    inputs.joins.iter().filter_map(one).collect()
+}
+
+/// When AWS had registered the instance with the last of these load balancers.
+pub fn registered(calls: &[AwsCall], balancers: &BTreeMap<String, LoadBalancer>, join: &Join) -> Option<Timestamp> {
+    let registers = |call: &&AwsCall| {
+        call.action.starts_with("Register")
+            && join.at <= call.at
+            && call.succeeded()
+            && call.parameters.values().any(|value| *value == join.target)
+    };
+    let registrations: Vec<_> = calls.iter().filter(registers).collect();
+    let first = balancers.iter().map(|(name, balancer)| {
+        let of_it = registrations.iter().filter(|call| call.names(name, balancer));
+        of_it.map(|call| call.done).min()
+    });
+    first.collect::<Option<Vec<_>>>()?.into_iter().max()
 }

@@ -14,10 +14,8 @@ use outrigger_cluster_harness::leases::Lease;
 /// From the release of M to the end of a process that was told to end.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// One change of hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver {
-    /// The holder before.
     pub from: Actor,
     pub to: Actor,
     /// When the old process ended, released M or was stopped by a signal, whichever came first; `None` when none.
@@ -148,10 +146,7 @@ fn candidate_since(to: &Tenure, tenures: &[Tenure]) -> Timestamp {
 
 /// When the holder was stopped by a signal that still stopped it at `at`.
 fn paused(holder: &Tenure, at: Timestamp, inputs: &Inputs) -> Option<Timestamp> {
-    let of_holder = inputs
-        .pauses
-        .iter()
-        .filter(|pause| holder.actor.names.contains(&pause.process));
+    let of_holder = inputs.pauses_of(&holder.actor.names);
     let lasting = of_holder.filter(|pause| pause.from <= at && pause.until.is_none_or(|until| at < until));
     lasting.map(|pause| pause.from).min()
 }
@@ -160,9 +155,7 @@ fn paused(holder: &Tenure, at: Timestamp, inputs: &Inputs) -> Option<Timestamp> 
 fn last_in_tree(before: Timestamp, inputs: &Inputs, rules: &Rules) -> Option<(Actor, Option<Timestamp>)> {
     let in_tree = inputs.processes.iter().filter(|process| {
         process.started < before
-            && rules
-                .component(&process.component)
-                .is_some_and(|component| component.side == Side::Old)
+            && rules.side_of(&process.component) == Side::Old
             && rules.governing(Controller::Service, process).is_some()
     });
     let last = in_tree.max_by_key(|process| process.ended.unwrap_or(Timestamp::MAX))?;
@@ -186,15 +179,13 @@ fn first_call(to: &Tenure, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -
 
 /// When the holder had named each load balancer in a call.
 fn all_observed(to: &Tenure, inputs: &Inputs) -> Option<Timestamp> {
-    let before = inputs.snapshots.iter().filter(|snapshot| snapshot.at <= to.from);
-    let balancers = &before.max_by_key(|snapshot| snapshot.at)?.load_balancers;
+    let balancers = inputs.balancers_at(to.from)?;
     let calls = || {
         let calls = inputs.aws_calls.iter().filter(|call| !call.preflight);
         calls.filter(|call| to.actor.names.contains(&call.caller) && to.from <= call.at && call.at <= to.until)
     };
     let observed = balancers.iter().map(|(name, balancer)| {
-        let names = |value: &String| value == name || balancer.identifiers.contains(value);
-        let of_it = calls().filter(|call| call.parameters.values().any(names));
+        let of_it = calls().filter(|call| call.names(name, balancer));
         of_it.map(|call| call.at).min()
     });
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use outrigger_aws_sim::Call;
 
 use super::rules::Side;
 use outrigger_cluster_harness::audit::AuditEvent;
@@ -19,13 +20,10 @@ pub struct Inputs {
     pub aws_calls: Vec<AwsCall>,
     /// Every event of the tenant API server's audit log.
     pub audit_events: Vec<AuditEvent>,
-    /// Every change of K, C and M.
     pub lease_changes: Vec<LeaseChange>,
-    /// Every process that ran.
     pub processes: Vec<ProcessSpan>,
     /// Process name by lease holder identity, where the harness knows it; for others the times decide.
     pub holders: BTreeMap<String, String>,
-    /// Steps of the run.
     pub markers: Vec<Marker>,
     pub snapshots: Vec<Snapshot>,
     /// Times in which the harness stopped a process.
@@ -38,7 +36,34 @@ pub struct Inputs {
     pub until: Timestamp,
 }
 
-/// One call to AWS.
+impl Inputs {
+    pub(super) fn process(&self, name: &str) -> Option<&ProcessSpan> {
+        self.processes.iter().find(|process| process.process == name)
+    }
+
+    /// The processes with these names, in order.
+    pub(super) fn processes_named(&self, names: &BTreeSet<String>) -> impl Iterator<Item = &ProcessSpan> {
+        self.processes.iter().filter(|process| names.contains(&process.process))
+    }
+
+    /// The pauses of the processes with these names.
+    pub(super) fn pauses_of(&self, names: &BTreeSet<String>) -> impl Iterator<Item = &Pause> {
+        self.pauses.iter().filter(|pause| names.contains(&pause.process))
+    }
+
+    /// The calls of the run that ask for a change, whether AWS granted it or not.
+    pub(super) fn writes(&self) -> impl Iterator<Item = &AwsCall> {
+        let calls = self.aws_calls.iter();
+        calls.filter(|call| call.is_write && !call.is_dry_run() && call.at <= self.until)
+    }
+
+    /// The load balancers of the last snapshot until `at`.
+    pub(super) fn balancers_at(&self, at: Timestamp) -> Option<&BTreeMap<String, LoadBalancer>> {
+        let before = self.snapshots.iter().filter(|snapshot| snapshot.at <= at);
+        Some(&before.max_by_key(|snapshot| snapshot.at)?.load_balancers)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwsCall {
     /// When the proxy received it.
@@ -47,7 +72,6 @@ pub struct AwsCall {
     pub caller: String,
     /// Signing name of the service: `ec2`, `elasticloadbalancing`.
     pub service: String,
-    /// `DescribeInstances`.
     pub action: String,
     /// True for a probe that changes nothing and says so in its user agent.
     pub preflight: bool,
@@ -78,12 +102,46 @@ impl AwsCall {
     pub fn names_any(&self, identifiers: &BTreeSet<String>) -> bool {
         self.parameters.values().any(|value| identifiers.contains(value))
     }
+
+    /// True when any parameter is the load balancer's name or one of its identifiers.
+    pub(super) fn names(&self, name: &str, balancer: &LoadBalancer) -> bool {
+        self.parameters.values().any(|value| value == name) || self.names_any(&balancer.identifiers)
+    }
 }
 
-/// A step of the run.
+impl From<&Call> for AwsCall {
+    fn from(call: &Call) -> Self {
+        let outcome = call.outcome.as_ref();
+        // A caller that got no answer does not know, but AWS has done what was forwarded to it.
+        let unanswered = if outcome.is_some_and(|outcome| outcome.forwarded) {
+            200
+        } else {
+            0
+        };
+
+        Self {
+            at: call.at,
+            caller: call.caller.clone(),
+            service: call.service.scope().to_owned(),
+            action: call.action.clone(),
+            preflight: call.preflight,
+            is_write: call.is_write(),
+            parameters: call
+                .parameters
+                .iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            done: outcome
+                .and_then(|outcome| SignedDuration::try_from(outcome.duration).ok())
+                .and_then(|duration| call.at.checked_add(duration).ok())
+                .unwrap_or(call.at),
+            status: outcome.and_then(|outcome| outcome.status).unwrap_or(unanswered),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// When it began.
     pub at: Timestamp,
     /// Its name, such as `phase Migrate` or [`NEW_WORK_BEGINS`].
     pub name: String,
@@ -133,7 +191,6 @@ pub struct Pause {
 /// The migration object's status, from one moment on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// When it was written.
     pub at: Timestamp,
     /// The side that owns the Service controller, if the status names one.
     pub owner: Option<Side>,
@@ -142,7 +199,6 @@ pub struct Statement {
     pub conditions: Vec<Condition>,
 }
 
-/// A condition of the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// Its type, such as `ControlPlaneMigrated`.

@@ -13,7 +13,6 @@ use outrigger_cluster_harness::leases::Lease;
 /// One process's time with one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// The process.
     pub actor: Actor,
     /// First call, or the lease's acquisition where leases count.
     pub from: Timestamp,
@@ -21,7 +20,6 @@ pub struct Interval {
     pub until: Timestamp,
     /// AWS calls in it, reads included.
     pub aws_calls: usize,
-    /// Writes to Kubernetes in it.
     pub api_writes: usize,
     /// The lease whose tenure is part of it.
     pub lease: Option<Lease>,
@@ -58,8 +56,14 @@ pub(super) fn intervals(controller: Controller, tenures: &[Tenure], inputs: &Inp
     let mut intervals = Vec::new();
     for (actor, mut evidence) in by_actor {
         evidence.sort_by_key(|evidence| evidence.from);
-        let mut returns = returns(&actor, controller, tenures, inputs, rules);
-        returns.extend(continued(&actor, inputs));
+        // A process that lost the lease or was stopped by a signal comes back: what it did before belongs to its earlier
+        // interval. The first acquisition is no such moment, so that a call made before it stretches the interval.
+        let acquired = tenures
+            .iter()
+            .filter(|tenure| tenure.actor == actor && governs(tenure, controller, inputs, rules))
+            .map(|tenure| tenure.from);
+        let continued = inputs.pauses_of(&actor.names).filter_map(|pause| pause.until);
+        let returns: Vec<_> = acquired.skip(1).chain(continued).collect();
         intervals.extend(split(&actor, &evidence, &returns));
     }
 
@@ -121,42 +125,12 @@ fn evidence(
 /// True when the lease of this tenure guards `controller` in its process. Of a holder that is no known process, M
 /// is taken to guard everything.
 pub(super) fn governs(tenure: &Tenure, controller: Controller, inputs: &Inputs, rules: &Rules) -> bool {
-    let mut known = inputs
-        .processes
-        .iter()
-        .filter(|p| tenure.actor.names.contains(&p.process))
-        .peekable();
+    let mut known = inputs.processes_named(&tenure.actor.names).peekable();
     if known.peek().is_none() {
         return tenure.lease == Lease::M;
     }
 
     known.any(|process| rules.governing(controller, process) == Some(tenure.lease))
-}
-
-/// When the process came back to the lease after it had lost it: what it did before belongs to its earlier
-/// interval. The first acquisition is no such moment, so that a call made before it stretches the interval.
-fn returns(
-    actor: &Actor,
-    controller: Controller,
-    tenures: &[Tenure],
-    inputs: &Inputs,
-    rules: &Rules,
-) -> Vec<Timestamp> {
-    tenures
-        .iter()
-        .filter(|tenure| tenure.actor == *actor && governs(tenure, controller, inputs, rules))
-        .map(|tenure| tenure.from)
-        .skip(1)
-        .collect()
-}
-
-/// When the process was continued after a signal stopped it: meanwhile it did nothing.
-fn continued(actor: &Actor, inputs: &Inputs) -> impl Iterator<Item = Timestamp> {
-    let of_process = inputs
-        .pauses
-        .iter()
-        .filter(|pause| actor.names.contains(&pause.process));
-    of_process.filter_map(|pause| pause.until)
 }
 
 fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Interval> {

@@ -15,12 +15,9 @@
 
 mod attribute;
 mod aws_effects;
-mod aws_record;
 mod handover;
 mod input;
 mod interval;
-mod joined;
-mod late_effects;
 mod measurement;
 mod overlap;
 mod ownerless;
@@ -38,13 +35,12 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 pub use self::attribute::Actor;
+pub use self::aws_effects::{Joined, LateEffect, registered};
 pub use self::handover::HandOver;
 pub use self::input::{
     AwsCall, Condition, Inputs, Join, LoadBalancer, Marker, NEW_WORK_BEGINS, Pause, Snapshot, Statement,
 };
 pub use self::interval::Interval;
-pub use self::joined::{Joined, registered};
-pub use self::late_effects::LateEffect;
 pub use self::measurement::{Bounds, Gaps, Measurement};
 pub use self::overlap::Overlap;
 pub use self::ownerless::Ownerless;
@@ -54,7 +50,6 @@ pub use self::status_record::Contradiction;
 pub use self::tenure::Tenure;
 pub use self::verdict::Verdict;
 
-/// Reads the records by the rules.
 pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
     let tenures = tenure::tenures(inputs, rules);
     let controllers = Controller::ALL.map(|controller| {
@@ -74,17 +69,11 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
         controllers,
         ownerless: ownerless::ownerless(&tenures, inputs, rules),
         contradictions: status_record::contradictions(&tenures, inputs, rules),
-        writes_without_lease: aws_effects::writes_without_lease(inputs, &tenures, rules)
-            .into_iter()
-            .cloned()
-            .collect(),
-        late_effects: late_effects::late_effects(inputs, &tenures, rules),
-        joined: joined::joined(inputs, &tenures),
+        writes_without_lease: aws_effects::writes_without_lease(inputs, &tenures, rules),
+        late_effects: aws_effects::late_effects(inputs, &tenures, rules),
+        joined: aws_effects::joined(inputs, &tenures),
         tenures,
-        writes_by_switch: aws_effects::writes_by_switch(inputs, rules)
-            .into_iter()
-            .cloned()
-            .collect(),
+        writes_by_switch: aws_effects::writes_by_switch(inputs, rules),
         recreated: aws_effects::recreated(inputs, rules),
         lost_targets: aws_effects::lost_targets(inputs, rules),
         lost_routes: aws_effects::lost_routes(inputs),

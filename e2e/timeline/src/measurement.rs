@@ -25,7 +25,6 @@ pub struct Bounds {
     pub late_effects: bool,
 }
 
-/// The gaps of one kind of handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Gaps {
     /// From a Go manager to ours.
@@ -59,7 +58,6 @@ impl Gaps {
 /// The figures of one or more runs of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Handovers of M.
     pub hand_overs: usize,
     /// Time with two owners that a process of ours caused.
     pub overlap: Duration,
@@ -80,7 +78,6 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The figures of one run.
     pub fn of(report: &Report, bounds: &Bounds) -> Self {
         let mut gaps: BTreeMap<Gaps, Vec<Duration>> = BTreeMap::new();
         for hand_over in &report.hand_overs {
@@ -110,7 +107,6 @@ impl Measurement {
         }
     }
 
-    /// Adds the figures of another run.
     pub fn add(&mut self, other: Self) {
         self.hand_overs += other.hand_overs;
         self.overlap += other.overlap;
@@ -130,12 +126,10 @@ impl Measurement {
         self.violations.extend(other.violations);
     }
 
-    /// Median and longest gap of one kind.
     pub fn median_and_worst(&self, kind: Gaps) -> Option<(Duration, Duration)> {
         median_and_worst(self.gaps.get(&kind)?)
     }
 
-    /// Median and longest time until every load balancer was asked about.
     pub fn observed_median_and_worst(&self) -> Option<(Duration, Duration)> {
         median_and_worst(&self.all_observed)
     }

@@ -9,18 +9,14 @@ use super::input::Inputs;
 use super::interval::Interval;
 use super::rules::{Controller, Rules};
 use super::tenure::Tenure;
-use outrigger_cluster_harness::leases::Lease;
 
-/// A time with two owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
     /// The process that should not have acted.
     pub caused_by: Actor,
-    /// The other one.
     pub against: Actor,
-    /// Start of the overlap.
     pub from: Timestamp,
-    /// End of the overlap; never before [`Overlap::from`].
+    /// Never before [`Overlap::from`].
     pub until: Timestamp,
 }
 
@@ -40,7 +36,7 @@ pub(super) fn overlaps(
                 continue;
             }
 
-            let lease_of = |actor: &Actor| governing(actor, controller, inputs, rules);
+            let lease_of = |actor: &Actor| rules.governing(controller, inputs.processes_named(&actor.names).next()?);
             let holds = |lease| {
                 tenures
                     .iter()
@@ -67,14 +63,6 @@ pub(super) fn overlaps(
 fn overlap(first: &Interval, second: &Interval) -> bool {
     let meets = |a: &Interval, b: &Interval| a.from <= b.from && b.from < a.until;
     meets(first, second) || meets(second, first)
-}
-
-fn governing(actor: &Actor, controller: Controller, inputs: &Inputs, rules: &Rules) -> Option<Lease> {
-    let process = inputs
-        .processes
-        .iter()
-        .find(|process| actor.names.contains(&process.process))?;
-    rules.governing(controller, process)
 }
 
 /// How long any of `overlaps` lasted: times that several share count once, each separate one at least 1 ms.

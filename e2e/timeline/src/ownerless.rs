@@ -79,11 +79,8 @@ fn gap(last: (Timestamp, Side), next: (Timestamp, Option<Side>), inputs: &Inputs
 
 /// The parts of a tenure in which its process was not stopped by a signal.
 fn active(tenure: &Tenure, inputs: &Inputs) -> impl Iterator<Item = (Timestamp, Timestamp)> {
-    let of_process = inputs
-        .pauses
-        .iter()
-        .filter(|pause| tenure.actor.names.contains(&pause.process));
-    let mut pauses: Vec<_> = of_process
+    let mut pauses: Vec<_> = inputs
+        .pauses_of(&tenure.actor.names)
         .map(|pause| (pause.from, pause.until.unwrap_or(inputs.until)))
         .collect();
     pauses.sort();

@@ -6,29 +6,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::aws_effects::{Joined, LateEffect};
 use super::handover::HandOver;
 use super::input::{AwsCall, Marker, Snapshot};
 use super::interval::Interval;
-use super::joined::Joined;
-use super::late_effects::LateEffect;
 use super::overlap::{self, Overlap, milliseconds};
 use super::ownerless::Ownerless;
 use super::rules::{Controller, Rules, Side};
 use super::status_record::Contradiction;
 use super::tenure::Tenure;
 
-/// The timeline of one run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Zero of the table's clock.
     pub start: Timestamp,
-    /// The end of the run.
     pub until: Timestamp,
     /// Service, node lifecycle and route, in this order.
     pub controllers: [ControllerTimeline; 3],
-    /// The holders of K, C and M.
     pub tenures: Vec<Tenure>,
-    /// Every change of hands of M.
     pub hand_overs: Vec<HandOver>,
     /// AWS writes of our manager that nothing called for.
     pub writes_by_switch: Vec<AwsCall>,
@@ -46,7 +41,6 @@ pub struct Report {
     pub writes_without_lease: Vec<AwsCall>,
     /// AWS writes of either side that were carried out after another process acquired the lease.
     pub late_effects: Vec<LateEffect>,
-    /// Nodes that joined while M changed hands.
     pub joined: Vec<Joined>,
     /// User agents of programs of either side that wrote Services under a name that no controller is known by.
     pub(super) overlooked: BTreeSet<String>,
@@ -55,10 +49,8 @@ pub struct Report {
     pub(super) rules: Rules,
 }
 
-/// The owners of one controller over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerTimeline {
-    /// The controller.
     pub controller: Controller,
     pub intervals: Vec<Interval>,
     /// Times with two owners, whoever is at fault.
@@ -71,20 +63,19 @@ impl ControllerTimeline {
     /// A Go manager that was stopped and continued keeps running for up to its renew deadline after it lost its lease:
     /// that is counted separately, in [`ControllerTimeline::overlap_by_old_side`].
     pub fn overlap(&self) -> Duration {
-        overlap::length(
-            self.overlaps
-                .iter()
-                .filter(|overlap| overlap.caused_by.side != Side::Old),
-        )
+        overlap::length(self.overlaps_by_others())
     }
 
     /// How long the controller had two owners through the fault of the old side.
     pub fn overlap_by_old_side(&self) -> Duration {
-        overlap::length(
-            self.overlaps
-                .iter()
-                .filter(|overlap| overlap.caused_by.side == Side::Old),
-        )
+        let by_old = |overlap: &&Overlap| overlap.caused_by.side == Side::Old;
+        overlap::length(self.overlaps.iter().filter(by_old))
+    }
+
+    /// The overlaps through the fault of a process that is not on the old side.
+    pub(super) fn overlaps_by_others(&self) -> impl Iterator<Item = &Overlap> {
+        let overlaps = self.overlaps.iter();
+        overlaps.filter(|overlap| overlap.caused_by.side != Side::Old)
     }
 }
 
@@ -105,7 +96,6 @@ pub struct Figures {
 }
 
 impl Report {
-    /// The five figures.
     pub fn figures(&self) -> Figures {
         let overlap: Duration = self.controllers.iter().map(ControllerTimeline::overlap).sum();
         Figures {
@@ -128,14 +118,12 @@ impl Report {
             .filter(|hand_over| hand_over.from.side == Side::Old && hand_over.to.side == Side::New)
     }
 
-    /// Handovers to a process of ours.
     pub(super) fn acquired_by_ours(&self) -> impl Iterator<Item = &HandOver> {
         self.hand_overs
             .iter()
             .filter(|hand_over| hand_over.to.side == Side::New)
     }
 
-    /// The timeline of one controller.
     pub fn controller(&self, controller: Controller) -> Option<&ControllerTimeline> {
         self.controllers
             .iter()

@@ -53,24 +53,20 @@ pub struct Component {
     /// The program in its user agent, up to the version.
     pub program: String,
     pub side: Side,
-    /// Its main lease.
     pub main_lease: Lease,
     /// Exceptions from [`Component::governing`]: the lease under which this program really runs a controller.
     pub exceptions: BTreeMap<Controller, Lease>,
 }
 
 impl Component {
-    /// kube-controller-manager, the old side.
     pub fn kube_controller_manager() -> Self {
         Self::new("kube-controller-manager", Side::Old, Lease::K)
     }
 
-    /// Our manager.
     pub fn outrigger_manager() -> Self {
         Self::new("outrigger-manager", Side::New, Lease::C)
     }
 
-    /// The incumbent in our manager's place.
     pub fn aws_cloud_controller_manager() -> Self {
         Self::new("aws-cloud-controller-manager", Side::New, Lease::C)
     }
@@ -115,7 +111,8 @@ impl Component {
             return None;
         }
 
-        let migrates = flag(argv, "enable-leader-migration").is_some_and(|value| is_true(&value))
+        let is_true = |value: String| ["1", "t", "T", "true", "TRUE", "True"].contains(&value.as_str());
+        let migrates = flag(argv, "enable-leader-migration").is_some_and(is_true)
             || flag(argv, "migration").is_some_and(|value| !value.is_empty());
         Some(if migrates { Lease::M } else { self.main_lease })
     }
@@ -139,11 +136,6 @@ fn flag(argv: &[String], name: &str) -> Option<String> {
     found
 }
 
-fn is_true(value: &str) -> bool {
-    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
-}
-
-/// The limits of the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// From the end of the old process to the `acquireTime` of M by ours. The old process does not release its lease.
@@ -200,7 +192,6 @@ impl Default for Limits {
 /// How the records are read.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The programs of both sides.
     pub components: Vec<Component>,
     /// Callers in the AWS record that belong to the harness.
     pub ignored_callers: BTreeSet<String>,
@@ -212,7 +203,6 @@ pub struct Rules {
     pub changed: BTreeSet<String>,
     /// Load balancers and targets that the run takes away on purpose.
     pub removed_on_purpose: BTreeSet<String>,
-    /// The limits of the verdict.
     pub limits: Limits,
     /// Said beside the route controller.
     pub route_note: String,
@@ -234,6 +224,11 @@ impl Rules {
 
     pub(super) fn component(&self, name: &str) -> Option<&Component> {
         self.components.iter().find(|component| component.name == name)
+    }
+
+    pub(super) fn side_of(&self, component: &str) -> Side {
+        self.component(component)
+            .map_or(Side::Unknown, |component| component.side)
     }
 
     pub(super) fn by_program(&self, program: &str) -> Option<&Component> {

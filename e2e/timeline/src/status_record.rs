@@ -17,10 +17,8 @@ const WRITING: SignedDuration = SignedDuration::from_secs(2);
 /// request.
 const CORRECTION: Duration = Duration::from_secs(20);
 
-/// A statement that was not true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
-    /// When it was written.
     pub at: Timestamp,
     /// The statement, and the contradicting record.
     pub text: String,

@@ -12,16 +12,8 @@ use super::rules::{Controller, Side};
 impl Report {
     /// The holders over time, in seconds since the start, then the figures.
     pub fn table(&self) -> String {
-        let mut text = String::new();
-        text.push_str(&aligned(&self.steps()));
-        text.push('\n');
-        text.push_str(&aligned(&self.owners()));
-        text.push('\n');
-        text.push_str(&aligned(&self.hand_over_rows()));
-        text.push('\n');
-        text.push_str(&aligned(&self.figure_rows()));
-
-        text
+        let parts = [self.steps(), self.owners(), self.hand_over_rows(), self.figure_rows()];
+        parts.map(|rows| aligned(&rows)).join("\n")
     }
 
     fn seconds(&self, at: Timestamp) -> String {

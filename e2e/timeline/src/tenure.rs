@@ -22,13 +22,11 @@ pub struct Tenure {
     pub lease: Lease,
     /// `holderIdentity`.
     pub holder: String,
-    /// The process behind the identity.
     pub actor: Actor,
     /// The holder's own `acquireTime`.
     pub from: Timestamp,
     /// The last moment at which it was surely held or could be used: release, next holder, or the process's end.
     pub until: Timestamp,
-    /// When its holder released the lease, if it did.
     pub released: Option<Timestamp>,
     /// When another process emptied the lease, after it expired.
     pub emptied: Option<Timestamp>,
@@ -178,11 +176,8 @@ fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure 
 /// main lease tells, alive from its first acquisition to its last renewal.
 fn candidates<'a>(span: &Span, all: &[Span], inputs: &'a Inputs, rules: &Rules) -> Vec<&'a ProcessSpan> {
     if let Some(name) = inputs.holders.get(&span.holder) {
-        return inputs
-            .processes
-            .iter()
-            .filter(|process| process.process == *name)
-            .collect();
+        let named = inputs.processes.iter().filter(|process| process.process == *name);
+        return named.collect();
     }
 
     let same: Vec<_> = all.iter().filter(|other| other.holder == span.holder).collect();

@@ -7,7 +7,6 @@ use super::overlap::{milliseconds, since};
 use super::report::Report;
 use super::rules::{Controller, Limits, Side};
 
-/// Whether the proof holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Why it does not; empty when it does.
@@ -15,7 +14,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// True when there is nothing against it.
     pub fn passed(&self) -> bool {
         self.reasons.is_empty()
     }
@@ -56,11 +54,7 @@ impl Report {
 
     fn judge_overlaps(&self, reasons: &mut Vec<String>) {
         for timeline in &self.controllers {
-            for overlap in timeline
-                .overlaps
-                .iter()
-                .filter(|overlap| overlap.caused_by.side != Side::Old)
-            {
+            for overlap in timeline.overlaps_by_others() {
                 reasons.push(format!(
                     "{}: {} owned it together with {} for {} ms",
                     timeline.controller,
@@ -139,11 +133,8 @@ impl Report {
 
     fn judge_attribution(&self, reasons: &mut Vec<String>) {
         for timeline in &self.controllers {
-            for interval in timeline
-                .intervals
-                .iter()
-                .filter(|interval| interval.actor.side == Side::Unknown)
-            {
+            let intervals = timeline.intervals.iter();
+            for interval in intervals.filter(|interval| interval.actor.side == Side::Unknown) {
                 reasons.push(format!(
                     "{}: nobody knows who {} is",
                     timeline.controller,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+use outrigger_cluster_harness::audit::{AuditEvent, ObjectRef};
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
 use outrigger_cluster_harness::pods::{Exit, ProcessSpan};
 use outrigger_timeline::{
@@ -104,22 +104,17 @@ fn held(which: Lease, holder: &str, from: f64, until: f64) -> Vec<LeaseChange> {
 
 fn write(agent: &str, verb: &str, resource: &str, seconds: f64) -> AuditEvent {
     AuditEvent {
-        audit_id: format!("{agent}{seconds}"),
         stage: "ResponseComplete".into(),
         verb: verb.into(),
-        request_uri: String::new(),
-        user: User::default(),
-        impersonated_user: None,
         user_agent: agent.into(),
         object_ref: ObjectRef {
             resource: resource.into(),
             name: "x".into(),
             ..ObjectRef::default()
         },
-        response_status: ResponseStatus { code: 200 },
         request_received_timestamp: at(seconds),
         stage_timestamp: at(seconds + 0.004),
-        annotations: BTreeMap::new(),
+        ..AuditEvent::default()
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::upstream::{Reply, Upstream, corrected, own, set};
-use super::{groups, tags};
-use crate::query::Query;
+use super::groups;
+use super::upstream::{Reply, Upstream, corrected, read, set, without};
+use crate::fleet::unknown_instances;
+use crate::query::{Parameters, Query};
 use crate::service::Service;
 use crate::xml::{Element, XmlError};
 
@@ -13,14 +14,12 @@ const ATTACHMENT_STATUS: &str = "attachment.status";
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Instances that are terminated.
     terminated: Mutex<BTreeSet<String>>,
     /// Instances that somebody has stopped.
     stopped: Mutex<BTreeSet<String>>,
 }
 
 impl Memory {
-    /// Carries out a call as AWS would.
     pub(super) async fn answer<U: Upstream>(&self, moto: &U, query: Query) -> Result<Reply, XmlError> {
         let ec2 = &Service::Ec2;
         match query.action.as_str() {
@@ -47,7 +46,7 @@ impl Memory {
 
                 corrected(moto, ec2, &query, blackholes).await
             }
-            "CreateTags" => tags::create(moto, &query).await,
+            "CreateTags" => create_tags(moto, &query).await,
             "AuthorizeSecurityGroupIngress" => groups::authorize(moto, &query).await,
             "DeleteSecurityGroup" => groups::delete(moto, &query).await,
             "StartInstances" | "StopInstances" => {
@@ -63,11 +62,7 @@ impl Memory {
 
     fn note_state(&self, query: &Query) {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let ids = query
-            .parameters
-            .iter()
-            .filter(|(key, _)| key.starts_with("InstanceId."));
-        for (_, id) in ids {
+        for id in query.parameters.list("InstanceId") {
             if query.action == "StopInstances" {
                 stopped.insert(id.to_owned());
             } else {
@@ -95,7 +90,6 @@ impl Memory {
         (!refused.is_empty()).then_some(Reply::Refused("InvalidTarget", message))
     }
 
-    /// These instances are terminated.
     pub(super) fn terminated(&self, ids: &[&str]) {
         let mut terminated = self.terminated.lock().unwrap_or_else(PoisonError::into_inner);
         terminated.extend(ids.iter().map(|id| (*id).to_owned()));
@@ -113,30 +107,19 @@ fn empty_topology(service: &Service) -> Element {
 
 /// moto knows no such filter, so it is left out and the others are numbered anew.
 fn without_attachment_status(query: &Query) -> Query {
-    let mut pairs: Vec<(String, String)> = query
-        .parameters
-        .iter()
-        .filter(|(key, _)| !key.starts_with("Filter."))
-        .map(own)
-        .collect();
-    let kept = query
-        .parameters
-        .filters()
-        .into_iter()
-        .filter(|(name, _)| *name != ATTACHMENT_STATUS);
+    let others = without(query, &["Filter"]);
+    let filters = query.parameters.filters();
+    let kept = filters.iter().filter(|(name, _)| *name != ATTACHMENT_STATUS);
+    let renumbered = (1..).zip(kept).flat_map(|(number, (name, values))| {
+        let values = (1..).zip(values);
+        let values = values.map(move |(index, value)| (format!("Filter.{number}.Value.{index}"), *value));
+        [(format!("Filter.{number}.Name"), *name)].into_iter().chain(values)
+    });
 
-    for (index, (name, values)) in kept.enumerate() {
-        let number = index + 1;
-        pairs.push((format!("Filter.{number}.Name"), name.to_owned()));
-        let numbered = values.iter().enumerate();
-        pairs.extend(
-            numbered.map(|(index, value)| (format!("Filter.{number}.Value.{}", index + 1), (*value).to_owned())),
-        );
-    }
-
+    let unchanged = others.parameters.iter().map(|(key, value)| (key.to_owned(), value));
     Query {
-        parameters: pairs.into_iter().collect(),
-        ..query.clone()
+        parameters: unchanged.chain(renumbered).collect(),
+        ..others.clone()
     }
 }
 
@@ -164,6 +147,34 @@ fn blackholes(tables: &mut Element, terminated: &BTreeSet<String>) {
             set(route, Element::text("state", "blackhole"));
         }
     }
+}
+
+/// Tags resources, if all instances among them exist: EC2 tags nothing at all with a call that names an instance which
+/// does not exist.
+async fn create_tags<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
+    Ok(match unknown_instances(&unknown(moto, asked).await?) {
+        Some((code, message)) => Reply::Refused(code, message),
+        None => Reply::Moto(moto.ask(&Service::Ec2, asked).await),
+    })
+}
+
+async fn unknown<'a, U: Upstream>(moto: &U, asked: &'a Query) -> Result<Vec<&'a str>, XmlError> {
+    let mut ids = asked.parameters.list("ResourceId");
+    ids.retain(|id| id.starts_with("i-"));
+    if ids.is_empty() {
+        return Ok(ids);
+    }
+
+    let values = Parameters::numbered("Filter.1.Value", ids.iter().copied());
+    let filter = [("Filter.1.Name", "instance-id")].into_iter().chain(values.iter());
+    let describe = Query::new(&Service::Ec2, "DescribeInstances", filter.collect());
+    let answer = read(moto, &Service::Ec2, &describe).await?.unwrap_or_default();
+    let reservations = answer.items("reservationSet").iter();
+    let instances = reservations.flat_map(|reservation| reservation.items("instancesSet"));
+    let known: BTreeSet<&str> = instances.map(|instance| instance.value("instanceId")).collect();
+    ids.retain(|id| !known.contains(id));
+
+    Ok(ids)
 }
 
 #[cfg(test)]
@@ -244,5 +255,49 @@ mod tests {
             .map(|item| item.value("networkInterfaceId"))
             .collect();
         assert_eq!(ids, ["eni-1"]);
+    }
+}
+
+#[cfg(test)]
+mod tests_of_tags {
+    use super::super::fixture::Script;
+    use super::*;
+
+    const KNOWN: &str = "<R><reservationSet><item><instancesSet><item><instanceId>i-1</instanceId></item>\
+        <item><instanceId>i-2</instanceId></item></instancesSet></item></reservationSet></R>";
+
+    async fn refusal(resources: &[&str]) -> Option<String> {
+        let moto = Script::default()
+            .on("DescribeInstances", KNOWN)
+            .on("CreateTags", "<R/>");
+        let numbered = resources.iter().zip(1..);
+        let named: String = numbered.map(|(id, n)| format!("&ResourceId.{n}={id}")).collect();
+        let asked = Query::parse(format!("Action=CreateTags&Version=2016-11-15{named}").as_bytes());
+        let reply = create_tags(&moto, &asked).await.expect("XML");
+        let tagged = moto.asked().iter().any(|query| query.action == "CreateTags");
+        match reply {
+            Reply::Refused(code, message) => {
+                assert_eq!((code, tagged), ("InvalidInstanceID.NotFound", false));
+                Some(message)
+            }
+            _ => {
+                assert!(tagged);
+                None
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn one_unknown_instance_fails_the_call() {
+        assert_eq!(refusal(&["i-1", "i-2"]).await, None);
+        assert_eq!(
+            refusal(&["sg-1", "subnet-1"]).await,
+            None,
+            "only instances are looked for"
+        );
+        let one = refusal(&["i-1", "i-3"]).await;
+        assert_eq!(one.as_deref(), Some("The instance ID 'i-3' does not exist"));
+        let two = refusal(&["i-4", "i-1", "i-3"]).await;
+        assert_eq!(two.as_deref(), Some("The instance IDs 'i-4, i-3' do not exist"));
     }
 }

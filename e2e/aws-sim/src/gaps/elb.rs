@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::elb_subnets;
-use super::upstream::{Reply, Upstream, corrected, own, read, set};
+use super::upstream::{Reply, Upstream, corrected, query, read, set, texts, without};
 use crate::query::{Parameters, Query};
 use crate::service::Service;
 use crate::xml::{Element, XmlError};
@@ -13,6 +12,8 @@ use crate::xml::{Element, XmlError};
 const DESYNC: (&str, &str) = ("elb.http.desyncmitigationmode", "defensive");
 /// AWS's draining timeout in seconds where none was set.
 const DRAINING_TIMEOUT: &str = "300";
+const SUBNETS_REFUSAL: &str = "InvalidConfigurationRequest";
+const SUBNETS: &str = "Subnets.member";
 
 /// State by load balancer and port.
 #[derive(Debug, Default)]
@@ -27,13 +28,12 @@ struct Known {
 }
 
 impl Memory {
-    /// Carries out a call as AWS would.
     pub(super) async fn answer<U: Upstream>(&self, moto: &U, query: Query) -> Result<Reply, XmlError> {
         let elb = &Service::Elb;
         match query.action.as_str() {
-            "AttachLoadBalancerToSubnets" => elb_subnets::attach(moto, &query).await,
+            "AttachLoadBalancerToSubnets" => attach_subnets(moto, &query).await,
             "DeleteLoadBalancerListeners" => delete_listeners(moto, &query).await,
-            "DetachLoadBalancerFromSubnets" => elb_subnets::detach(moto, &query).await,
+            "DetachLoadBalancerFromSubnets" => detach_subnets(moto, &query).await,
             "DescribeLoadBalancers" => corrected(moto, elb, &query, |answer| self.complete(answer)).await,
             "DescribeLoadBalancerAttributes" => corrected(moto, elb, &query, complete_attributes).await,
             _ => {
@@ -161,14 +161,13 @@ fn one_port_each(query: &Query) -> Vec<Query> {
         return vec![query.clone()];
     }
 
-    let others = || {
-        let others = query.parameters.iter().filter(|(key, _)| !key.starts_with(PORTS));
-        others.map(own)
-    };
-    let only = |port: &str| (format!("{PORTS}.1"), port.to_owned());
-    let single = |port: &&str| Query {
-        parameters: others().chain([only(port)]).collect(),
-        ..query.clone()
+    let others = without(query, &[PORTS]);
+    let single = |port: &&str| {
+        let only = [("LoadBalancerPorts.member.1", *port)];
+        Query {
+            parameters: others.parameters.iter().chain(only).collect(),
+            ..others.clone()
+        }
     };
 
     ports.iter().map(single).collect()
@@ -218,6 +217,54 @@ fn default_health_check(balancer: &Element) -> Element {
             Element::text("HealthyThreshold", "10"),
         ],
     )
+}
+
+/// Attaches subnets, unless one would stand in the zone of another.
+async fn attach_subnets<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
+    let mut subnets = attached(moto, asked).await?;
+    subnets.extend(asked.parameters.list(SUBNETS).into_iter().map(str::to_owned));
+
+    let zones = zones(moto, &subnets).await?;
+    if zones.iter().collect::<BTreeSet<_>>().len() < zones.len() {
+        let message = "a load balancer stands in one subnet of a zone only".to_owned();
+        return Ok(Reply::Refused(SUBNETS_REFUSAL, message));
+    }
+
+    Ok(Reply::Moto(moto.ask(&Service::Elb, asked).await))
+}
+
+/// Detaches subnets, unless none would be left.
+async fn detach_subnets<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
+    let mut subnets = attached(moto, asked).await?;
+    let any = !subnets.is_empty();
+    subnets.retain(|subnet| !asked.parameters.list(SUBNETS).contains(&subnet.as_str()));
+    if any && subnets.is_empty() {
+        let message = "a load balancer has to stay in one subnet at least".to_owned();
+        return Ok(Reply::Refused(SUBNETS_REFUSAL, message));
+    }
+
+    Ok(Reply::Moto(moto.ask(&Service::Elb, asked).await))
+}
+
+async fn attached<U: Upstream>(moto: &U, asked: &Query) -> Result<BTreeSet<String>, XmlError> {
+    let name = asked.parameters.get("LoadBalancerName").unwrap_or_default();
+    let parameters = [("LoadBalancerNames.member.1", name)];
+    let describe = query(&Service::Elb, "DescribeLoadBalancers", &parameters);
+    let answer = read(moto, &Service::Elb, &describe).await?.unwrap_or_default();
+    let balancer = answer.items("LoadBalancerDescriptions").first();
+    let subnets = balancer.map(|balancer| texts(balancer.list("Subnets")));
+    Ok(subnets.unwrap_or_default().into_iter().collect())
+}
+
+/// The zone of each subnet that there is.
+async fn zones<U: Upstream>(moto: &U, subnets: &BTreeSet<String>) -> Result<Vec<String>, XmlError> {
+    let all = query(&Service::Ec2, "DescribeSubnets", &[]);
+    let answer = read(moto, &Service::Ec2, &all).await?.unwrap_or_default();
+    let listed = answer.items("subnetSet").iter();
+    let wanted = listed.filter(|subnet| subnets.contains(subnet.value("subnetId")));
+    Ok(wanted
+        .map(|subnet| subnet.value("availabilityZone").to_owned())
+        .collect())
 }
 
 #[cfg(test)]
@@ -324,5 +371,53 @@ mod tests {
         assert_eq!(answer.items("AdditionalAttributes").len(), 1);
         let draining = answer.find("ConnectionDraining").expect("there");
         assert_eq!(draining.value("Timeout"), "300");
+    }
+}
+
+#[cfg(test)]
+mod tests_of_subnets {
+    use super::super::Reply;
+    use super::super::fixture::Script;
+    use super::{attach_subnets, detach_subnets};
+    use crate::query::Query;
+
+    const BALANCER: &str = "<R><LoadBalancerDescriptions><member><Subnets><member>a1</member><member>b1</member></Subnets></member></LoadBalancerDescriptions></R>";
+    const SUBNETS: &str = "<R><subnetSet>\
+        <item><subnetId>a1</subnetId><availabilityZone>a</availabilityZone></item>\
+        <item><subnetId>a2</subnetId><availabilityZone>a</availabilityZone></item>\
+        <item><subnetId>b1</subnetId><availabilityZone>b</availabilityZone></item>\
+        <item><subnetId>c1</subnetId><availabilityZone>c</availabilityZone></item></subnetSet></R>";
+
+    async fn taken(action: &'static str, subnets: &[&str]) -> bool {
+        let moto = Script::default()
+            .on("DescribeLoadBalancers", BALANCER)
+            .on("DescribeSubnets", SUBNETS)
+            .on(action, "<R/>");
+        let listed = subnets.iter().enumerate();
+        let listed: String = listed
+            .map(|(n, id)| format!("&Subnets.member.{}={id}", n + 1))
+            .collect();
+        let form = format!("Action={action}&Version=2012-06-01&LoadBalancerName=lb{listed}");
+        let asked = Query::parse(form.as_bytes());
+        let reply = if action.starts_with("Attach") {
+            attach_subnets(&moto, &asked).await
+        } else {
+            detach_subnets(&moto, &asked).await
+        };
+        let taken = moto.asked().iter().any(|query| query.action == action);
+        assert_eq!(taken, !matches!(reply.expect("XML"), Reply::Refused(..)));
+        taken
+    }
+
+    #[tokio::test]
+    async fn one_subnet_in_a_zone_and_one_at_least() {
+        let attach = "AttachLoadBalancerToSubnets";
+        assert!(taken(attach, &["c1"]).await);
+        assert!(taken(attach, &["a1"]).await, "it is there already");
+        assert!(!taken(attach, &["a2"]).await);
+        assert!(!taken(attach, &["c1", "a2"]).await);
+        let detach = "DetachLoadBalancerFromSubnets";
+        assert!(taken(detach, &["a1"]).await);
+        assert!(!taken(detach, &["b1", "a1"]).await);
     }
 }

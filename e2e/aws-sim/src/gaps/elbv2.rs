@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::upstream::{Answered, Reply, Upstream, corrected, query, read, set, without};
-use crate::query::Query;
-use crate::region::REGION;
-use crate::service::Service;
+use crate::query::{Parameters, Query};
+use crate::service::{REGION, Service};
 use crate::xml::{Element, XmlError};
 
 const V2: &Service = &Service::ElbV2;
@@ -46,7 +45,6 @@ struct Listener {
 }
 
 impl Memory {
-    /// Carries out a call as AWS would.
     pub(super) async fn answer<U: Upstream>(&self, moto: &U, query: Query) -> Result<Reply, XmlError> {
         match query.action.as_str() {
             "CreateLoadBalancer" => create_load_balancer(moto, &query).await,
@@ -202,10 +200,8 @@ impl Memory {
             return Ok(Reply::from(&no_target_groups()));
         }
 
-        let numbered = arns.iter().enumerate();
-        let parameters = numbered.map(|(index, arn)| (format!("TargetGroupArns.member.{}", index + 1), arn.clone()));
         let by_arn = Query {
-            parameters: parameters.collect(),
+            parameters: Parameters::numbered("TargetGroupArns.member", arns.iter().map(String::as_str)),
             ..asked.clone()
         };
 
@@ -242,11 +238,11 @@ fn groups_of(query: &Query) -> Vec<String> {
 }
 
 fn forwards_to(listener: &Element) -> Vec<String> {
-    let actions = listener.child("DefaultActions").map_or(&[][..], |list| &list.children);
+    let actions = listener.list("DefaultActions");
     let direct = actions.iter().map(|action| action.value("TargetGroupArn").to_owned());
     let weighted = actions.iter().flat_map(|action| {
-        let groups = action.at(&["ForwardConfig", "TargetGroups"]);
-        let groups = groups.map_or(&[][..], |list| &list.children);
+        let forward = action.child("ForwardConfig");
+        let groups = forward.map_or(&[][..], |config| config.list("TargetGroups"));
         groups.iter().map(|group| group.value("TargetGroupArn").to_owned())
     });
 
@@ -254,9 +250,8 @@ fn forwards_to(listener: &Element) -> Vec<String> {
 }
 
 fn certificates_of(listener: &Element) -> Vec<String> {
-    let members = listener.child("Certificates").map_or(&[][..], |list| &list.children);
+    let members = listener.list("Certificates").iter();
     members
-        .iter()
         .map(|member| member.value("CertificateArn").to_owned())
         .collect()
 }
@@ -312,8 +307,8 @@ fn same_balancer(asked: &Query, there: &Element) -> bool {
         key.starts_with("Subnet") && (key.ends_with(".SubnetId") || key.starts_with("Subnets.member."))
     });
     let mut wanted: Vec<&str> = mappings.map(|(_, id)| id).collect();
-    let zones = there.child("AvailabilityZones").map_or(&[][..], |list| &list.children);
-    let mut subnets: Vec<&str> = zones.iter().map(|zone| zone.value("SubnetId")).collect();
+    let zones = there.list("AvailabilityZones").iter();
+    let mut subnets: Vec<&str> = zones.map(|zone| zone.value("SubnetId")).collect();
     wanted.sort_unstable();
     subnets.sort_unstable();
 

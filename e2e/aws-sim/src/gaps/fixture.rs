@@ -28,7 +28,6 @@ impl Script {
         }
     }
 
-    /// A good answer to this action.
     pub(crate) fn on(mut self, action: &'static str, body: &str) -> Self {
         self.answers.insert(action, body.to_owned());
         self
@@ -50,7 +49,6 @@ impl Upstream for Script {
     }
 }
 
-/// The body of a good answer.
 pub(super) fn body(reply: Result<Reply, XmlError>) -> Element {
     match reply.expect("XML") {
         Reply::Body(body) => Element::parse(&body).expect("XML"),

@@ -72,7 +72,7 @@ async fn user<U: Upstream>(moto: &U, id: &str) -> Result<Option<String>, XmlErro
     for (service, list) in sources {
         let all = query(&service, "DescribeLoadBalancers", &[("PageSize", PAGE)]);
         let all = read(moto, &service, &all).await?.unwrap_or_default();
-        let uses = |balancer: &&Element| texts(balancer.child("SecurityGroups")).iter().any(|group| group == id);
+        let uses = |balancer: &&Element| texts(balancer.list("SecurityGroups")).iter().any(|group| group == id);
         if let Some(balancer) = all.items(list).iter().find(uses) {
             return Ok(Some(balancer.value("LoadBalancerName").to_owned()));
         }

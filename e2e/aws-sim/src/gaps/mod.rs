@@ -33,12 +33,10 @@
 
 mod ec2;
 mod elb;
-mod elb_subnets;
 mod elbv2;
 #[cfg(test)]
 pub(super) mod fixture;
 mod groups;
-mod tags;
 mod upstream;
 
 use super::query::Query;
@@ -77,7 +75,6 @@ impl Gaps {
         }
     }
 
-    /// These instances are terminated.
     pub(super) fn terminated(&self, ids: &[&str]) {
         self.ec2.terminated(ids);
     }

@@ -5,20 +5,18 @@ use std::future::Future;
 use bytes::Bytes;
 use http::Response;
 
-use crate::query::{Parameters, Query};
+use crate::query::Query;
 use crate::service::Service;
 use crate::xml::{Element, XmlError};
 
 /// moto, as the gaps ask it.
 pub(crate) trait Upstream: Sync {
-    /// Forwards a call.
     fn ask(&self, service: &Service, query: &Query) -> impl Future<Output = Response<Bytes>> + Send;
 }
 
 /// The answer for the caller.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// As moto answered.
     Moto(Response<Bytes>),
     /// A good answer with this body.
     Body(String),
@@ -60,32 +58,21 @@ pub(super) async fn corrected<U: Upstream>(
     })
 }
 
-/// A call of our own.
 pub(super) fn query(service: &Service, action: &str, parameters: &[(&str, &str)]) -> Query {
-    Query {
-        action: action.to_owned(),
-        version: service.api_version().to_owned(),
-        parameters: parameters.iter().copied().collect(),
-    }
+    Query::new(service, action, parameters.iter().copied().collect())
 }
 
 /// The same call without the parameters of these keys, or below them.
 pub(super) fn without(query: &Query, keys: &[&str]) -> Query {
     let below = |key: &str| {
-        keys.iter().any(|dropped| {
-            key.strip_prefix(dropped)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+        let mut rests = keys.iter().filter_map(|dropped| key.strip_prefix(dropped));
+        rests.any(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    let kept = query.parameters.iter().filter(|(key, _)| !below(key)).map(own);
+    let kept = query.parameters.iter().filter(|(key, _)| !below(key));
     Query {
-        parameters: kept.collect::<Parameters>(),
+        parameters: kept.collect(),
         ..query.clone()
     }
-}
-
-pub(super) fn own((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
 }
 
 /// Replaces the child of the same name, or adds it.
@@ -96,7 +83,6 @@ pub(super) fn set(parent: &mut Element, child: Element) {
     }
 }
 
-pub(super) fn texts(list: Option<&Element>) -> Vec<String> {
-    let members = list.map_or(&[][..], |list| &list.children);
+pub(super) fn texts(members: &[Element]) -> Vec<String> {
     members.iter().map(|member| member.text.clone()).collect()
 }

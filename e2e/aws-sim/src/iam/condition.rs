@@ -28,10 +28,6 @@ impl Keys {
     pub fn add(&mut self, key: &str, value: &str) {
         self.0.entry(normal(key)).or_default().push(value.to_owned());
     }
-
-    fn values(&self, key: &str) -> Option<&[String]> {
-        self.0.get(key).map(Vec::as_slice)
-    }
 }
 
 /// Names of keys are compared without regard to case. The key of a tag is compared so as well:
@@ -110,7 +106,7 @@ impl Condition {
     }
 
     pub(super) fn holds(&self, keys: &Keys) -> bool {
-        let there = keys.values(&self.key);
+        let there = keys.0.get(&self.key);
         if self.test == Test::Null {
             return self.values.iter().any(|value| (value == "true") == there.is_none());
         }

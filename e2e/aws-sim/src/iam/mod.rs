@@ -27,25 +27,15 @@ const PRINCIPAL: &str = "arn:aws:sts::123456789012:assumed-role/cloud-controller
 /// How AWS answers a call that is not allowed: status, code, message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// HTTP status.
     pub status: u16,
     pub code: &'static str,
-    /// Error message.
     pub message: String,
 }
 
 /// Evaluates a call that has no resources; `Some` where it is not allowed.
 pub fn evaluate_read(policy: &Policy, service: &Service, query: &Query) -> Option<Denial> {
     let mut needed = requests::needed(service, query).into_iter();
-    needed.find_map(|needed| {
-        let request = Request {
-            action: needed.action.clone(),
-            resource: "*".to_owned(),
-            keys: keys(service, &needed, &Tags::new()),
-        };
-        let verdict = policy.verdict(&request);
-        (verdict != Verdict::Allowed).then(|| denial(service, &request, verdict))
-    })
+    needed.find_map(|needed| refused(policy, service, &needed, "*", &Tags::new()))
 }
 
 /// Evaluates a call; `Some` where it is not allowed.
@@ -61,17 +51,21 @@ pub(super) async fn evaluate<U: Upstream>(
             Resource::New { arn, tags } => (arn.as_str(), tags.clone()),
             Resource::There { arn, tags } => (arn.as_str(), tags_of(moto, tags).await),
         };
-        let request = Request {
-            action: needed.action.clone(),
-            resource: resource.to_owned(),
-            keys: keys(service, &needed, &tags),
-        };
-        let verdict = policy.verdict(&request);
-        if verdict != Verdict::Allowed {
-            return Some(denial(service, &request, verdict));
+        if let Some(denial) = refused(policy, service, &needed, resource, &tags) {
+            return Some(denial);
         }
     }
     None
+}
+
+fn refused(policy: &Policy, service: &Service, needed: &Needed, resource: &str, tags: &Tags) -> Option<Denial> {
+    let request = Request {
+        action: needed.action.clone(),
+        resource: resource.to_owned(),
+        keys: keys(service, needed, tags),
+    };
+    let verdict = policy.verdict(&request);
+    (verdict != Verdict::Allowed).then(|| denial(service, &request, verdict))
 }
 
 fn keys(service: &Service, needed: &Needed, resource: &Tags) -> Keys {
@@ -110,17 +104,16 @@ fn denial(service: &Service, request: &Request, verdict: Verdict) -> Denial {
         }
     };
     let message = format!("User: {PRINCIPAL} is not authorized to perform: {action}{on} {because}");
-    if *service == Service::Ec2 {
-        return Denial {
-            status: 403,
-            code: "UnauthorizedOperation",
-            message: format!("You are not authorized to perform this operation. {message}"),
-        };
-    }
-
+    let (code, message) = match service {
+        Service::Ec2 => (
+            "UnauthorizedOperation",
+            format!("You are not authorized to perform this operation. {message}"),
+        ),
+        _ => ("AccessDenied", message),
+    };
     Denial {
         status: 403,
-        code: "AccessDenied",
+        code,
         message,
     }
 }
@@ -136,11 +129,7 @@ async fn tags_of<U: Upstream>(moto: &U, of: &TagsOf) -> Tags {
         TagsOf::Network(arn) => (Service::ElbV2, vec![("ResourceArns.member.1", arn.as_str())]),
     };
 
-    let query = Query {
-        action: "DescribeTags".to_owned(),
-        version: service.api_version().to_owned(),
-        parameters: parameters.into_iter().collect(),
-    };
+    let query = Query::new(&service, "DescribeTags", parameters.into_iter().collect());
     let response = moto.ask(&service, &query).await;
     let Ok(answer) = Element::parse(&String::from_utf8_lossy(response.body())) else {
         return Tags::new();

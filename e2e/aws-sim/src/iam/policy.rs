@@ -24,7 +24,6 @@ pub enum PolicyError {
     /// No statement matches without an action.
     #[error("statement {0}: give exactly one of Action and NotAction, and Resource")]
     Statement(usize),
-    /// An operator that is not implemented.
     #[error("condition operator {0:?} is not supported")]
     Operator(String),
     /// A key whose value no call here can provide.
@@ -41,7 +40,6 @@ pub struct Request {
     pub action: String,
     /// An ARN, or `*` for actions without resource-level permissions.
     pub resource: String,
-    /// The condition keys that the request has.
     pub keys: Keys,
 }
 
@@ -50,13 +48,10 @@ pub struct Request {
 pub enum Verdict {
     /// A statement allows it, and none denies it.
     Allowed,
-    /// No statement allows it.
     NotAllowed,
-    /// A statement denies it.
     Denied,
 }
 
-/// An identity-based policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy(Vec<Statement>);
 

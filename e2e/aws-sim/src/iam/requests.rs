@@ -9,8 +9,7 @@
 //! Resources that a call only refers to (subnets, groups and instances of a load balancer) are not evaluated.
 
 use crate::query::{Parameters, Query};
-use crate::region::REGION;
-use crate::service::Service;
+use crate::service::{REGION, Service};
 
 /// The simulated account.
 pub(super) const ACCOUNT: &str = "123456789012";
@@ -30,7 +29,6 @@ pub(super) struct Needed {
     pub(super) create_action: Option<String>,
 }
 
-/// The resource of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Resource {
     /// The action has no resource-level permissions.

@@ -1,6 +1,5 @@
 //! The roles under which the recorded cases are run: three of other projects, and the one that our manual describes.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -29,14 +28,12 @@ pub const DOCUMENTED: &str = "documented";
 /// Marks around the table of actions in the manual.
 const MARKS: (&str, &str) = ("<!-- actions: begin -->", "<!-- actions: end -->");
 
-/// All roles.
-///
 /// # Errors
 /// A file that is missing or cannot be evaluated.
 pub fn all() -> Result<Vec<Role>> {
     let mut roles = Vec::new();
     for (name, file, legacy_tags) in FOREIGN {
-        let path = folder().join(file);
+        let path = repository::root().join("e2e/iam").join(file);
         let context = || path.display().to_string();
         let text = std::fs::read_to_string(&path).with_context(context)?;
 
@@ -75,10 +72,6 @@ pub fn documented_actions() -> Result<Vec<String>> {
     }
 
     Ok(actions)
-}
-
-fn folder() -> PathBuf {
-    repository::root().join("e2e/iam")
 }
 
 #[cfg(test)]

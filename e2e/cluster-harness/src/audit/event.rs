@@ -6,17 +6,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 /// An `audit.k8s.io/v1` Event at level Metadata: who did what to which object, with which result.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEvent {
-    /// Unique per request.
     #[serde(rename = "auditID")]
     pub audit_id: String,
     /// `ResponseComplete` for a finished request; `ResponseStarted` for a watch.
     pub stage: String,
     /// Lower-case verb: `create`, `update`, `patch`, `delete`, `deletecollection`, `get`, `list`, `watch`.
     pub verb: String,
-    /// Path and query.
     #[serde(rename = "requestURI", default)]
     pub request_uri: String,
     #[serde(default)]
@@ -45,15 +43,12 @@ pub struct AuditEvent {
 /// A user as the API server saw it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct User {
-    /// The user's name.
     #[serde(default)]
     pub username: String,
-    /// The user's groups.
     #[serde(default)]
     pub groups: Vec<String>,
 }
 
-/// The object of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -63,13 +58,11 @@ pub struct ObjectRef {
     pub namespace: String,
     /// Name; empty for lists and for a create with a generated name.
     pub name: String,
-    /// API group; empty for core.
     pub api_group: String,
     /// Such as `status`; empty for the object itself.
     pub subresource: String,
 }
 
-/// The answer of the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ResponseStatus {

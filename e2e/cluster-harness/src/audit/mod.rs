@@ -6,7 +6,7 @@
 mod event;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -16,10 +16,8 @@ pub use self::event::{AuditEvent, ObjectRef, ResponseStatus, User, writes_by};
 /// Why the audit log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The file is there but cannot be read.
     #[error("audit log {path}: {source}; check --audit-log-path and the file's permissions")]
     Read { path: PathBuf, source: io::Error },
-    /// A complete line is no audit event.
     #[error("audit log {path}, line {line}: no audit event ({source}); is --audit-log-format=json set?")]
     Parse {
         path: PathBuf,
@@ -31,13 +29,7 @@ pub enum AuditError {
     #[error(
         "audit log {path} shrank from {read} to {length} bytes; rotation is not supported: set --audit-log-maxsize=0"
     )]
-    Shrank {
-        path: PathBuf,
-        /// Bytes read before.
-        read: u64,
-        /// Bytes there now.
-        length: u64,
-    },
+    Shrank { path: PathBuf, read: u64, length: u64 },
 }
 
 /// A reader of one growing audit log. Clones share what was read.
@@ -64,15 +56,9 @@ impl AuditLog {
         }
     }
 
-    /// The file that is read.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Reads what was appended since the last call, and returns all events read so far, in the order of the file.
     ///
     /// # Errors
-    ///
     /// When the file cannot be read, shrank, or holds a line that is no audit event. A file that is not there yet
     /// holds no events.
     pub async fn events(&self) -> Result<Vec<AuditEvent>, AuditError> {

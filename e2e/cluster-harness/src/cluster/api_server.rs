@@ -1,6 +1,6 @@
 //! kube-apiserver on loopback, of the last minor with the in-tree AWS provider or of the newest.
 
-use std::net::Ipv4Addr;
+use std::net::{AddrParseError, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,19 +10,34 @@ use kube::{Client, Config};
 use crate::process::{Exit, Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
-use super::audit_policy;
 use super::authority::{Authority, User, service_account_keys};
 use super::error::ClusterError;
 use super::etcd::Etcd;
-use super::files::{folder, write};
-use super::free_ports::with_free_ports;
-use super::kubeconfig::kubeconfig;
+use super::start::{create_folder, with_free_ports, write};
 
 /// Collects garbage when the heap has grown to five times its size, instead of twice. A start takes 2.3 instead of 2.8 CPU
 /// seconds, and 120 MB more (<https://go.dev/doc/gc-guide#GOGC>).
 const GARBAGE_COLLECTION: &str = "400";
 
-/// Which Kubernetes.
+/// Every change of anything, and all requests for the kinds that a migration is about: metadata only, so that the log
+/// says who did what when and stays small. One line for each request, when its response is complete; watches also
+/// when they begin.
+pub const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+- level: Metadata
+  resources:
+  - group: coordination.k8s.io
+    resources: [leases]
+  - group: ''
+    resources: [services, services/status, nodes, nodes/status]
+- level: None
+";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// 1.26, the last minor whose controller manager contains the in-tree AWS provider.
@@ -32,7 +47,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// The API server of this minor.
     pub fn api_server(self) -> Tool {
         match self {
             Self::V1_26 => Tool::ApiServer126,
@@ -40,7 +54,6 @@ impl Version {
         }
     }
 
-    /// The controller manager of this minor.
     pub fn controller_manager(self) -> Tool {
         match self {
             Self::V1_26 => Tool::ControllerManager126,
@@ -54,7 +67,6 @@ impl Version {
 pub struct ApiServerOptions {
     /// Names its folder in the run, its etcd prefix and its cluster in kubeconfigs: letters, digits and dashes.
     pub name: String,
-    /// Which Kubernetes.
     pub version: Version,
     /// The range of Service cluster IPs, in 127/8, different for each API server of a run.
     pub service_range: String,
@@ -65,7 +77,6 @@ pub struct ApiServerOptions {
 }
 
 impl ApiServerOptions {
-    /// An API server with nothing special.
     pub fn new(name: impl Into<String>, version: Version, service_range: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -100,7 +111,7 @@ impl ApiServer {
         options: &ApiServerOptions,
     ) -> Result<Self, ClusterError> {
         let home = run.join(&options.name);
-        folder(&home)?;
+        create_folder(&home)?;
 
         let authority = Authority::new(&format!("{}-ca", options.name))?;
         let mut addresses = vec![first_address(&options.service_range)?];
@@ -108,7 +119,6 @@ impl ApiServer {
         write_secrets(&home, &authority, &addresses)?;
 
         let program = tools.path(options.version.api_server())?.to_owned();
-        let admin = Admin::new(&authority)?;
         let (launch, process, url) = with_free_ports(|| async {
             let port = free_port()?;
             let url = format!("https://127.0.0.1:{port}");
@@ -116,15 +126,13 @@ impl ApiServer {
                 .arguments(arguments(&home, etcd.url(), port, options))
                 .environment("GOGC", GARBAGE_COLLECTION);
             let process = Process::start(&launch, &home)?;
-            admin.wait_ready(&process, &options.name, &url, &authority).await?;
+            wait_ready(&process, &options.name, &url, &authority).await?;
             Ok((launch, process, url))
         })
         .await?;
 
-        let name = options.name.clone();
-
         Ok(Self {
-            name,
+            name: options.name.clone(),
             version: options.version,
             home,
             url,
@@ -148,27 +156,21 @@ impl ApiServer {
     /// When it is not ready within 180 s.
     pub async fn start_again(&mut self) -> Result<(), ClusterError> {
         self.process = Process::start(&self.launch, &self.home)?;
-        Admin::new(&self.authority)?
-            .wait_ready(&self.process, &self.name, &self.url, &self.authority)
-            .await
+        wait_ready(&self.process, &self.name, &self.url, &self.authority).await
     }
 
-    /// Its name in the run.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which Kubernetes it is.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its URL on loopback.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -193,17 +195,12 @@ impl ApiServer {
         &self.authority
     }
 
-    /// The authority's certificate, PEM.
-    pub fn authority_certificate(&self) -> &str {
-        self.authority.certificate()
-    }
-
     /// Writes a kubeconfig for `user` with a new client certificate, and returns its path.
     ///
     /// # Errors
     /// When the certificate cannot be made or the file not written.
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf, ClusterError> {
-        let content = self.kubeconfig_content(user)?;
+        let content = self.authority.kubeconfig(&self.name, &self.url, user)?;
         let file = user
             .name()
             .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "-");
@@ -217,61 +214,36 @@ impl ApiServer {
     /// # Errors
     /// When the certificate or the client cannot be made.
     pub async fn client(&self, user: &User, user_agent: &str) -> Result<Client, ClusterError> {
-        let content = self.kubeconfig_content(user)?;
+        let content = self.authority.kubeconfig(&self.name, &self.url, user)?;
         client(&content, user, user_agent).await
-    }
-
-    fn kubeconfig_content(&self, user: &User) -> Result<serde_json::Value, ClusterError> {
-        let credentials = self.authority.client(user)?;
-        Ok(kubeconfig(
-            &self.name,
-            &self.url,
-            self.authority.certificate(),
-            user.name(),
-            &credentials,
-        ))
     }
 }
 
-/// The harness's own credentials, to ask whether the server is ready.
-struct Admin(super::Credentials);
+async fn wait_ready(process: &Process, name: &str, url: &str, authority: &Authority) -> Result<(), ClusterError> {
+    let admin = User::admin();
+    let content = authority.kubeconfig(name, url, &admin)?;
+    let client = client(&content, &admin, "outrigger-e2e").await?;
+    // A server that is ready makes its namespaces a moment later.
+    let paths = [
+        "/readyz",
+        "/api/v1/namespaces/default",
+        "/api/v1/namespaces/kube-system",
+    ];
+    let probe = || async {
+        for path in paths {
+            let request = http::Request::get(path).body(Vec::new());
+            let request = request.map_err(|error| error.to_string())?;
+            client
+                .request_text(request)
+                .await
+                .map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(())
+    };
 
-impl Admin {
-    fn new(authority: &Authority) -> Result<Self, ClusterError> {
-        Ok(Self(authority.client(&User::admin())?))
-    }
-
-    async fn wait_ready(
-        &self,
-        process: &Process,
-        name: &str,
-        url: &str,
-        authority: &Authority,
-    ) -> Result<(), ClusterError> {
-        let content = kubeconfig(name, url, authority.certificate(), "admin", &self.0);
-        let client = client(&content, &User::admin(), "outrigger-e2e").await?;
-        // A server that is ready makes its namespaces a moment later.
-        let paths = [
-            "/readyz",
-            "/api/v1/namespaces/default",
-            "/api/v1/namespaces/kube-system",
-        ];
-        let probe = || async {
-            for path in paths {
-                let request = http::Request::get(path).body(Vec::new());
-                let request = request.map_err(|error| error.to_string())?;
-                client
-                    .request_text(request)
-                    .await
-                    .map_err(|error| format!("{path}: {error}"))?;
-            }
-            Ok(())
-        };
-
-        Ok(process
-            .ready("be ready, with its namespaces", Duration::from_secs(180), probe)
-            .await?)
-    }
+    Ok(process
+        .ready("be ready, with its namespaces", Duration::from_secs(180), probe)
+        .await?)
 }
 
 /// A client for the user of a kubeconfig.
@@ -310,7 +282,7 @@ fn write_secrets(home: &Path, authority: &Authority, addresses: &[Ipv4Addr]) -> 
     write(&home.join("service-account.key"), private)?;
     write(&home.join("service-account.pub"), public)?;
 
-    write(&home.join("audit-policy.yaml"), audit_policy::POLICY)
+    write(&home.join("audit-policy.yaml"), AUDIT_POLICY)
 }
 
 /// The flags of both minors. 10.0.0.1 is nobody's: the server must advertise an address that is not loopback, else it
@@ -349,15 +321,16 @@ fn arguments(home: &Path, etcd: &str, port: u16, options: &ApiServerOptions) -> 
 
 /// The first address of the service range, which the `kubernetes` Service gets.
 fn first_address(range: &str) -> Result<Ipv4Addr, ClusterError> {
+    let failed = |reason: String| ClusterError::ServiceRange {
+        range: range.to_owned(),
+        reason,
+    };
     let network = range.split_once('/').map_or(range, |(network, _)| network);
     let network: Ipv4Addr = network
         .parse()
-        .map_err(|error| ClusterError::service_range(range, &error))?;
+        .map_err(|error: AddrParseError| failed(error.to_string()))?;
     if !network.is_loopback() || !range.contains('/') {
-        return Err(ClusterError::ServiceRange {
-            range: range.to_owned(),
-            reason: "not a range of loopback addresses".to_owned(),
-        });
+        return Err(failed("not a range of loopback addresses".to_owned()));
     }
 
     Ok(Ipv4Addr::from(u32::from(network) | 1))

@@ -3,10 +3,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
+use serde_json::{Value, json};
 
 use super::error::ClusterError;
 
@@ -43,7 +46,6 @@ impl User {
         Self::new("system:kube-controller-manager")
     }
 
-    /// The user's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -52,7 +54,6 @@ impl User {
 /// A certificate and its private key, both PEM.
 #[derive(Clone)]
 pub struct Credentials {
-    /// The certificate.
     pub certificate: String,
     /// The private key (PKCS#8).
     pub key: String,
@@ -70,10 +71,7 @@ impl Authority {
     /// # Errors
     /// When rcgen cannot make a key.
     pub fn new(name: &str) -> Result<Self, ClusterError> {
-        let failed = |source| ClusterError::Certificate {
-            subject: name.to_owned(),
-            source,
-        };
+        let failed = |source| ClusterError::certificate(name, source);
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -109,11 +107,8 @@ impl Authority {
             "kubernetes.default",
             "kubernetes.default.svc",
         ];
-        let mut params =
-            CertificateParams::new(names.map(str::to_owned)).map_err(|source| ClusterError::Certificate {
-                subject: name.to_owned(),
-                source,
-            })?;
+        let mut params = CertificateParams::new(names.map(str::to_owned))
+            .map_err(|source| ClusterError::certificate(name, source))?;
 
         for address in [Ipv4Addr::LOCALHOST].iter().chain(addresses) {
             params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(*address)));
@@ -137,11 +132,32 @@ impl Authority {
         self.issue(&user.name, params)
     }
 
+    /// A kubeconfig with a new client certificate for a user. Everything is inline, so that the file can be moved or
+    /// mounted alone. JSON, which every YAML reader takes.
+    ///
+    /// # Errors
+    /// When rcgen cannot make or sign the certificate.
+    pub fn kubeconfig(&self, cluster: &str, server: &str, user: &User) -> Result<Value, ClusterError> {
+        let credentials = self.client(user)?;
+        let context = format!("{}@{cluster}", user.name);
+        Ok(json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": cluster, "cluster": {
+                "server": server,
+                "certificate-authority-data": STANDARD.encode(&self.certificate),
+            }}],
+            "users": [{"name": user.name, "user": {
+                "client-certificate-data": STANDARD.encode(&credentials.certificate),
+                "client-key-data": STANDARD.encode(&credentials.key),
+            }}],
+            "contexts": [{"name": context, "context": {"cluster": cluster, "user": user.name}}],
+            "current-context": context,
+        }))
+    }
+
     fn issue(&self, name: &str, mut params: CertificateParams) -> Result<Credentials, ClusterError> {
-        let failed = |source| ClusterError::Certificate {
-            subject: name.to_owned(),
-            source,
-        };
+        let failed = |source| ClusterError::certificate(name, source);
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -160,9 +176,6 @@ impl Authority {
 /// # Errors
 /// When rcgen cannot make a key.
 pub fn service_account_keys() -> Result<(String, String), ClusterError> {
-    let key = KeyPair::generate().map_err(|source| ClusterError::Certificate {
-        subject: "service account tokens".to_owned(),
-        source,
-    })?;
+    let key = KeyPair::generate().map_err(|source| ClusterError::certificate("service account tokens", source))?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }

@@ -1,7 +1,7 @@
 //! Command lines of kube-controller-manager: the management cluster's, without a cloud, and the tenant's old one, with
 //! the in-tree AWS provider.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The controllers that make Pods out of workloads and clean up behind them, and those that let Pods be admitted.
 const WORKLOAD_CONTROLLERS: &str = "deployment,replicaset,statefulset,daemonset,garbagecollector,namespace,\
@@ -10,25 +10,19 @@ const WORKLOAD_CONTROLLERS: &str = "deployment,replicaset,statefulset,daemonset,
 /// The management cluster's controller manager 1.26: no cloud provider, only what turns workloads into Pods.
 #[derive(Debug, Clone)]
 pub struct ManagementControllerManager {
-    /// The admin's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The private key of service account tokens.
     pub service_account_key: PathBuf,
     /// Where it may write its self-signed serving certificate.
     pub certificate_folder: PathBuf,
-    /// Its HTTPS port on loopback.
+    /// HTTPS, on loopback.
     pub port: u16,
 }
 
 impl ManagementControllerManager {
     /// The command line, without the program.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = common(
-            &self.kubeconfig,
-            &self.service_account_key,
-            &self.certificate_folder,
-            self.port,
-        );
+        let (key, certificates) = (&self.service_account_key, &self.certificate_folder);
+        let mut arguments = common(&self.kubeconfig, key, certificates, self.port);
 
         arguments.extend([
             format!("--controllers={WORKLOAD_CONTROLLERS}"),
@@ -47,13 +41,9 @@ pub struct TenantControllerManager {
     pub kubeconfig: PathBuf,
     /// The cloud config file (see `cloud_config` of the simulated account).
     pub cloud_config: PathBuf,
-    /// The value of `--cluster-name`.
     pub cluster_name: String,
-    /// The private key of service account tokens.
     pub service_account_key: PathBuf,
-    /// Where it may write its self-signed serving certificate.
     pub certificate_folder: PathBuf,
-    /// Its HTTPS port on loopback.
     pub port: u16,
     /// Whether it starts with `--enable-leader-migration`. In a migration the webhook adds it, so this is false there.
     pub leader_migration: bool,
@@ -62,12 +52,8 @@ pub struct TenantControllerManager {
 impl TenantControllerManager {
     /// The command line, without the program.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = common(
-            &self.kubeconfig,
-            &self.service_account_key,
-            &self.certificate_folder,
-            self.port,
-        );
+        let (key, certificates) = (&self.service_account_key, &self.certificate_folder);
+        let mut arguments = common(&self.kubeconfig, key, certificates, self.port);
 
         arguments.extend([
             "--cloud-provider=aws".to_owned(),
@@ -88,12 +74,7 @@ impl TenantControllerManager {
     }
 }
 
-fn common(
-    kubeconfig: &std::path::Path,
-    key: &std::path::Path,
-    certificates: &std::path::Path,
-    port: u16,
-) -> Vec<String> {
+fn common(kubeconfig: &Path, key: &Path, certificates: &Path, port: u16) -> Vec<String> {
     let kubeconfig = kubeconfig.display();
     vec![
         format!("--kubeconfig={kubeconfig}"),

@@ -8,8 +8,7 @@ use crate::process::{Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
 use super::error::ClusterError;
-use super::files::folder;
-use super::free_ports::with_free_ports;
+use super::start::{create_folder, with_free_ports};
 
 /// A running etcd with one member. One can serve several API servers, each under its own key prefix.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ impl Etcd {
     /// When it does not start or is not healthy within 60 s.
     pub async fn start(tools: &Tools, run: &Path) -> Result<Self, ClusterError> {
         let home = run.join("etcd");
-        folder(&home)?;
+        create_folder(&home)?;
         let program = tools.path(Tool::Etcd)?;
         with_free_ports(|| Self::start_once(program, &home)).await
     }
@@ -77,12 +76,10 @@ impl Etcd {
         self.wait_healthy().await
     }
 
-    /// Its client URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }

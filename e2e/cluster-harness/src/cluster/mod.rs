@@ -5,19 +5,14 @@
 //! etcd under different prefixes.
 
 mod api_server;
-mod audit_policy;
 mod authority;
 mod controller_manager;
 mod error;
 mod etcd;
-mod files;
-mod free_ports;
-mod kubeconfig;
+mod start;
 
-pub use api_server::{ApiServer, ApiServerOptions, Version, client};
-pub use audit_policy::POLICY as AUDIT_POLICY;
+pub use api_server::{AUDIT_POLICY, ApiServer, ApiServerOptions, Version, client};
 pub use authority::{Authority, Credentials, User, service_account_keys};
 pub use controller_manager::{ManagementControllerManager, TenantControllerManager};
 pub use error::ClusterError;
 pub use etcd::Etcd;
-pub use kubeconfig::kubeconfig;

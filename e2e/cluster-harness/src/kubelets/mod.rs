@@ -19,8 +19,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-pub use self::node::{Identity, Instance, NodeSpec, VERSION};
-use self::node::{LEASE_NAMESPACE, micro_time};
+use self::node::{Identity, LEASE_NAMESPACE, micro_time};
+pub use self::node::{Instance, NodeSpec, VERSION};
 
 /// After a heartbeat that failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -30,14 +30,8 @@ const AT_ONCE: usize = 16;
 /// Why a kubelet did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
-    /// The client's configuration is not usable.
     #[error("no client for {server}: {source}; check the kubeconfig's certificates")]
-    Client {
-        /// The API server.
-        server: String,
-        source: Box<kube::Error>,
-    },
-    /// The kubeconfig is not usable.
+    Client { server: String, source: Box<kube::Error> },
     #[error("kubeconfig {path}: {source}")]
     Kubeconfig {
         path: PathBuf,
@@ -46,10 +40,8 @@ pub enum KubeletError {
     /// A name that cannot stand in a header.
     #[error("{value:?} is no valid user name or user agent: use printable ASCII")]
     Header { value: String },
-    /// The kubelets' rights were not granted.
     #[error("ClusterRoleBinding harness:nodes: {source}; the cluster's configuration must be an administrator's")]
     Access { source: Box<kube::Error> },
-    /// The Node was refused.
     #[error("Node {node} could not be registered: {source}")]
     Register { node: String, source: Box<kube::Error> },
 }
@@ -65,7 +57,6 @@ impl Kubelet {
     /// Registers the Node (one that exists already is taken as it is) and starts its heartbeats.
     ///
     /// # Errors
-    ///
     /// When no client can be made, or the API server refuses the Node.
     pub async fn start(cluster: &kube::Config, spec: NodeSpec) -> Result<Self, KubeletError> {
         let node_user = (spec.identity == Identity::Node).then_some(spec.name());
@@ -79,7 +70,6 @@ impl Kubelet {
         })
     }
 
-    /// The Node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -99,7 +89,6 @@ impl Drop for Kubelet {
 /// Registers Nodes that have no heartbeat: the node lifecycle controller needs a long grace period for them.
 ///
 /// # Errors
-///
 /// When no client can be made, or the API server refuses a Node.
 pub async fn register_all(cluster: &kube::Config, specs: &[NodeSpec]) -> Result<(), KubeletError> {
     let client = client(cluster, None)?;
@@ -113,7 +102,6 @@ pub async fn register_all(cluster: &kube::Config, specs: &[NodeSpec]) -> Result<
 /// The configuration that a kubeconfig file describes.
 ///
 /// # Errors
-///
 /// When the file cannot be read or is no kubeconfig.
 pub async fn config(kubeconfig: &Path) -> Result<kube::Config, KubeletError> {
     let failed = |source| KubeletError::Kubeconfig {
@@ -167,7 +155,6 @@ pub fn client_with(cluster: &kube::Config, headers: Vec<(HeaderName, String)>) -
 /// Lets the group `system:nodes` do what kubelets do, on an API server without the Node authorizer. Once per cluster.
 ///
 /// # Errors
-///
 /// When the binding is refused.
 pub async fn let_nodes_in(cluster: &kube::Config) -> Result<(), KubeletError> {
     let failed = |source| KubeletError::Access {

@@ -6,16 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The version that the kubelets report.
 pub const VERSION: &str = "v1.26.13";
 
-/// The namespace of Node leases.
 pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// A virtual machine, as a kubelet knows it from itself or from instance metadata.
+/// An instance of EC2, as AWS and its kubelet know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// `i-0123456789abcdef0`.
     pub id: String,
     /// Its availability zone, `eu-west-1a`.
     pub zone: String,
@@ -24,15 +21,23 @@ pub struct Instance {
     pub instance_type: String,
     /// Its first private address.
     pub private_ip: String,
-    /// The private DNS name that EC2 gave it: `ip-10-0-0-1.eu-west-1.compute.internal`.
+    /// The private DNS name that EC2 gave it: `ip-10-0-0-1.eu-west-1.compute.internal`. The Node's name under the AWS
+    /// providers.
     pub private_dns_name: String,
     /// Its public address and DNS name, if it has them.
     pub public: Option<(String, String)>,
 }
 
+impl Instance {
+    /// The Node's provider ID, as both AWS providers write it.
+    pub fn provider_id(&self) -> String {
+        format!("aws:///{}/{}", self.zone, self.id)
+    }
+}
+
 /// The user of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
+pub(super) enum Identity {
     /// `system:node:NAME` of `system:nodes`, by impersonation: the cluster's configuration must be an administrator's.
     Node,
     /// The user of the cluster's configuration.
@@ -75,7 +80,7 @@ impl NodeSpec {
         addresses.extend(instance.public.as_ref().map(|(_, dns)| ("ExternalDNS", dns.clone())));
 
         let mut node = Self::base(name, addresses, true);
-        node.provider_id = Some(format!("aws:///{}/{}", instance.zone, instance.id));
+        node.provider_id = Some(instance.provider_id());
         for (label, value) in [
             ("beta.kubernetes.io/instance-type", &instance.instance_type),
             ("node.kubernetes.io/instance-type", &instance.instance_type),
@@ -122,14 +127,6 @@ impl NodeSpec {
         self
     }
 
-    /// As another user.
-    #[must_use]
-    pub fn identity(mut self, identity: Identity) -> Self {
-        self.identity = identity;
-        self
-    }
-
-    /// The Node's name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -19,10 +19,8 @@ use tokio::task::JoinHandle;
 
 pub use self::record::{Lease, LeaseChange};
 
-/// Where a lease lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Which of the three it is.
     pub lease: Lease,
     /// Its namespace, `kube-system` unless `--leader-elect-resource-namespace` says otherwise.
     pub namespace: String,

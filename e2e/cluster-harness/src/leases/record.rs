@@ -20,18 +20,13 @@ pub enum Lease {
 
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::K => "K",
-            Self::C => "C",
-            Self::M => "M",
-        })
+        write!(f, "{self:?}")
     }
 }
 
 /// One state of a lease, as the API server had it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseChange {
-    /// Which lease.
     pub lease: Lease,
     /// When the change was seen here, by the wall clock.
     pub at: Timestamp,
@@ -43,18 +38,14 @@ pub struct LeaseChange {
     pub acquired: Option<Timestamp>,
     /// `renewTime`, written by the holder; in a release, the time of the release.
     pub renewed: Option<Timestamp>,
-    /// `leaseDurationSeconds`.
     pub duration: Option<Duration>,
-    /// `leaseTransitions`.
     pub transitions: i32,
-    /// Every annotation.
     pub annotations: BTreeMap<String, String>,
     /// True when the lease object itself is gone.
     pub deleted: bool,
 }
 
 impl LeaseChange {
-    /// Reads a lease object as it was seen at `at`.
     pub fn observed(lease: Lease, object: &LeaseObject, at: Timestamp, since_start: Duration) -> Self {
         let spec = object.spec.clone().unwrap_or_default();
         Self {

@@ -28,10 +28,8 @@ pub(super) async fn bind(api: &Api<Pod>, pod: &Pod, node: &str) {
         "metadata": {"name": name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    let write = || async {
-        api.create_subresource::<_, Status>("binding", name, &PostParams::default(), &binding)
-            .await
-    };
+    let parameters = PostParams::default();
+    let write = || api.create_subresource::<_, Status>("binding", name, &parameters, &binding);
     until_done("bind", name, write).await;
 }
 
@@ -69,10 +67,7 @@ pub(super) async fn confirm_deletion(api: &Api<Pod>, pod: &Pod) {
         ..DeleteParams::default()
     };
 
-    until_done("confirm the deletion of", name, || async {
-        api.delete(name, &parameters).await
-    })
-    .await;
+    until_done("confirm the deletion of", name, || api.delete(name, &parameters)).await;
 }
 
 async fn until_done<T, W: Future<Output = Result<T, Error>>>(verb: &str, pod: &str, write: impl Fn() -> W) {

@@ -21,7 +21,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image with nothing added to the environment.
     pub fn new(image: impl Into<String>, component: impl Into<String>, binary: impl Into<PathBuf>) -> Self {
         Self {
             image: image.into(),
@@ -31,7 +30,6 @@ impl Image {
         }
     }
 
-    /// Adds one variable.
     #[must_use]
     pub fn environment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.insert(name.into(), value.into());
@@ -45,7 +43,6 @@ impl ImageTable {
         Self(images.into_iter().collect())
     }
 
-    /// The entry for a container's image.
     pub fn find(&self, image: &str) -> Option<&Image> {
         self.0
             .iter()

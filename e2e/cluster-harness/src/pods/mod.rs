@@ -12,16 +12,11 @@
 //! security contexts have no effect.
 
 mod api;
-mod backoff;
 mod container;
-mod expand;
-mod identity;
 mod images;
 mod plan;
-mod probe;
 mod processes;
 mod readiness;
-mod refusal;
 mod span;
 mod status;
 mod watching;
@@ -37,9 +32,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use self::images::{Image, ImageTable};
-pub use self::plan::{ContainerPlan, check_pod, plan};
-pub use self::readiness::{HttpProbe, Readiness};
-pub use self::refusal::Refusal;
 pub use self::span::{Exit, ProcessSpan};
 use crate::kubelets::{Kubelet, KubeletError, NodeSpec};
 use crate::process::{Process, ProcessError};
@@ -47,14 +39,12 @@ use crate::process::{Process, ProcessError};
 /// Told of every process before it starts: its access key ID and its name.
 pub type OnAccessKey = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// How Pods are run.
 #[derive(Clone)]
 pub struct RunnerConfig {
     /// The name of the Node that the runner creates and keeps Ready.
     pub node: String,
     /// The namespaces whose Pods it binds and runs.
     pub namespaces: Vec<String>,
-    /// Binaries by image.
     pub images: ImageTable,
     /// An existing folder for the processes' logs, PROCESS.log each.
     pub folder: PathBuf,
@@ -100,7 +90,6 @@ impl PodRunner {
     /// Creates the Node and starts to bind and run Pods.
     ///
     /// # Errors
-    ///
     /// When no client can be made from `cluster`, or the Node cannot be created.
     pub async fn start(cluster: &kube::Config, config: RunnerConfig) -> Result<Self, KubeletError> {
         let client = crate::kubelets::client(cluster, None)?;
@@ -141,7 +130,6 @@ impl PodRunner {
         latest.into_values().collect()
     }
 
-    /// The running processes of a Pod.
     pub fn processes(&self, pod: &str) -> Vec<Arc<Process>> {
         self.shared.processes.running(pod)
     }
@@ -149,7 +137,6 @@ impl PodRunner {
     /// Kills (SIGKILL) the processes of a Pod and waits for their ends. The Pod's restart policy applies.
     ///
     /// # Errors
-    ///
     /// When a signal cannot be sent.
     pub async fn kill(&self, pod: &str) -> Result<(), ProcessError> {
         for process in self.processes(pod) {

@@ -5,15 +5,12 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
 
-use super::expand::expand;
 use super::images::ImageTable;
 use super::readiness::Readiness;
-use super::refusal::Refusal;
 
 /// The process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContainerPlan {
-    /// The container's name.
+pub(super) struct ContainerPlan {
     pub container: String,
     /// The program, by the image table.
     pub component: String,
@@ -22,15 +19,31 @@ pub struct ContainerPlan {
     pub argv: Vec<String>,
     /// The whole environment but for the access key.
     pub environment: BTreeMap<String, String>,
-    /// `workingDir`.
     pub directory: Option<PathBuf>,
-    /// When it counts as ready.
     pub readiness: Readiness,
+}
+
+/// Why a container is not run. The Pod then waits with this reason and message, as it would on a kubelet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Refusal {
+    /// A kubelet's own reason: `ErrImagePull`, `CreateContainerConfigError`, `CreateContainerError`.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Refusal {
+    pub(super) fn config(message: impl Into<String>) -> Self {
+        Self {
+            reason: "CreateContainerConfigError",
+            message: message.into(),
+        }
+    }
 }
 
 /// Refuses a Pod with features that the runner lacks: all volumes but hostPath, since its processes have no mounts of
 /// their own, and init containers.
-pub fn check_pod(pod: &Pod) -> Result<(), Refusal> {
+pub(super) fn check_pod(pod: &Pod) -> Result<(), Refusal> {
     let Some(spec) = &pod.spec else {
         return Err(Refusal::config("the Pod has no spec"));
     };
@@ -63,13 +76,9 @@ fn refused_volume(volume: &Volume) -> String {
     )
 }
 
-/// The process for `container` of `pod`.
-///
-/// # Errors
-///
-/// A [`Refusal`] for an image that the table does not have, a command that is not the image's program, a mount at
-/// another path than the host's, a variable or a probe that plain processes cannot have.
-pub fn plan(pod: &Pod, container: &Container, images: &ImageTable) -> Result<ContainerPlan, Refusal> {
+/// The process for `container` of `pod`. Refuses an image that the table does not have, a command that is not the
+/// image's program, a mount at another path than the host's, a variable or a probe that plain processes cannot have.
+pub(super) fn plan(pod: &Pod, container: &Container, images: &ImageTable) -> Result<ContainerPlan, Refusal> {
     let name = container.image.as_deref().unwrap_or_default();
     let image = images.find(name).ok_or_else(|| Refusal {
         reason: "ErrImagePull",
@@ -175,6 +184,39 @@ fn field(pod: &Pod, variable: &EnvVar) -> Result<String, Refusal> {
     };
 
     Ok(value.unwrap_or_default())
+}
+
+/// Replaces `$(NAME)` by the variable's value; an unknown name stays as it is written, `$$` becomes `$`.
+pub(super) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        if let Some(escaped) = after.strip_prefix('$') {
+            expanded.push('$');
+            rest = escaped;
+            continue;
+        }
+
+        let reference = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        rest = match reference {
+            Some((name, behind)) => {
+                match variables.get(name) {
+                    Some(value) => expanded.push_str(value),
+                    None => expanded += &format!("$({name})"),
+                }
+                behind
+            }
+            None => {
+                expanded.push('$');
+                after
+            }
+        };
+    }
+
+    expanded.push_str(rest);
+
+    expanded
 }
 
 #[cfg(test)]
@@ -308,5 +350,22 @@ mod tests {
         let container = json!({"name": "kcm", "image": "registry/kcm",
                                "volumeMounts": [{"name": "pki", "mountPath": "/etc/pki/"}]});
         assert!(planned(container, json!([{"name": "pki", "hostPath": {"path": "/etc/pki"}}])).is_ok());
+    }
+
+    #[test]
+    fn references_are_resolved_as_the_kubelet_does() {
+        let variables = BTreeMap::from([("NAME".to_owned(), "web".to_owned())]);
+        for (text, expected) in [
+            ("--id=$(NAME)", "--id=web"),
+            ("$(NAME)$(NAME)", "webweb"),
+            ("$(OTHER)", "$(OTHER)"),
+            ("$$(NAME)", "$(NAME)"),
+            ("$$$(NAME)", "$web"),
+            ("cost 5$ or $(NAME", "cost 5$ or $(NAME"),
+            ("$NAME", "$NAME"),
+            ("end$", "end$"),
+        ] {
+            assert_eq!(expand(text, &variables), expected, "{text}");
+        }
     }
 }

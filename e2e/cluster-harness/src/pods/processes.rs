@@ -1,6 +1,8 @@
 //! The processes that run and ran.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::process::{self, Process};
@@ -72,21 +74,21 @@ impl Processes {
 }
 
 impl Exit {
+    /// -1 is no status that a process can give.
+    const UNKNOWN: Self = Self::Code(-1);
+
     /// How the operating system tells it.
-    pub(super) fn of(exit: &process::Exit) -> Self {
-        // A waited-for process whose status nobody can tell: -1 is no status that a process can give.
-        exit.status.map_or(Self::Code(-1), Self::from)
+    fn of(exit: &process::Exit) -> Self {
+        exit.status.map_or(Self::UNKNOWN, Self::from)
     }
 }
 
-impl From<std::process::ExitStatus> for Exit {
-    fn from(status: std::process::ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Code(code),
             (None, Some(signal)) => Self::Signal(signal),
-            // A waited-for process has ended one way or the other; -1 is no status that a process can give.
-            (None, None) => Self::Code(-1),
+            (None, None) => Self::UNKNOWN,
         }
     }
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::refusal::Refusal;
+use super::plan::Refusal;
 
-/// When a container counts as ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
+pub(super) enum Readiness {
     /// While its process lives.
     Alive,
     /// While it answers.
@@ -19,7 +18,7 @@ pub enum Readiness {
 /// An `httpGet` readiness probe. Defaults and the range of good answers (200 to 399) are the kubelet's; certificates
 /// are not checked, as the kubelet does not check them either.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpProbe {
+pub(super) struct HttpProbe {
     pub(super) scheme: &'static str,
     pub(super) port: u16,
     pub(super) path: String,
@@ -31,12 +30,9 @@ pub struct HttpProbe {
 }
 
 impl Readiness {
-    /// Reads the container's `readinessProbe`.
-    ///
-    /// # Errors
-    ///
-    /// A probe that is no `httpGet`, or one whose port is no number and no port of the container.
-    pub fn of(container: &Container) -> Result<Self, Refusal> {
+    /// Reads the container's `readinessProbe`. Refuses one that is no `httpGet`, or whose port is no number and no port of
+    /// the container.
+    pub(super) fn of(container: &Container) -> Result<Self, Refusal> {
         let Some(probe) = &container.readiness_probe else {
             return Ok(Self::Alive);
         };
@@ -83,19 +79,14 @@ fn named_port(container: &Container, name: &str) -> Option<u16> {
     u16::try_from(port.container_port).ok()
 }
 
-/// Zero means "not set" in the API, which leaves the kubelet's default.
-fn seconds(value: Option<i32>, default: u64) -> Duration {
-    let given = value
-        .and_then(|value| u64::try_from(value).ok())
-        .filter(|value| *value > 0);
-    Duration::from_secs(given.unwrap_or(default))
+fn seconds(value: Option<i32>, default: u32) -> Duration {
+    Duration::from_secs(count(value, default).into())
 }
 
+/// Zero means "not set" in the API, which leaves the kubelet's default.
 fn count(value: Option<i32>, default: u32) -> u32 {
-    value
-        .and_then(|value| u32::try_from(value).ok())
-        .filter(|value| *value > 0)
-        .unwrap_or(default)
+    let given = value.and_then(|value| u32::try_from(value).ok());
+    given.filter(|value| *value > 0).unwrap_or(default)
 }
 
 #[cfg(test)]

@@ -8,32 +8,25 @@ use jiff::Timestamp;
 /// One run of one container's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSpan {
-    /// Unique name, which is the caller in the AWS record: `POD` (`POD~N` for the
-    /// N-th Pod of that name), then `:CONTAINER` where a Pod has several, then `#N`
-    /// for its N-th restart.
+    /// Unique name, which is the caller in the AWS record: `POD` (`POD~N` for the N-th Pod of that name), then
+    /// `:CONTAINER` where a Pod has several, then `#N` for its N-th restart.
     pub process: String,
     /// The program, by the image table: `kube-controller-manager`.
     pub component: String,
-    /// The Pod's namespace; empty for a process that is no Pod's.
+    /// Empty for a process that is no Pod's, like `pod` and `uid`.
     pub namespace: String,
-    /// The Pod's name; empty for a process that is no Pod's.
     pub pod: String,
-    /// The Pod's UID; empty for a process that is no Pod's.
     pub uid: String,
     pub pid: u32,
-    /// The binary that ran.
     pub program: PathBuf,
     /// The argument list, first word included, as the API server stores it (references to variables expanded).
     pub argv: Vec<String>,
-    /// When it was started.
     pub started: Timestamp,
-    /// When it ended; `None` while it runs.
+    /// `None` while it runs, like `exit`.
     pub ended: Option<Timestamp>,
-    /// How it ended; `None` while it runs.
     pub exit: Option<Exit>,
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this exit status.

@@ -6,20 +6,23 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
 
-use super::refusal::Refusal;
+use super::plan::Refusal;
 use super::span::Exit;
 
 /// Every process of the harness is reached here.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
-/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Doing {
     /// Not started, with a kubelet's reason and a message.
-    Waiting { reason: &'static str, message: String },
+    Waiting {
+        reason: &'static str,
+        message: String,
+    },
     /// Runs since then.
-    Running { since: Timestamp },
-    /// Ended and is not started again.
+    Running {
+        since: Timestamp,
+    },
     Terminated(Ended),
 }
 
@@ -31,7 +34,6 @@ pub(super) struct Ended {
     pub(super) finished: Timestamp,
 }
 
-/// The state of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContainerState {
     pub(super) doing: Doing,

@@ -13,18 +13,14 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::api;
-use super::backoff::RestartPolicy;
-use super::container::Runner;
-use super::identity::ProcessIdentity;
-use super::plan;
-use super::refusal::Refusal;
+use super::container::{ProcessIdentity, RestartPolicy, Runner};
+use super::plan::{self, Refusal};
 use super::status::{ContainerState, StatusWriter};
 
 /// A kubelet's grace period where the Pod names none.
 const DEFAULT_GRACE: u64 = 30;
 const RETRY: Duration = Duration::from_millis(300);
 
-/// A change of a Pod.
 #[derive(Debug, Clone)]
 pub(super) enum Update {
     /// As the API server has it.
@@ -48,11 +44,11 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, pod: Arc<Pod>, mut u
         last: Value::Null,
     };
     let mut changes = states.subscribe();
-    let end = loop {
+    let (grace, deleted) = loop {
         // Seen before it is read: what changes from here on wakes the loop again.
         let now = changes.borrow_and_update().clone();
         let posted = now.is_empty() || status.post(&api, &pod, &now).await;
-        if let Some(end) = End::of(&updates.borrow_and_update()) {
+        if let Some(end) = end(&updates.borrow_and_update(), &pod) {
             break end;
         }
 
@@ -64,14 +60,14 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, pod: Arc<Pod>, mut u
         }
     };
 
-    stop.send_replace(Some(end.grace(&pod)));
+    stop.send_replace(Some(grace));
     while let Some(joined) = containers.join_next().await {
         if let Err(error) = joined {
             tracing::error!(%error, "a container's task failed");
         }
     }
 
-    if matches!(end, End::Deleted(_)) {
+    if deleted {
         let last = states.borrow().clone();
         if !last.is_empty() && !status.post(&api, &pod, &last).await {
             tracing::warn!(pod = ?pod.metadata.name, "the last status of the Pod was not written");
@@ -80,40 +76,20 @@ pub(super) async fn run(shared: Arc<Shared>, api: Api<Pod>, pod: Arc<Pod>, mut u
     }
 }
 
-/// Why a Pod's processes are stopped.
-enum End {
-    Deleted(Duration),
-    Gone,
-    Shutdown(Duration),
-}
-
-impl End {
-    fn of(update: &Update) -> Option<Self> {
-        match update {
-            Update::Present(pod) => {
-                pod.metadata.deletion_timestamp.as_ref()?;
-                let grace = pod
-                    .metadata
-                    .deletion_grace_period_seconds
-                    .and_then(|grace| u64::try_from(grace).ok());
-                Some(Self::Deleted(Duration::from_secs(grace.unwrap_or(DEFAULT_GRACE))))
-            }
-            Update::Gone => Some(Self::Gone),
-            Update::Shutdown(grace) => Some(Self::Shutdown(*grace)),
+/// How long the processes of a Pod may take to end, and whether it was deleted; `None` while it stays.
+fn end(update: &Update, pod: &Pod) -> Option<(Duration, bool)> {
+    let grace = |seconds: Option<i64>| {
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Duration::from_secs(seconds.unwrap_or(DEFAULT_GRACE))
+    };
+    let usual = grace(pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds));
+    match update {
+        Update::Present(pod) => {
+            pod.metadata.deletion_timestamp.as_ref()?;
+            Some((grace(pod.metadata.deletion_grace_period_seconds), true))
         }
-    }
-
-    fn grace(&self, pod: &Pod) -> Duration {
-        let spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        let spec = Duration::from_secs(
-            spec.and_then(|grace| u64::try_from(grace).ok())
-                .unwrap_or(DEFAULT_GRACE),
-        );
-        match self {
-            Self::Deleted(grace) => *grace,
-            Self::Gone => spec,
-            Self::Shutdown(grace) => spec.min(*grace),
-        }
+        Update::Gone => Some((usual, false)),
+        Update::Shutdown(grace) => Some((usual.min(*grace), false)),
     }
 }
 

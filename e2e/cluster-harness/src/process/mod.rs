@@ -46,56 +46,40 @@ const EXEC: Duration = Duration::from_millis(5);
 /// How many of the log's last lines an error shows.
 const TAIL_LINES: usize = 25;
 
-/// A failure of a child process.
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// The program could not be started: missing, not executable, or no log file could be made.
     #[error("{name}: cannot start {program}: {source}")]
     Start {
-        /// The child's name in this run.
         name: String,
-        /// The program's path.
         program: String,
         source: std::io::Error,
     },
-    /// The child ended before it was ready.
     #[error("{name}: ended with {status} before {what}; {log}")]
     EndedEarly {
-        /// The child's name in this run.
         name: String,
         what: String,
-        /// Its exit status.
         status: String,
-        /// The end of its log.
         log: Box<LogEnd>,
     },
-    /// The child ended without being stopped.
     #[error("{name}: ended with {status}; {log}")]
     Ended {
-        /// The child's name in this run.
         name: String,
-        /// Its exit status.
         status: String,
-        /// The end of its log.
         log: Box<LogEnd>,
     },
     /// The child lives but was not ready in time.
     #[error("{name}: no {what} within {seconds:.1} s (last answer: {reason}); {log}")]
     NotReady {
-        /// The child's name in this run.
         name: String,
         what: String,
-        /// How long was waited.
         seconds: f64,
         /// Of the last probe.
         reason: String,
-        /// The end of its log.
         log: Box<LogEnd>,
     },
-    /// A signal could not be sent.
     #[error("{name}: cannot send {signal} to process group {pid}: {source}")]
     Signal {
-        /// The child's name in this run.
         name: String,
         /// Its process id, which is also its group's.
         pid: i32,
@@ -105,7 +89,6 @@ pub enum ProcessError {
     /// No guard could be started, so a child might be left behind; nothing is started then.
     #[error("cannot start the shell that guards the children: {0}")]
     Guard(std::io::Error),
-    /// No free port on the loopback address.
     #[error("cannot find a free port on 127.0.0.1: {0}")]
     Port(std::io::Error),
 }
@@ -120,9 +103,7 @@ impl ProcessError {
 /// The end of a child's log, as an error shows it.
 #[derive(Debug)]
 pub struct LogEnd {
-    /// The log file.
     pub file: PathBuf,
-    /// Its last lines.
     pub tail: String,
 }
 
@@ -176,14 +157,12 @@ impl Launch {
         }
     }
 
-    /// Appends arguments.
     #[must_use]
     pub fn arguments<T: Into<String>>(mut self, arguments: impl IntoIterator<Item = T>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Sets one environment variable.
     #[must_use]
     pub fn environment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.insert(name.into(), value.into());
@@ -296,7 +275,6 @@ impl Process {
         })
     }
 
-    /// The child's name in this run.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -306,17 +284,14 @@ impl Process {
         self.pid
     }
 
-    /// When it was started.
     pub fn started(&self) -> Timestamp {
         self.started
     }
 
-    /// Its log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The log's last lines.
     pub fn log_tail(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -367,7 +342,12 @@ impl Process {
         let mut reason = "none".to_owned();
         loop {
             if let Some(exit) = self.exit() {
-                return Err(self.ended_early(what, &exit));
+                return Err(ProcessError::EndedEarly {
+                    name: self.name.clone(),
+                    what: what.to_owned(),
+                    status: exit.describe(),
+                    log: self.log_end(),
+                });
             }
 
             match tokio::time::timeout_at(deadline, probe()).await {
@@ -483,15 +463,6 @@ impl Process {
             file: self.log.clone(),
             tail: self.log_tail(),
         })
-    }
-
-    fn ended_early(&self, what: &str, exit: &Exit) -> ProcessError {
-        ProcessError::EndedEarly {
-            name: self.name.clone(),
-            what: what.to_owned(),
-            status: exit.describe(),
-            log: self.log_end(),
-        }
     }
 }
 

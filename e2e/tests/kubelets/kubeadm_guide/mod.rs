@@ -3,7 +3,7 @@
 //!
 //! Stand-ins: there is no scheduler (`e2e/src/test_nodes/scheduler.rs`) and no kube-proxy; AWS and the instance metadata
 //! service are simulated; `systemctl` of a machine knows only `restart kubelet`; credentials in the environment stand for
-//! the role of the instance; `endpoint.rs` beside it is the endpoint of the control planes.
+//! the role of the instance; `Endpoint` in `cluster.rs` beside it is the endpoint of the control planes.
 
 mod guide;
 mod hand_over;

@@ -78,7 +78,7 @@ async fn in_tree(cluster: &mut Cluster) -> Result<()> {
     let config = kubelets::config(&environment.tenant.kubeconfig(&User::admin())?).await?;
     let specs: Vec<NodeSpec> = environment.account.instances[..nodes - 2]
         .iter()
-        .map(|instance| NodeSpec::in_tree(&instance.into()))
+        .map(NodeSpec::in_tree)
         .collect();
     kubelets::register_all(&config, &specs).await?;
     progress.say(&format!("{} Nodes are registered", specs.len()));
