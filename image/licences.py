@@ -58,6 +58,16 @@ def debian_copyrights(components: list[dict]) -> dict[str, bytes]:
     return files
 
 
+def musl_copyright(given: Path) -> dict[str, bytes]:
+    """The copyright notices of musl and of the code in it."""
+    if not given.is_file():
+        raise SystemExit(
+            f"image/build: {given} is absent: install the package musl of Debian or Ubuntu, or name the file COPYRIGHT of "
+            "musl's sources with --musl-copyright"
+        )
+    return {f"{FOLDER}/musl.txt": given.read_bytes()}
+
+
 def metadata(root: Path, target: str) -> dict[tuple[str, str], dict]:
     command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"]
     printed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout

@@ -76,6 +76,15 @@ def files(root: Path, originals: dict[str, Path]) -> list[dict]:
     return found
 
 
+def musl(library: Path) -> dict:
+    """The C library of a Rust target, which is linked into static programs."""
+    versions = set(re.findall(rb"\0(\d+\.\d+\.\d+)\0", library.read_bytes()))
+    if len(versions) != 1:
+        raise SystemExit(f"image/build: --musl: {library} does not name one version of musl: {sorted(versions)}")
+    version = versions.pop().decode()
+    return component("musl", version, f"pkg:generic/musl@{version}", "MIT")
+
+
 def bill(version: str, created: str, components: list[dict], edges: dict) -> dict:
     components = sorted(components, key=lambda component: component["bom-ref"])
     graph = [{"ref": purl, "dependsOn": sorted(needed)} for purl, needed in sorted(edges.items())]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Image, dynamic_program, stand_ins};
+use super::{Image, build_command, dynamic_program, stand_ins};
 
 const FOLDER: &str = "licenses/third-party";
 /// A phrase of the text of a licence that is the only one of a crate.
@@ -131,6 +131,56 @@ fn a_crate_without_a_text_gets_that_of_another_crate_with_the_same_licence() {
         "{lines:?}"
     );
     assert!(read(&image, path(&lines[0])).contains("The Rust Project Developers"));
+}
+
+/// Stand-ins for the files of Rust's target and of the package `musl`, which `make image LIBC=musl` names.
+fn musl(library: &[u8], has_copyright: bool) -> (tempfile::TempDir, [String; 2]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (archive, notices) = (folder.path().join("libc.a"), folder.path().join("COPYRIGHT"));
+    fs::write(&archive, library).expect("written");
+    if has_copyright {
+        fs::write(&notices, "the notices of musl").expect("written");
+    }
+    let options = [
+        format!("--musl={}", archive.display()),
+        format!("--musl-copyright={}", notices.display()),
+    ];
+    (folder, options)
+}
+
+#[test]
+fn an_image_with_musl_has_its_notices_and_names_its_version() {
+    let (_folder, options) = musl(b"!<arch>\n\x001.2.5\0", true);
+    let image = Image::build(
+        stand_ins(&dynamic_program()).path(),
+        &options.each_ref().map(String::as_str),
+    );
+
+    assert_eq!(read(&image, "musl.txt"), "the notices of musl");
+    let bill = image.bill();
+    let components = bill["components"].as_array().expect("components");
+    let found: Vec<_> = components.iter().filter(|one| one["name"] == "musl").collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["purl"], "pkg:generic/musl@1.2.5");
+    assert_eq!(found[0]["licenses"][0]["expression"], "MIT");
+}
+
+#[test]
+fn a_musl_without_version_or_notices_is_refused() {
+    let cases: [(&[u8], bool, &str); 2] = [
+        (b"!<arch>\n", true, "does not name one version of musl"),
+        (b"\x001.2.5\0", false, "install the package musl"),
+    ];
+    for (library, has_copyright, reason) in cases {
+        let (folder, options) = musl(library, has_copyright);
+        let programs = stand_ins(&dynamic_program());
+        let run = build_command(programs.path(), &folder.path().join("image"))
+            .args(options)
+            .output();
+        let run = run.expect("python3 runs image/build");
+        let message = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && message.contains(reason), "{message}");
+    }
 }
 
 #[test]
