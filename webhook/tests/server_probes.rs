@@ -1,5 +1,7 @@
 //! Probes of the process while it reviews as much as it may and sheds everything else. An unready replica gets no reviews,
 //! and a dead one is restarted, so load alone must not cause either.
+//!
+//! Once with few places that are held, and once with the default number of reviews, each of which computes a patch.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +14,11 @@ mod server_support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use server_support::process::Webhook;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2::SendRequest;
+use serde_json::{Value, json};
+use server_support::process::{Api, Webhook, play};
 use server_support::{H1, H2, h2, read, request, review, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,6 +30,9 @@ const REVIEWS: usize = 16;
 /// Callers that send one review after the other meanwhile.
 const CALLERS: usize = 8;
 const ROUNDS: usize = 50;
+/// Together more than the default of `--max-concurrent-requests`, which is 256.
+const CONNECTIONS: usize = 8;
+const STREAMS: usize = 40;
 const PROBES: [&str; 3] = ["/livez", "/healthz", "/readyz"];
 
 /// A review whose last byte is not sent yet, so it holds one of the places.
@@ -80,6 +89,29 @@ async fn call(webhook: Arc<Webhook>, stop: Arc<AtomicBool>, shed: Arc<AtomicU64>
     }
 }
 
+/// Sends all probes in each of many rounds, and returns those that failed. Each round takes place under load: `served`
+/// grows meanwhile.
+async fn probe(webhook: &Webhook, served: &AtomicU64) -> Vec<String> {
+    let mut failures = Vec::new();
+    for round in 0..ROUNDS {
+        let before = served.load(Ordering::SeqCst);
+        for path in PROBES {
+            let answer = within(webhook.get(path)).await;
+            if !answer.as_ref().is_some_and(|text| text.starts_with("HTTP/1.1 200")) {
+                failures.push(format!("round {round}, {path}: {answer:?}"));
+            }
+        }
+
+        let others_go_on = async {
+            while served.load(Ordering::SeqCst) == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(others_go_on).await;
+    }
+    failures
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_probe_is_answered_while_all_places_for_reviews_are_held_and_others_are_shed() {
     let limit = format!("--max-concurrent-requests={REVIEWS}");
@@ -90,23 +122,7 @@ async fn every_probe_is_answered_while_all_places_for_reviews_are_held_and_other
         .map(|_| tokio::spawn(call(Arc::clone(&webhook), Arc::clone(&stop), Arc::clone(&shed))))
         .collect();
 
-    let mut failures = Vec::new();
-    for round in 0..ROUNDS {
-        // Each round takes place under load: at least one review was shed since the last one.
-        let before = shed.load(Ordering::SeqCst);
-        for path in PROBES {
-            let answer = within(webhook.get(path)).await;
-            if !answer.as_ref().is_some_and(|text| text.starts_with("HTTP/1.1 200")) {
-                failures.push(format!("round {round}, {path}: {answer:?}"));
-            }
-        }
-        let others_go_on = async {
-            while shed.load(Ordering::SeqCst) == before {
-                tokio::task::yield_now().await;
-            }
-        };
-        within(others_go_on).await;
-    }
+    let failures = probe(&webhook, &shed).await;
 
     stop.store(true, Ordering::SeqCst);
     for caller in callers {
@@ -122,5 +138,97 @@ async fn every_probe_is_answered_while_all_places_for_reviews_are_held_and_other
         let answer = review.end().await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
+    assert_eq!(webhook.review().await, 200, "the places are free again");
+}
+
+/// A review of a ConfigMap that the migration of [`patching`] changes.
+fn review_with_a_patch() -> String {
+    // Its size is that of a real one with many arguments.
+    let extra_args: String = (0..100)
+        .map(|number| format!("    flag-{number}: \"{number}\"\n"))
+        .collect();
+    let configuration = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nkubernetesVersion: v1.26.13\ncontrollerManager:\n  extraArgs:\n    \
+         cloud-provider: aws\n{extra_args}"
+    );
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ClusterConfiguration": configuration},
+        "metadata": {"name": "kubeadm-config", "namespace": "a", "labels": {"migrate": "yes"}}});
+    let request = json!({"uid": "u", "operation": "CREATE", "name": "kubeadm-config", "namespace": "a",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "object": object});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+}
+
+/// A webhook with default limits, and a migration that changes labelled ConfigMaps.
+async fn patching() -> Arc<Webhook> {
+    let selector = json!({"matchLabels": {"migrate": "yes"}});
+    let spec = json!({"clusterID": "prod", "phase": "Prepare",
+        "targets": [{"profile": "KubeadmConfig", "objectSelector": selector}]});
+    let api = Api {
+        crd: AtomicBool::new(true),
+        spec: Some(spec),
+        ..Api::default()
+    };
+    let webhook = Webhook::start(play(Arc::new(api)).await, &[]);
+    webhook.shows("/readyz", "200 OK").await;
+    Arc::new(webhook)
+}
+
+/// Answers of the reviews.
+#[derive(Default)]
+struct Answers {
+    patched: AtomicU64,
+    shed: AtomicU64,
+}
+
+/// Sends one review with a patch after the other until `stop`.
+async fn call_for_patches(mut client: SendRequest<Full<Bytes>>, stop: Arc<AtomicBool>, answers: Arc<Answers>) {
+    while !stop.load(Ordering::SeqCst) {
+        let answer = client
+            .send_request(request("/mutate/prod", review_with_a_patch()))
+            .await;
+        let (status, body) = read(answer.unwrap()).await;
+        match status {
+            200 => {
+                let review: Value = serde_json::from_str(&body).unwrap();
+                assert!(review["response"]["patch"].is_string(), "{review}");
+                answers.patched.fetch_add(1, Ordering::SeqCst);
+            }
+            503 => {
+                answers.shed.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => panic!("{status}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_probe_is_answered_while_more_reviews_than_the_default_limit_compute_patches() {
+    let webhook = patching().await;
+    let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Answers::default()));
+    let mut callers = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let client = h2(webhook.connect(H2).await.unwrap()).await;
+        callers.extend((0..STREAMS).map(|_| {
+            let caller = call_for_patches(client.clone(), Arc::clone(&stop), Arc::clone(&answers));
+            tokio::spawn(caller)
+        }));
+    }
+
+    let failures = probe(&webhook, &answers.patched).await;
+
+    stop.store(true, Ordering::SeqCst);
+    for caller in callers {
+        within(caller).await.unwrap();
+    }
+    let (patched, shed) = (
+        answers.patched.load(Ordering::SeqCst),
+        answers.shed.load(Ordering::SeqCst),
+    );
+    println!(
+        "{} probes, {patched} reviews with a patch and {shed} shed meanwhile",
+        ROUNDS * PROBES.len()
+    );
+    assert!(failures.is_empty(), "{failures:#?}");
     assert_eq!(webhook.review().await, 200, "the places are free again");
 }

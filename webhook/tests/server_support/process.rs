@@ -27,6 +27,8 @@ use super::{H2, connect, h2, issue, read, request, review};
 pub struct Api {
     pub crd: AtomicBool,
     pub down: AtomicBool,
+    /// The `spec` of the only migration; `None`: one without targets.
+    pub spec: Option<Value>,
     /// Of the webhook's namespace.
     pub secret: Value,
 }
@@ -53,8 +55,9 @@ async fn list(api: &Api, query: Option<String>, exists: bool, kind: &str, versio
 
 async fn migrations(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Response {
     let exists = api.crd.load(Ordering::SeqCst);
+    let spec = api.spec.clone().unwrap_or_else(|| json!({"clusterID": "prod"}));
     let object = json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
-        "metadata": {"name": "prod", "resourceVersion": "1", "uid": "x"}, "spec": {"clusterID": "prod"}});
+        "metadata": {"name": "prod", "resourceVersion": "1", "uid": "x"}, "spec": spec});
     list(
         &api,
         query,
