@@ -16,37 +16,25 @@ use crate::inspect;
 /// Why a bundle was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// The text is not PEM.
     #[error("the {which} CA bundle is not PEM, or a block is cut short; give CERTIFICATE blocks only")]
-    NotPem {
-        /// Which of the bundles.
-        which: &'static str,
-    },
-    /// A block holds no certificate that can be read.
+    NotPem { which: &'static str },
     #[error("certificate {number} of the {which} CA bundle cannot be read ({reason}); remove it")]
     NotACertificate {
-        /// Which of the bundles.
         which: &'static str,
         /// Its place, counted from 1.
         number: usize,
         reason: String,
     },
-    /// A certificate does not belong to an authority.
     #[error(
         "certificate {number} of the {which} CA bundle is not a CA certificate; replace it by that of the authority"
     )]
     NotAnAuthority {
-        /// Which of the bundles.
         which: &'static str,
         /// Its place, counted from 1.
         number: usize,
     },
-    /// Nothing would be left to trust.
     #[error("the new CA bundle holds no certificate that is valid at {now}; with it every call would fail")]
-    Empty {
-        /// The time of the check.
-        now: Timestamp,
-    },
+    Empty { now: Timestamp },
 }
 
 /// The bundle to hand out while authorities change: the certificates of `new`, then those of `old` that are not among
@@ -56,18 +44,13 @@ pub enum BundleError {
 /// [`BundleError`] when either text is no PEM or holds something else than authorities, or `new` has none that is
 /// valid.
 pub fn merge(old: &str, new: &str, now: Timestamp) -> Result<String, BundleError> {
-    let mut merged: Vec<CertificateDer<'static>> = Vec::new();
-    for certificate in authorities("new", new, now)? {
-        if !merged.contains(&certificate) {
-            merged.push(certificate);
-        }
-    }
-
-    if merged.is_empty() {
+    let new = authorities("new", new, now)?;
+    if new.is_empty() {
         return Err(BundleError::Empty { now });
     }
 
-    for certificate in authorities("old", old, now)? {
+    let mut merged: Vec<CertificateDer<'static>> = Vec::new();
+    for certificate in new.into_iter().chain(authorities("old", old, now)?) {
         if !merged.contains(&certificate) {
             merged.push(certificate);
         }
@@ -122,7 +105,7 @@ pub fn roots(pem: &str) -> Result<RootCertStore, BundleError> {
 /// The certificates of a bundle that have not expired.
 pub(crate) fn valid(pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     let mut all = parse("trusted", pem)?;
-    all.retain(|certificate| inspect::facts(certificate).is_ok_and(|facts| now < facts.not_after));
+    all.retain(|certificate| inspect::facts(certificate).is_ok_and(|facts| now < facts.validity.not_after));
     Ok(all)
 }
 
@@ -145,7 +128,7 @@ fn authorities(which: &'static str, pem: &str, now: Timestamp) -> Result<Vec<Cer
             return Err(BundleError::NotAnAuthority { which, number });
         }
 
-        if now < facts.not_after {
+        if now < facts.validity.not_after {
             valid.push(certificate);
         }
     }

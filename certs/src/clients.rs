@@ -30,10 +30,8 @@ const LOG_EVERY: u64 = 10;
 pub enum ClientsError {
     #[error("cannot read the CA bundle for client certificates")]
     Read(#[from] LoadError),
-    /// The file holds no authorities.
     #[error("{} has no CA certificates for the check of client certificates", path.display())]
     Bundle { path: PathBuf, source: BundleError },
-    /// The authorities cannot be used.
     #[error("{} has no usable CA certificate for the check of client certificates ({reason}); add its CERTIFICATE block", path.display())]
     Unusable { path: PathBuf, reason: String },
 }

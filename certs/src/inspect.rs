@@ -9,38 +9,27 @@ use crate::issue::Validity;
 /// The fields of an X.509 certificate that this crate needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
-    pub not_before: Timestamp,
-    pub not_after: Timestamp,
+    pub validity: Validity,
     pub is_ca: bool,
     pub names: Vec<String>,
     /// The SubjectPublicKeyInfo, DER.
     pub public_key: Vec<u8>,
 }
 
-impl Facts {
-    pub(crate) const fn validity(&self) -> Validity {
-        Validity {
-            not_before: self.not_before,
-            not_after: self.not_after,
-        }
-    }
-}
-
 /// Parses one certificate; the error is the parser's.
 pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| e.to_string())?;
     let validity = parsed.validity();
-    let names = parsed
-        .subject_alternative_name()
-        .map_err(|e| e.to_string())?
-        .map(|extension| extension.value.general_names.iter().filter_map(name).collect())
-        .unwrap_or_default();
+    let extension = parsed.subject_alternative_name().map_err(|e| e.to_string())?;
+    let names = extension.iter().flat_map(|extension| &extension.value.general_names);
 
     Ok(Facts {
-        not_before: timestamp(validity.not_before.timestamp())?,
-        not_after: timestamp(validity.not_after.timestamp())?,
+        validity: Validity {
+            not_before: timestamp(validity.not_before.timestamp())?,
+            not_after: timestamp(validity.not_after.timestamp())?,
+        },
         is_ca: parsed.is_ca(),
-        names,
+        names: names.filter_map(name).collect(),
         public_key: parsed.public_key().raw.to_vec(),
     })
 }
@@ -57,18 +46,12 @@ pub fn own_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String
         .filter_map(|name| name.as_str().ok());
     let mut names: Vec<String> = common.map(str::to_owned).collect();
 
-    if let Some(extension) = parsed.subject_alternative_name().map_err(|e| e.to_string())? {
-        names.extend(
-            extension
-                .value
-                .general_names
-                .iter()
-                .filter_map(|general| match general {
-                    GeneralName::URI(uri) => Some((*uri).to_owned()),
-                    other => name(other),
-                }),
-        );
-    }
+    let extension = parsed.subject_alternative_name().map_err(|e| e.to_string())?;
+    let general = extension.iter().flat_map(|extension| &extension.value.general_names);
+    names.extend(general.filter_map(|general| match general {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        other => name(other),
+    }));
 
     Ok(names)
 }

@@ -10,12 +10,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
-use rustls::RootCertStore;
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, DnsName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::pki_types::{CertificateDer, DnsName};
 use time::OffsetDateTime;
 
 use crate::inspect;
@@ -29,22 +26,14 @@ const MAX_COMMON_NAME: usize = 64;
 /// Why nothing was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// No name was given.
     #[error("no name to issue a serving certificate for; give at least one DNS name or IP address")]
     NoNames,
-    /// A name is neither a DNS name nor an IP address.
     #[error("{name:?} is neither a DNS name nor an IP address; give a name such as webhook.namespace.svc")]
-    BadName {
-        /// The name as given.
-        name: String,
-    },
-    /// Certificate and key are not those of one authority.
+    BadName { name: String },
     #[error("the certificate is not that of an authority, or the key belongs to another one; issue a new authority")]
     NotAnAuthority,
-    /// A date that a certificate cannot hold.
     #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
     BadDate { at: Timestamp },
-    /// The library that encodes and signs refused.
     #[error("cannot {operation}")]
     Rcgen {
         operation: &'static str,
@@ -83,7 +72,6 @@ impl Validity {
 /// A certificate and its private key, as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The certificate.
     pub certificate_pem: String,
     /// The private key, PKCS#8. Secret.
     pub key_pem: String,
@@ -160,12 +148,11 @@ impl Authority {
         Ok(Self {
             issued,
             certificate,
-            validity: facts.validity(),
+            validity: facts.validity,
             issuer,
         })
     }
 
-    /// The life of the authority's certificate.
     #[must_use]
     pub const fn validity(&self) -> Validity {
         self.validity
@@ -174,21 +161,8 @@ impl Authority {
     /// Whether this authority signed the serving certificate of `pair`.
     #[must_use]
     pub fn signed(&self, pair: &Pair, provider: &CryptoProvider) -> bool {
-        let mut roots = RootCertStore::empty();
-        let [leaf, intermediates @ ..] = pair.certified().cert.as_slice() else {
-            return false;
-        };
-        let Ok(parsed) = ParsedCertificate::try_from(leaf) else {
-            return false;
-        };
-
         // Dates are compared elsewhere, so the moment is one at which the certificate is valid.
-        let at = UnixTime::since_unix_epoch(Duration::from_secs(
-            u64::try_from(pair.validity().not_before.as_second()).unwrap_or_default(),
-        ));
-        let algorithms = provider.signature_verification_algorithms.all;
-        roots.add(self.certificate.clone()).is_ok()
-            && verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, algorithms).is_ok()
+        pair.is_signed_by(vec![self.certificate.clone()], provider, pair.validity().not_before)
     }
 
     /// The authority's certificate and key. Everyone with the key can impersonate the webhook to API servers.

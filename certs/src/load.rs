@@ -43,58 +43,38 @@ pub struct Source {
 /// Why a serving pair was refused. Each message names the file, the problem and the solution.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file is missing or cannot be read.
     #[error("cannot read {}; mount the certificate's Secret there, or check the file's permissions", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// A file is far larger than any certificate.
     #[error("{} is larger than {MAX_FILE} bytes, so it is no certificate or key; check what is mounted there", path.display())]
     TooLarge { path: PathBuf },
-    /// A file has no PEM block of the kind that belongs in it, or a broken one.
     #[error("{} holds no readable PEM block {wanted} ({reason}); it must be PEM, and a key must not be encrypted", path.display())]
     NotPem {
         path: PathBuf,
         wanted: &'static str,
         reason: String,
     },
-    /// A PEM block does not hold a certificate.
     #[error("{} holds a CERTIFICATE block that is no X.509 certificate ({reason}); issue it again", path.display())]
     NotACertificate { path: PathBuf, reason: String },
-    /// The key is of a kind that cannot serve TLS.
     #[error("the private key in {} cannot be used; use ECDSA P-256, P-384, Ed25519, or RSA with 2048 bits or more", path.display())]
     BadKey { path: PathBuf, source: rustls::Error },
-    /// Certificate and key are not a pair.
     #[error("the private key in {} does not belong to the certificate in {}; issue both together", key.display(), certificate.display())]
-    KeyMismatch {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
-    /// The certificate's life has not begun.
+    KeyMismatch { certificate: PathBuf, key: PathBuf },
     #[error("the certificate in {} is valid from {not_before}, and it is {now}; check this machine's clock", path.display())]
     NotYetValid {
         path: PathBuf,
-        /// When its life begins.
         not_before: Timestamp,
-        /// The time of the check.
         now: Timestamp,
     },
-    /// The certificate's life is over.
     #[error("the certificate in {} expired at {not_after}, and it is {now}; renew it", path.display())]
     Expired {
         path: PathBuf,
-        /// When its life ended.
         not_after: Timestamp,
-        /// The time of the check.
         now: Timestamp,
     },
-    /// The certificate does not cover a name that clients use.
     #[error("the certificate in {} is not valid for {wanted:?}, only for {present:?}; issue it with that subject alternative name", path.display())]
     WrongName {
         path: PathBuf,
-        /// The name that must be covered.
         wanted: String,
-        /// The DNS names and IP addresses that are.
         present: Vec<String>,
     },
 }
@@ -122,8 +102,7 @@ impl LoadError {
 pub struct Pair {
     certified: Arc<CertifiedKey>,
     authority: Vec<CertificateDer<'static>>,
-    not_before: Timestamp,
-    not_after: Timestamp,
+    validity: Validity,
     names: Vec<String>,
 }
 
@@ -155,43 +134,45 @@ impl Pair {
 
     /// The start of the certificate's life.
     #[must_use]
-    pub const fn not_before(&self) -> Timestamp {
-        self.not_before
-    }
-
-    /// The end of the certificate's life.
-    #[must_use]
     pub const fn not_after(&self) -> Timestamp {
-        self.not_after
+        self.validity.not_after
     }
 
-    /// The certificate's life.
     #[must_use]
     pub const fn validity(&self) -> Validity {
-        Validity {
-            not_before: self.not_before,
-            not_after: self.not_after,
-        }
+        self.validity
     }
 
     /// Whether a client with the CA bundle accepts the certificate at `now`, apart from its names. Expired certificates of
     /// the bundle do not count. A bundle that is no PEM accepts nothing.
     #[must_use]
     pub fn is_trusted_by(&self, bundle: &str, provider: &CryptoProvider, now: Timestamp) -> bool {
+        let Ok(trusted) = bundle::valid(bundle, now) else {
+            return false;
+        };
+        let is_in_bundle = self.certified.cert.first().is_some_and(|leaf| trusted.contains(leaf));
+        is_in_bundle || self.is_signed_by(trusted, provider, now)
+    }
+
+    /// Whether one of the authorities signed the certificate, which is valid at `at`.
+    pub(crate) fn is_signed_by(
+        &self,
+        authorities: Vec<CertificateDer<'static>>,
+        provider: &CryptoProvider,
+        at: Timestamp,
+    ) -> bool {
         let [leaf, intermediates @ ..] = self.certified.cert.as_slice() else {
             return false;
         };
-        let (Ok(trusted), Ok(parsed)) = (bundle::valid(bundle, now), ParsedCertificate::try_from(leaf)) else {
+        let Ok(parsed) = ParsedCertificate::try_from(leaf) else {
             return false;
         };
 
-        let is_in_bundle = trusted.contains(leaf);
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(trusted);
-        let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default()));
+        roots.add_parsable_certificates(authorities);
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at.as_second()).unwrap_or_default()));
         let algorithms = provider.signature_verification_algorithms.all;
-        is_in_bundle
-            || verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, algorithms).is_ok()
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, algorithms).is_ok()
     }
 
     /// The DNS names and IP addresses that the certificate is valid for.
@@ -203,13 +184,13 @@ impl Pair {
     /// Days from `now` until the certificate expires; negative afterwards.
     #[must_use]
     pub fn days_left(&self, now: Timestamp) -> f64 {
-        self.not_after.duration_since(now).as_secs_f64() / 86_400.0
+        self.validity.not_after.duration_since(now).as_secs_f64() / 86_400.0
     }
 
     /// Whether a client would accept the certificate at `now`, as far as its dates go.
     #[must_use]
     pub fn is_valid_at(&self, now: Timestamp) -> bool {
-        self.not_before <= now && now < self.not_after
+        self.validity.not_before <= now && now < self.validity.not_after
     }
 }
 
@@ -299,19 +280,12 @@ pub(crate) fn parse(
         path: path.clone(),
         reason,
     })?;
-    if now < facts.not_before {
-        return Err(LoadError::NotYetValid {
-            path,
-            not_before: facts.not_before,
-            now,
-        });
+    let Validity { not_before, not_after } = facts.validity;
+    if now < not_before {
+        return Err(LoadError::NotYetValid { path, not_before, now });
     }
-    if now >= facts.not_after {
-        return Err(LoadError::Expired {
-            path,
-            not_after: facts.not_after,
-            now,
-        });
+    if now >= not_after {
+        return Err(LoadError::Expired { path, not_after, now });
     }
     if let Some(wanted) = uncovered(leaf, &source.names) {
         return Err(LoadError::WrongName {
@@ -324,8 +298,7 @@ pub(crate) fn parse(
     Ok(Pair {
         certified: Arc::new(certified),
         authority,
-        not_before: facts.not_before,
-        not_after: facts.not_after,
+        validity: facts.validity,
         names: facts.names,
     })
 }

@@ -45,7 +45,6 @@ pub struct ConnectionLimits {
     pub when_full: WhenFull,
     /// Maximum number of concurrent requests per HTTP/2 connection.
     pub streams: u32,
-    /// Time for the TLS handshake.
     pub handshake: Duration,
     /// Time until the headers of a connection's first request are complete.
     pub header: Duration,
@@ -83,7 +82,6 @@ pub enum Ended {
     Quiet,
     /// The connection was too old.
     Age,
-    /// The server shuts down.
     Shutdown,
 }
 
@@ -109,7 +107,6 @@ pub enum Refused {
     TooManyConnections,
     /// The handshake failed: wrong protocol, or the caller does not trust our certificate.
     HandshakeFailed,
-    /// The handshake took too long.
     HandshakeTimeout,
     /// The caller has no certificate, or one of another authority or name.
     ClientCertificate,
@@ -130,13 +127,9 @@ impl Refused {
 
 /// Counts connections. Each connection is either refused or ended, and opened and closed if it was accepted.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
-    /// A connection was accepted.
     fn opened(&self);
-    /// An accepted connection is closed.
     fn closed(&self);
-    /// A connection that was served has ended.
     fn ended(&self, reason: Ended);
-    /// A connection was not served.
     fn refused(&self, reason: Refused);
 }
 

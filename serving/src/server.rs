@@ -42,11 +42,8 @@ pub enum Drained {
 pub struct Server {
     /// Certificate, versions and protocols; `None` serves plain HTTP/1.1.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Answers requests.
     pub router: Router,
-    /// Limits of connections.
     pub limits: ConnectionLimits,
-    /// Counts connections.
     pub observer: Arc<dyn Observer>,
 }
 

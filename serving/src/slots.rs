@@ -35,7 +35,6 @@ impl Caller {
     }
 }
 
-/// The slots of one server.
 #[derive(Debug)]
 pub(crate) struct Slots {
     limits: ConnectionLimits,

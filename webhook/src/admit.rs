@@ -13,7 +13,6 @@ use crate::metrics::Metrics;
 use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
 use crate::view::{Clusters, MigrationSnapshot, Migrations, Namespaces};
 
-/// Handles reviews.
 #[derive(Debug)]
 pub struct Reviewer {
     pub migrations: Arc<Migrations>,
@@ -27,20 +26,17 @@ pub struct Reviewer {
 /// The call is answered with an HTTP error instead of a review; the API server then applies the failure policy.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// The request is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// No list of migrations yet. To answer "unchanged" would be wrong: a migration may select the object.
     #[error("the migrations are not known yet: the first list from the management cluster has not succeeded")]
     NotReady,
-    /// The memory for objects is used up by other requests.
     #[error("no memory for the objects of this request: other requests use all of it")]
     NoMemory,
 }
 
 impl NotAdmitted {
     /// The label in metrics.
-    #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Malformed(error) => error.class(),
@@ -93,7 +89,11 @@ impl Reviewer {
                     Endpoint::Mutate => {
                         let decision = self.decide_with(path, &request, &known, decide).await;
                         self.report(&request, &decision);
-                        reply.allow(verdict(decision))
+                        reply.allow(Verdict {
+                            patch: decision.patch,
+                            warnings: decision.warnings,
+                            audit: decision.audit_annotations,
+                        })
                     }
                     Endpoint::Validate => {
                         let validation = self.decide_with(path, &request, &known, validate).await;
@@ -231,34 +231,20 @@ const fn operation(operation: review::Operation) -> decide::Operation {
     }
 }
 
-fn verdict(decision: Decision) -> Verdict {
-    Verdict {
-        patch: decision.patch,
-        warnings: decision.warnings,
-        audit: decision.audit_annotations,
-    }
-}
-
 fn answer(reply: review::Reply, validation: Validation) -> Response {
-    let Validation {
-        outcome,
-        message,
-        warnings,
-        audit_annotations: audit,
-    } = validation;
-    if outcome == ValidationOutcome::Denied {
-        return reply.deny(Denial {
+    let (message, warnings, audit) = (validation.message, validation.warnings, validation.audit_annotations);
+    match validation.outcome {
+        ValidationOutcome::Denied => reply.deny(Denial {
             message,
             warnings,
             audit,
-        });
+        }),
+        _ => reply.allow(Verdict {
+            warnings,
+            audit,
+            ..Verdict::default()
+        }),
     }
-
-    reply.allow(Verdict {
-        patch: Vec::new(),
-        warnings,
-        audit,
-    })
 }
 
 #[cfg(test)]

@@ -172,7 +172,6 @@ pub struct Limits {
 
 impl Args {
     /// The directory `directory` of the certificate and key, and the names that the certificate must cover.
-    #[must_use]
     pub fn source(&self, directory: &Path) -> Source {
         Source {
             directory: directory.to_owned(),
@@ -185,10 +184,8 @@ impl Args {
     /// # Errors
     /// The relation of the two lifetimes.
     pub fn settings(&self) -> Result<Settings, &'static str> {
-        let (leaf, ca) = (
-            self.self_signed.self_signed_lifetime,
-            self.self_signed.self_signed_ca_lifetime,
-        );
+        let flags = &self.self_signed;
+        let (leaf, ca) = (flags.self_signed_lifetime, flags.self_signed_ca_lifetime);
         // Between the CA's renewal and its end there must be time for a whole certificate.
         if leaf < MIN_LIFETIME || ca / 3 < leaf {
             return Err(
@@ -205,7 +202,6 @@ impl Args {
 }
 
 impl Limits {
-    #[must_use]
     pub const fn connections(&self) -> ConnectionLimits {
         ConnectionLimits {
             connections: self.max_connections,
@@ -221,7 +217,6 @@ impl Limits {
         }
     }
 
-    #[must_use]
     pub const fn requests(&self) -> RequestLimits {
         RequestLimits {
             body: self.max_body_bytes,
@@ -261,11 +256,10 @@ fn positive(text: &str) -> Result<usize, String> {
 /// A number of bytes. The size of one request is counted in 32 bits.
 fn bytes(text: &str) -> Result<usize, String> {
     let most = u32::MAX as usize;
-    positive(text).and_then(|number| {
-        (number <= most)
-            .then_some(number)
-            .ok_or_else(|| format!("{number} is more than {most} bytes"))
-    })
+    match positive(text)? {
+        number if number > most => Err(format!("{number} is more than {most} bytes")),
+        number => Ok(number),
+    }
 }
 
 #[cfg(test)]

@@ -9,18 +9,15 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Why a body was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Larger than the limit for a review of the largest object that etcd stores.
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    /// The bodies of all requests use up the shared memory.
     #[error("no memory for the body: other requests use all of it")]
     NoMemory,
     #[error("the body did not arrive within {} ms", limit.as_millis())]
     TooSlow { limit: Duration },
-    /// The peer closed the connection.
     #[error("the body ended early: {reason}")]
     Broken { reason: String },
 }
@@ -35,7 +32,6 @@ pub struct HeldBody {
 impl HeldBody {
     /// Drops the body. `answer` keeps its own length of the shared memory until it is sent, so that callers that do not
     /// read their answers cannot fill the memory.
-    #[must_use]
     pub fn answer(mut self, answer: Vec<u8>) -> Bytes {
         let held = self.budget.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let budget = self.budget.as_mut().and_then(|all| all.split(held.min(answer.len())));
@@ -127,7 +123,6 @@ pub async fn read(
     result.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 
-/// Whether Content-Length exceeds the limit.
 fn exceeds(body: &Body, limit: usize) -> bool {
     use hyper::body::Body as _;
     body.size_hint().lower() > limit as u64

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use outrigger_shared::duration;
 
-/// Why a text is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no duration; write numbers with units h, m, s or ms, such as 30s, 1m30s or 500ms")]
 pub struct NotADuration {
-    /// The text as given.
     pub text: String,
 }
 

@@ -25,7 +25,6 @@ use crate::admit::Reviewer;
 use crate::registration_check::Report;
 use crate::self_signed::Obstacle;
 
-/// State that the probes check.
 #[derive(Debug)]
 pub struct Health {
     pub reviewer: Arc<Reviewer>,
@@ -39,7 +38,6 @@ pub struct Health {
 
 impl Health {
     /// Reasons to send reviews to another replica; empty when this one is ready.
-    #[must_use]
     pub fn unready(&self, now: Timestamp) -> Vec<String> {
         let certificate = self.certificates.current();
         let reasons = [
@@ -78,7 +76,6 @@ pub fn router(health: Arc<Health>) -> Router {
 
 /// The health port needs no client certificate, so idle connections must neither lock out the kubelet nor use up the
 /// file descriptors that the admission port needs.
-#[must_use]
 pub const fn limits() -> ConnectionLimits {
     ConnectionLimits {
         connections: 128,

@@ -28,7 +28,6 @@ pub struct BudgetExceeded;
 
 impl MemoryBudget {
     /// A budget of `most` bytes, taken from `shared`: one permit is one byte.
-    #[must_use]
     pub fn new(shared: &Arc<Semaphore>, most: usize) -> Self {
         Self {
             shared: Some(Arc::clone(shared)),
@@ -48,7 +47,6 @@ impl MemoryBudget {
         }
     }
 
-    ///
     /// # Errors
     /// [`BudgetExceeded`] when the share of this request or the shared memory is used up; see
     /// [`MemoryBudget::is_shared_memory_exhausted`].
@@ -82,13 +80,11 @@ impl MemoryBudget {
     }
 
     /// Whether other requests hold the requested memory.
-    #[must_use]
     pub fn is_shared_memory_exhausted(&self) -> bool {
         self.shared_exhausted.get()
     }
 
     /// Returns the permit that holds the memory until it is dropped.
-    #[must_use]
     pub fn close(self) -> Option<OwnedSemaphorePermit> {
         self.held.into_inner()
     }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use outrigger_serving::{Ended, Observer, Refused};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::decide::{Outcome, ValidationOutcome, kinds};
 use crate::registration::{Configuration, Field};
@@ -29,64 +28,9 @@ const MIGRATION: &str = "CloudProviderMigration";
 
 const PHASES: [&str; 4] = ["InTree", "Prepare", "Migrate", "Complete"];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Review {
-    kind: LabelText,
-    decision: LabelText,
-    phase: LabelText,
-}
+/// Names and values of labels, both known at compile time.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Validation {
-    kind: LabelText,
-    decision: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Class {
-    class: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Listener {
-    port: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    port: LabelText,
-    reason: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Missed {
-    kind: LabelText,
-    reason: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Watch {
-    watch: LabelText,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Registered {
-    kind: LabelText,
-    registration: LabelText,
-    field: LabelText,
-}
-
-/// A label value known at compile time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct LabelText(&'static str);
-
-impl EncodeLabelValue for LabelText {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.encode(encoder)
-    }
-}
-
-/// A port of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
     /// Reviews, over TLS.
@@ -95,16 +39,13 @@ pub enum Port {
     Health,
 }
 
-/// A watched type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchedType {
-    /// The `CloudProviderMigration` objects.
     Migrations,
     /// Labels of namespaces.
     Namespaces,
     /// A cloud-controller-manager's lease.
     Lease,
-    /// The Secret with self-signed certificates.
     Secret,
     /// Registrations: compared, and with self-signed certificates their `caBundle` is set.
     Registrations,
@@ -113,171 +54,124 @@ pub enum WatchedType {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    reviews: Family<Review, Counter>,
-    validations: Family<Validation, Counter>,
-    errors: Family<Class, Counter>,
+    reviews: Family<Labels<3>, Counter>,
+    validations: Family<Labels<2>, Counter>,
+    errors: Family<Labels<1>, Counter>,
     duration: Histogram,
-    connections: Family<Listener, Gauge>,
-    connections_ended: Family<Reason, Counter>,
-    connections_refused: Family<Reason, Counter>,
+    connections: Family<Labels<1>, Gauge>,
+    connections_ended: Family<Labels<2>, Counter>,
+    connections_refused: Family<Labels<2>, Counter>,
     certificate_days_left: Gauge<f64, AtomicU64>,
     certificate_reload_failures: Gauge,
     migrations_known: Gauge,
     migrations_unreadable: Gauge,
-    watches_up: Family<Watch, Gauge>,
-    watch_failures: Family<Watch, Counter>,
-    objects_missed: Family<Missed, Gauge>,
-    registration_differences: Family<Registered, Gauge>,
+    watches_up: Family<Labels<1>, Gauge>,
+    watch_failures: Family<Labels<1>, Counter>,
+    objects_missed: Family<Labels<2>, Gauge>,
+    registration_differences: Family<Labels<3>, Gauge>,
+}
+
+/// A new metric. Metrics are written in the order in which they are made.
+fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {
-    #[must_use]
     pub fn new() -> Arc<Self> {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("outrigger_webhook"),
-            reviews: Family::default(),
-            validations: Family::default(),
-            errors: Family::default(),
-            duration: Histogram::new(SECONDS),
-            connections: Family::default(),
-            connections_ended: Family::default(),
-            connections_refused: Family::default(),
-            certificate_days_left: Gauge::default(),
-            certificate_reload_failures: Gauge::default(),
-            migrations_known: Gauge::default(),
-            migrations_unreadable: Gauge::default(),
-            watches_up: Family::default(),
-            watch_failures: Family::default(),
-            objects_missed: Family::default(),
-            registration_differences: Family::default(),
-        };
-
-        metrics.register();
-        Arc::new(metrics)
+        let mut registry = Registry::with_prefix("outrigger_webhook");
+        let duration = Histogram::new(SECONDS);
+        let all = &mut registry;
+        Arc::new(Self {
+            reviews: metric(all, "reviews", "Admission reviews decided, by kind, decision and phase"),
+            validations: metric(all, "validations", "Validating reviews, by kind and decision"),
+            errors: metric(all, "errors", "Requests without a decision, by class of error"),
+            duration: {
+                let help = "Time from the request headers to the response";
+                all.register("review_duration_seconds", help, duration.clone());
+                duration
+            },
+            connections: metric(all, "connections", "Open connections"),
+            connections_ended: metric(
+                all,
+                "connections_ended",
+                "Served connections, by the reason for their end",
+            ),
+            connections_refused: metric(all, "connections_refused", "Refused connections, by reason"),
+            certificate_days_left: metric(
+                all,
+                "certificate_days_left",
+                "Days until the serving certificate expires",
+            ),
+            certificate_reload_failures: metric(
+                all,
+                "certificate_reload_failures",
+                "Failed reads of the certificate files",
+            ),
+            migrations_known: metric(all, "migrations_known", "CloudProviderMigrations in use"),
+            migrations_unreadable: metric(
+                all,
+                "migrations_unreadable",
+                "CloudProviderMigrations that this version cannot read and ignores",
+            ),
+            watches_up: metric(all, "watch_up", "1 while the watch follows the API server"),
+            objects_missed: metric(
+                all,
+                "objects_missed",
+                "Stored objects that are not in the form of their migration's phase, by kind, at the last check",
+            ),
+            registration_differences: metric(
+                all,
+                "registration_differences",
+                "Differences between the registration in the cluster and the one that the migrations need, by field",
+            ),
+            watch_failures: metric(all, "watch_failures", "Failures of a watch"),
+            registry,
+        })
     }
 
-    fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register(
-            "reviews",
-            "Admission reviews decided, by kind, decision and phase",
-            self.reviews.clone(),
-        );
-        registry.register(
-            "validations",
-            "Validating reviews, by kind and decision",
-            self.validations.clone(),
-        );
-        registry.register(
-            "errors",
-            "Requests without a decision, by class of error",
-            self.errors.clone(),
-        );
-        registry.register(
-            "review_duration_seconds",
-            "Time from the request headers to the response",
-            self.duration.clone(),
-        );
-        registry.register("connections", "Open connections", self.connections.clone());
-        registry.register(
-            "connections_ended",
-            "Served connections, by the reason for their end",
-            self.connections_ended.clone(),
-        );
-        registry.register(
-            "connections_refused",
-            "Refused connections, by reason",
-            self.connections_refused.clone(),
-        );
-        registry.register(
-            "certificate_days_left",
-            "Days until the serving certificate expires",
-            self.certificate_days_left.clone(),
-        );
-        registry.register(
-            "certificate_reload_failures",
-            "Failed reads of the certificate files",
-            self.certificate_reload_failures.clone(),
-        );
-        registry.register(
-            "migrations_known",
-            "CloudProviderMigrations in use",
-            self.migrations_known.clone(),
-        );
-        registry.register(
-            "migrations_unreadable",
-            "CloudProviderMigrations that this version cannot read and ignores",
-            self.migrations_unreadable.clone(),
-        );
-        registry.register(
-            "watch_up",
-            "1 while the watch follows the API server",
-            self.watches_up.clone(),
-        );
-        registry.register(
-            "objects_missed",
-            "Stored objects that are not in the form of their migration's phase, by kind, at the last check",
-            self.objects_missed.clone(),
-        );
-        registry.register(
-            "registration_differences",
-            "Differences between the registration in the cluster and the one that the migrations need, by field",
-            self.registration_differences.clone(),
-        );
-        registry.register("watch_failures", "Failures of a watch", self.watch_failures.clone());
-    }
-
-    /// Counts a decided review.
     pub fn review(&self, kind: &str, outcome: Outcome, phase: Option<&str>) {
-        let labels = Review {
-            kind: LabelText(known_kind(kind).unwrap_or("other")),
-            decision: LabelText(outcome.as_str()),
-            phase: LabelText(phase.and_then(|phase| known(&PHASES, phase)).unwrap_or("none")),
-        };
+        let phase = PHASES.into_iter().find(|known| phase == Some(known));
+        let labels = [
+            ("kind", known_kind(kind).unwrap_or("other")),
+            ("decision", outcome.as_str()),
+            ("phase", phase.unwrap_or("none")),
+        ];
         self.reviews.get_or_create(&labels).inc();
     }
 
-    /// Counts a validating review.
     pub fn validation(&self, kind: &str, outcome: ValidationOutcome) {
         let own = (kind == MIGRATION).then_some(MIGRATION);
-        let labels = Validation {
-            kind: LabelText(known_kind(kind).or(own).unwrap_or("other")),
-            decision: LabelText(outcome.as_str()),
-        };
+        let labels = [
+            ("kind", known_kind(kind).or(own).unwrap_or("other")),
+            ("decision", outcome.as_str()),
+        ];
         self.validations.get_or_create(&labels).inc();
     }
 
     /// Counts a request that got no decision. `class` is one of the constants of the error types.
     pub fn error(&self, class: &'static str) {
-        self.errors
-            .get_or_create(&Class {
-                class: LabelText(class),
-            })
-            .inc();
+        self.errors.get_or_create(&[("class", class)]).inc();
     }
 
-    /// Records how long a request took.
     pub fn took(&self, time: Duration) {
         self.duration.observe(time.as_secs_f64());
     }
 
-    /// Counts the connections of a port.
-    #[must_use]
     pub fn of_port(self: &Arc<Self>, port: Port) -> Arc<dyn Observer> {
         Arc::new(Connections {
             metrics: Arc::clone(self),
-            port: port.text(),
+            port: port.as_str(),
         })
     }
 
-    /// Sets the state of the serving certificate.
     pub fn certificate(&self, days_left: f64, failures: u64) {
         self.certificate_days_left.set(days_left);
         self.certificate_reload_failures
             .set(i64::try_from(failures).unwrap_or(i64::MAX));
     }
 
-    /// Sets how many migrations there are, and how many could not be read.
     pub fn migrations(&self, known: usize, unreadable: usize) {
         self.migrations_known.set(i64::try_from(known).unwrap_or(i64::MAX));
         self.migrations_unreadable
@@ -286,9 +180,7 @@ impl Metrics {
 
     /// Sets whether a watch works, and counts its failures.
     pub fn watch(&self, watched: WatchedType, up: bool) {
-        let labels = Watch {
-            watch: LabelText(watched.as_str()),
-        };
+        let labels = [("watch", watched.as_str())];
         self.watches_up.get_or_create(&labels).set(i64::from(up));
         if !up {
             self.watch_failures.get_or_create(&labels).inc();
@@ -299,10 +191,7 @@ impl Metrics {
     pub fn missed(&self, counts: &HashMap<(&'static str, Deviation), i64>) {
         for kind in kinds() {
             for deviation in [Deviation::Missed, Deviation::Refused] {
-                let labels = Missed {
-                    kind: LabelText(kind.kind),
-                    reason: LabelText(deviation.as_str()),
-                };
+                let labels = [("kind", kind.kind), ("reason", deviation.as_str())];
                 let count = counts.get(&(kind.kind, deviation)).copied().unwrap_or_default();
                 self.objects_missed.get_or_create(&labels).set(count);
             }
@@ -312,11 +201,11 @@ impl Metrics {
     /// Sets the differences of a registration; fields without one are set to zero.
     pub fn registration(&self, configuration: Configuration, counts: &HashMap<Field, i64>) {
         for field in Field::ALL {
-            let labels = Registered {
-                kind: LabelText(configuration.kind()),
-                registration: LabelText(configuration.name()),
-                field: LabelText(field.as_str()),
-            };
+            let labels = [
+                ("kind", configuration.kind()),
+                ("registration", configuration.name()),
+                ("field", field.as_str()),
+            ];
             let count = counts.get(&field).copied().unwrap_or_default();
             self.registration_differences.get_or_create(&labels).set(count);
         }
@@ -334,17 +223,16 @@ impl Metrics {
 }
 
 impl Port {
-    const fn text(self) -> LabelText {
-        LabelText(match self {
+    const fn as_str(self) -> &'static str {
+        match self {
             Self::Admission => "admission",
             Self::Health => "health",
-        })
+        }
     }
 }
 
 impl WatchedType {
     /// The label in metrics and logs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Migrations => "migrations",
@@ -361,27 +249,19 @@ fn known_kind(kind: &str) -> Option<&'static str> {
     kinds().find(|row| row.kind == kind).map(|row| row.kind)
 }
 
-fn known(words: &[&'static str], text: &str) -> Option<&'static str> {
-    words.iter().copied().find(|known| *known == text)
-}
-
 #[derive(Debug)]
 struct Connections {
     metrics: Arc<Metrics>,
-    port: LabelText,
+    port: &'static str,
 }
 
 impl Connections {
     fn open(&self) -> Gauge {
-        let port = Listener { port: self.port };
-        self.metrics.connections.get_or_create_owned(&port)
+        self.metrics.connections.get_or_create_owned(&[("port", self.port)])
     }
 
-    const fn reason(&self, reason: &'static str) -> Reason {
-        Reason {
-            port: self.port,
-            reason: LabelText(reason),
-        }
+    const fn labels(&self, reason: &'static str) -> Labels<2> {
+        [("port", self.port), ("reason", reason)]
     }
 }
 
@@ -395,12 +275,12 @@ impl Observer for Connections {
     }
 
     fn ended(&self, reason: Ended) {
-        let labels = self.reason(reason.as_str());
+        let labels = self.labels(reason.as_str());
         self.metrics.connections_ended.get_or_create(&labels).inc();
     }
 
     fn refused(&self, reason: Refused) {
-        let labels = self.reason(reason.as_str());
+        let labels = self.labels(reason.as_str());
         self.metrics.connections_refused.get_or_create(&labels).inc();
     }
 }

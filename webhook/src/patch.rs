@@ -12,18 +12,15 @@ const MAX_COMPARED: usize = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path:?} is not an object; correct it")]
 pub struct NotAnObject {
-    /// Its JSON Pointer.
     pub path: String,
 }
 
-/// A patch under construction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Builder {
     operations: Vec<PatchOperation>,
 }
 
 impl Builder {
-    /// The operations, in order.
     #[must_use]
     pub fn finish(self) -> Vec<PatchOperation> {
         self.operations
@@ -37,7 +34,6 @@ impl Builder {
         }));
     }
 
-    /// Replaces `old` by `new`.
     pub fn replace(&mut self, path: &Path, old: Value, new: Value) {
         self.test(path, old);
         self.operations.push(PatchOperation::Replace(ReplaceOperation {
@@ -46,7 +42,6 @@ impl Builder {
         }));
     }
 
-    /// Removes `old`.
     pub fn remove(&mut self, path: &Path, old: Value) {
         self.test(path, old);
         self.operations

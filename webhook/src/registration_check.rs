@@ -14,7 +14,6 @@ use std::time::Duration;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use outrigger_certs::{Reloader, tls};
 use outrigger_shared::migration::Labels;
@@ -23,10 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admit::Reviewer;
 use crate::decide::Migration;
-use crate::metrics::{Metrics, WatchedType};
+use crate::metrics::WatchedType;
 use crate::registration::{Configuration, Difference, Field, Needs, Options, differences, fix};
-use crate::view::{Latest, Migrations, Namespaces, WatchTask};
+use crate::view::{Latest, WatchTask, only};
 
 /// Certificates and migrations change without a change of the registration.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -35,7 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A difference that stays is logged again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 
-/// The differences, for the health port.
 #[derive(Debug, Default)]
 pub struct Report {
     lines: Mutex<Option<Vec<String>>>,
@@ -43,42 +42,28 @@ pub struct Report {
 
 impl Report {
     /// One line for each difference; `None` before the first comparison.
-    #[must_use]
     pub fn lines(&self) -> Option<Vec<String>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the lines.
     pub fn set(&self, lines: Vec<String>) {
         *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines);
     }
 }
 
-/// The task of one replica.
 pub struct RegistrationCheck {
     pub client: Client,
-    pub migrations: Arc<Migrations>,
-    pub namespaces: Arc<Namespaces>,
+    pub reviewer: Arc<Reviewer>,
     pub certificates: Arc<Reloader>,
     /// The names for which the certificate must be valid.
     pub server_names: Vec<String>,
     pub options: Options,
-    pub metrics: Arc<Metrics>,
     pub report: Arc<Report>,
-}
-
-impl std::fmt::Debug for RegistrationCheck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RegistrationCheck")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
 }
 
 type Registrations = Vec<(Configuration, Arc<Latest<DynamicObject>>)>;
 
 impl RegistrationCheck {
-    /// Starts the watches and the task.
     pub fn spawn(self, tasks: &TaskTracker, stop: &CancellationToken) {
         let changed = Arc::<Notify>::default();
         let mut registrations = Registrations::new();
@@ -90,12 +75,11 @@ impl RegistrationCheck {
             let latest = Latest::new(&changed);
             let watch = WatchTask {
                 api: Api::<DynamicObject>::all_with(self.client.clone(), &kind),
-                // With this selector a role that names the one object is enough.
-                config: watcher::Config::default().fields(&format!("metadata.name={}", configuration.name())),
+                config: only(configuration.name()),
                 index: Arc::clone(&latest),
                 watched: WatchedType::Registrations,
                 cluster: format!("{} {} in management", kind.kind, configuration.name()),
-                metrics: Arc::clone(&self.metrics),
+                metrics: Arc::clone(&self.reviewer.metrics),
             };
             tasks.spawn(watch.run(stop.clone()));
             registrations.push((configuration, latest));
@@ -123,11 +107,11 @@ impl RegistrationCheck {
 
     /// The differences, and the command that repairs most of them; `None` until everything was read.
     fn compare(&self, registrations: &Registrations) -> Option<(Vec<Difference>, String)> {
-        let known = self.migrations.known().filter(|_| self.namespaces.listed())?;
+        let index = &self.reviewer.namespaces;
+        let known = self.reviewer.migrations.known().filter(|_| index.listed())?;
         let migrations: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
-        let namespaces = self.namespaces.all();
+        let namespaces = index.all().into_iter();
         let namespaces: BTreeMap<String, Labels> = namespaces
-            .into_iter()
             .map(|(name, labels)| (name, Labels::clone(&labels)))
             .collect();
         let (pair, now) = (self.certificates.current()?, Timestamp::now());
@@ -154,30 +138,20 @@ impl RegistrationCheck {
             for one in found.iter().filter(|one| one.configuration == configuration) {
                 *counts.entry(one.field).or_default() += 1;
             }
-            self.metrics.registration(configuration, &counts);
+            self.reviewer.metrics.registration(configuration, &counts);
         }
     }
 }
 
 fn line(difference: &Difference, fix: &str) -> String {
-    let Difference {
-        configuration,
-        entry,
-        field,
-        found,
-        wanted,
-    } = difference;
-    let (kind, name) = (configuration.kind(), configuration.name());
-    let entry = if entry.is_empty() {
-        String::new()
-    } else {
-        format!(", entry {entry}")
+    let (kind, name) = (difference.configuration.kind(), difference.configuration.name());
+    let entry = match difference.entry.as_str() {
+        "" => String::new(),
+        entry => format!(", entry {entry}"),
     };
+    let (field, found, wanted) = (difference.field.as_str(), &difference.found, &difference.wanted);
     let fix = difference.own_fix().unwrap_or(fix);
-    format!(
-        "{kind} {name}{entry}: {} is {found}; needed: {wanted}; {fix}",
-        field.as_str()
-    )
+    format!("{kind} {name}{entry}: {field} is {found}; needed: {wanted}; {fix}")
 }
 
 /// The differences that were seen, and since when.

@@ -28,18 +28,10 @@ pub enum Malformed {
     /// Not JSON, incomplete, not UTF-8, or a field of the review has a wrong type or occurs twice.
     #[error("the body is no AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another version or kind.
     #[error("the body is a {kind:?} of {api_version:?}; send an {KIND} of {API_VERSION}")]
-    Kind {
-        /// `apiVersion` as sent.
-        api_version: String,
-        /// `kind` as sent.
-        kind: String,
-    },
-    /// The review has no request.
+    Kind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// The request has no UID.
     #[error("request.uid is missing or empty, so no answer could be matched to it")]
     NoUid,
 }
@@ -47,28 +39,19 @@ pub enum Malformed {
 /// The request has a UID, but its object cannot be read. It is allowed unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The object is missing.
     #[error("request.{field} is missing on {operation}")]
-    Missing {
-        /// `object` or `oldObject`.
-        field: &'static str,
-        operation: String,
-    },
-    /// The object is not valid JSON of a Kubernetes object.
+    Missing { field: &'static str, operation: String },
     #[error("request.{field} cannot be read: {source}")]
     Object {
-        /// `object` or `oldObject`.
         field: &'static str,
         source: serde_json::Error,
     },
-    /// Not one of the four operations.
     #[error("request.operation is {operation:?}, not CREATE, UPDATE, DELETE or CONNECT")]
     Operation { operation: String },
 }
 
 impl Malformed {
     /// The label in metrics.
-    #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Json(_) => "not_json",
@@ -81,7 +64,6 @@ impl Malformed {
 
 impl Unreadable {
     /// The label in metrics.
-    #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "no_object",
@@ -106,7 +88,6 @@ pub struct Type {
     /// API group; empty for the core group.
     #[serde(default)]
     pub group: String,
-    /// Version in the group.
     #[serde(default)]
     pub version: String,
     /// Kind, such as `Node`, or the plural of the resource, such as `nodes`.
@@ -119,7 +100,6 @@ pub struct Type {
 pub struct Request {
     /// The kind for which the webhook is registered, in whose version the object is.
     pub kind: Type,
-    /// The resource, as plural.
     pub resource: Type,
     /// `status`, `scale` and the like; empty for the object itself.
     pub sub_resource: String,
@@ -128,7 +108,6 @@ pub struct Request {
     /// Empty for cluster-scoped objects. Set also where the object has no namespace field.
     pub namespace: String,
     pub operation: Operation,
-    /// Nothing is stored.
     pub dry_run: bool,
     /// The object as it is to be stored; `None` on DELETE.
     pub object: Option<Value>,
@@ -136,7 +115,6 @@ pub struct Request {
     pub old_object: Option<Value>,
 }
 
-/// A readable review.
 #[derive(Debug)]
 pub struct Review {
     pub request: Request,
@@ -172,15 +150,11 @@ pub struct Verdict {
 /// Denial of a validating review.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Denial {
-    /// Reason and remedy, for the caller.
     pub message: String,
-    /// As in a [`Verdict`].
     pub warnings: Vec<String>,
-    /// As in a [`Verdict`].
     pub audit: BTreeMap<String, String>,
 }
 
-/// A finished answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
@@ -206,7 +180,6 @@ struct Body {
     audit_annotations: BTreeMap<String, String>,
 }
 
-/// Status that the API server returns to its caller.
 #[derive(Debug, Serialize)]
 struct Status {
     code: u16,
@@ -332,44 +305,43 @@ fn short(text: &str) -> String {
 }
 
 impl Reply {
-    /// Allows the object, with the patch and the texts of the verdict.
-    #[must_use]
     pub fn allow(self, verdict: Verdict) -> Response {
         // The API server would decode and apply an empty patch for nothing.
         let patch = (!verdict.patch.is_empty()).then_some(Encoded(verdict.patch));
-        Response {
-            api_version: API_VERSION,
-            kind: KIND,
-            response: Body {
-                uid: self.uid,
-                allowed: true,
-                status: None,
-                patch_type: patch.is_some().then_some("JSONPatch"),
-                patch,
-                warnings: warnings(&verdict.warnings),
-                audit_annotations: audit_annotations(verdict.audit),
-            },
-        }
+        self.answer(None, patch, &verdict.warnings, verdict.audit)
     }
 
-    /// Denies the object.
-    #[must_use]
     pub fn deny(self, denial: Denial) -> Response {
+        let status = Status {
+            code: 403,
+            reason: "Forbidden",
+            message: denial.message,
+        };
+        self.answer(Some(status), None, &denial.warnings, denial.audit)
+    }
+
+    fn answer(
+        self,
+        status: Option<Status>,
+        patch: Option<Encoded>,
+        texts: &[String],
+        audit: BTreeMap<String, String>,
+    ) -> Response {
         Response {
             api_version: API_VERSION,
             kind: KIND,
             response: Body {
                 uid: self.uid,
-                allowed: false,
-                status: Some(Status {
-                    code: 403,
-                    reason: "Forbidden",
-                    message: denial.message,
-                }),
-                patch_type: None,
-                patch: None,
-                warnings: warnings(&denial.warnings),
-                audit_annotations: audit_annotations(denial.audit),
+                allowed: status.is_none(),
+                status,
+                patch_type: patch.is_some().then_some("JSONPatch"),
+                patch,
+                warnings: warnings(texts),
+                // The API server puts a slash between the webhook's name and each key.
+                audit_annotations: audit
+                    .into_iter()
+                    .map(|(key, text)| (key.replace('/', "."), text))
+                    .collect(),
             },
         }
     }
@@ -377,20 +349,12 @@ impl Reply {
     /// Allows an object that could not be read, with a warning.
     #[must_use]
     pub fn pass_unread(self, reason: &Unreadable) -> Response {
-        let warning = format!("outrigger changed nothing: {reason}");
-        let audit = BTreeMap::from([("error".to_owned(), reason.class().to_owned())]);
         self.allow(Verdict {
-            patch: Vec::new(),
-            warnings: vec![warning],
-            audit,
+            warnings: vec![format!("outrigger changed nothing: {reason}")],
+            audit: BTreeMap::from([("error".to_owned(), reason.class().to_owned())]),
+            ..Verdict::default()
         })
     }
-}
-
-/// The API server puts a slash between the webhook's name and each key.
-fn audit_annotations(notes: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let notes = notes.into_iter();
-    notes.map(|(key, text)| (key.replace('/', "."), text)).collect()
 }
 
 /// Warnings travel as HTTP headers, so they have no line breaks and their sum is bounded.

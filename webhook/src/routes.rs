@@ -16,7 +16,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{MethodRouter, post};
 use http::{HeaderMap, StatusCode, header};
 use outrigger_serving::Aborted;
 use tokio::sync::Semaphore;
@@ -113,10 +113,10 @@ pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
         limits,
     });
     Router::new()
-        .route("/mutate", post(mutate))
-        .route("/mutate/{migration}", post(mutate_named))
-        .route("/validate", post(validate))
-        .route("/validate/{migration}", post(validate_named))
+        .route("/mutate", to(Endpoint::Mutate))
+        .route("/mutate/{migration}", to(Endpoint::Mutate))
+        .route("/validate", to(Endpoint::Validate))
+        .route("/validate/{migration}", to(Endpoint::Validate))
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
@@ -127,28 +127,13 @@ pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
         .with_state(handler)
 }
 
-async fn mutate(State(handler): State<Arc<AdmissionHandler>>, request: Request) -> Response {
-    handler.answer(Endpoint::Mutate, None, request).await
-}
-
-async fn mutate_named(
-    State(handler): State<Arc<AdmissionHandler>>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Response {
-    handler.answer(Endpoint::Mutate, Some(&name), request).await
-}
-
-async fn validate(State(handler): State<Arc<AdmissionHandler>>, request: Request) -> Response {
-    handler.answer(Endpoint::Validate, None, request).await
-}
-
-async fn validate_named(
-    State(handler): State<Arc<AdmissionHandler>>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Response {
-    handler.answer(Endpoint::Validate, Some(&name), request).await
+fn to(endpoint: Endpoint) -> MethodRouter<Arc<AdmissionHandler>> {
+    post(
+        move |State(handler): State<Arc<AdmissionHandler>>, name: Option<Path<String>>, request: Request| async move {
+            let name = name.as_ref().map(|Path(name)| name.as_str());
+            handler.answer(endpoint, name, request).await
+        },
+    )
 }
 
 impl AdmissionHandler {

@@ -29,7 +29,7 @@ use crate::registration_check::{RegistrationCheck, Report};
 use crate::routes;
 use crate::self_signed::{Controller, Options};
 use crate::stored_objects::Check;
-use crate::view::{Clusters, Freshness, Migrations, Namespaces, WatchTask};
+use crate::view::{Clusters, Freshness, Migrations, Namespaces, WatchTask, only};
 
 /// Time to reach an API server; the answer to a list may take longer.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -188,14 +188,13 @@ fn self_signed(args: &Args, clusters: &ClusterClients) -> Result<Option<Controll
 fn registration_check(
     args: &Args,
     client: Client,
-    reviewer: &Reviewer,
+    reviewer: &Arc<Reviewer>,
     certificates: &Arc<Reloader>,
     report: &Arc<Report>,
 ) -> RegistrationCheck {
     RegistrationCheck {
         client,
-        migrations: Arc::clone(&reviewer.migrations),
-        namespaces: Arc::clone(&reviewer.namespaces),
+        reviewer: Arc::clone(reviewer),
         certificates: Arc::clone(certificates),
         server_names: args.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
         options: registration::Options {
@@ -203,7 +202,6 @@ fn registration_check(
             control_plane_policy: args.control_plane_failure_policy,
             ..registration::Options::new(&[])
         },
-        metrics: Arc::clone(&reviewer.metrics),
         report: Arc::clone(report),
     }
 }
@@ -250,26 +248,23 @@ fn watch(
         clusters.named.insert(name.clone(), freshness);
     }
 
-    let own_namespace = args.own_namespace.clone();
+    let reviewer = Arc::new(Reviewer {
+        migrations,
+        namespaces,
+        clusters,
+        own_namespace: args.own_namespace.clone(),
+        metrics: Arc::clone(metrics),
+    });
     if !args.check_interval.is_zero() {
         let check = Check {
             client,
-            migrations: Arc::clone(&migrations),
-            namespaces: Arc::clone(&namespaces),
-            own_namespace: own_namespace.clone(),
-            metrics: Arc::clone(metrics),
+            reviewer: Arc::clone(&reviewer),
             every: args.check_interval,
         };
         tasks.spawn(check.run(stop.clone()));
     }
 
-    Arc::new(Reviewer {
-        migrations,
-        namespaces,
-        clusters,
-        own_namespace,
-        metrics: Arc::clone(metrics),
-    })
+    reviewer
 }
 
 fn watch_lease(
@@ -279,11 +274,9 @@ fn watch_lease(
     cluster: &str,
     metrics: &Arc<Metrics>,
 ) -> WatchTask<Lease, Freshness> {
-    let name = &args.leader_elect_resource_name;
     WatchTask {
         api: Api::namespaced(client, &args.leader_elect_resource_namespace),
-        // With this selector a Role that names the one lease is enough.
-        config: watcher::Config::default().fields(&format!("metadata.name={name}")),
+        config: only(&args.leader_elect_resource_name),
         index: Arc::clone(index),
         watched: WatchedType::Lease,
         cluster: cluster.to_owned(),

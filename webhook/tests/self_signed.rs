@@ -10,10 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Issued, Validity, bundle};
 use outrigger_webhook::self_signed::Settings;
-use outrigger_webhook::self_signed::decide::{self, Serving, Step};
+use outrigger_webhook::self_signed::decide::{self, Serving, Step, Trust};
 use outrigger_webhook::self_signed::registration::{self, Entry};
 use outrigger_webhook::self_signed::state::{Data, State};
-use outrigger_webhook::self_signed::trust::Trust;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

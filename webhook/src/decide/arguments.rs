@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::patch::Path;
 
-/// Format of an argument list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ListFormat {
@@ -26,7 +25,6 @@ pub(super) enum ListFormat {
 pub(super) enum Unfit {
     #[error("{at:?} is not {wanted}; correct it")]
     Type { at: String, wanted: &'static str },
-    /// The list cannot be read.
     #[error("{at:?}: {reason}")]
     List { at: String, reason: Unreadable },
 }
@@ -55,7 +53,6 @@ impl ListFormat {
         }
     }
 
-    /// An empty field of this format.
     pub fn empty(self) -> Value {
         if self == Self::Map { json!({}) } else { json!([]) }
     }
@@ -91,11 +88,11 @@ impl ListFormat {
             Self::Named => "a list of names with values",
         };
         let unfit = || Unfit::Type { at: at(), wanted };
-        let line = match (self, found) {
-            (Self::Bare, found) => CommandLine::bare(texts(found).ok_or_else(unfit)?),
-            (Self::Dashed, found) => CommandLine::dashed(texts(found).ok_or_else(unfit)?),
-            (Self::Map, found) => CommandLine::of_pairs(entries(found).ok_or_else(unfit)?),
-            (Self::Named, found) => CommandLine::of_pairs(named(found).ok_or_else(unfit)?),
+        let line = match self {
+            Self::Bare => CommandLine::bare(read(found, texts).ok_or_else(unfit)?),
+            Self::Dashed => CommandLine::dashed(read(found, texts).ok_or_else(unfit)?),
+            Self::Map => CommandLine::of_pairs(read(found, entries).ok_or_else(unfit)?),
+            Self::Named => CommandLine::of_pairs(read(found, named).ok_or_else(unfit)?),
         };
 
         line.map_err(|reason| Unfit::List { at: at(), reason })
@@ -135,31 +132,30 @@ fn element(left: &mut Vec<&Value>, name: &str, value: &str) -> Value {
     element
 }
 
-fn texts(found: Option<&Value>) -> Option<Option<Vec<String>>> {
-    match found {
-        None => Some(None),
-        Some(Value::String(one)) => Some(Some(vec![one.clone()])),
-        Some(Value::Array(list)) => list
+/// A missing field is no list; none if the field holds something else.
+fn read<T>(found: Option<&Value>, of: impl Fn(&Value) -> Option<T>) -> Option<Option<T>> {
+    found.map_or(Some(None), |value| of(value).map(Some))
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(one) => Some(vec![one.clone()]),
+        _ => value
+            .as_array()?
             .iter()
-            .map(|item| item.as_str().map(str::to_owned))
-            .collect::<Option<Vec<_>>>()
-            .map(Some),
-        Some(_) => None,
+            .map(|item| Some(item.as_str()?.to_owned()))
+            .collect(),
     }
 }
 
 type Pairs = Vec<(String, String)>;
 
-fn entries(found: Option<&Value>) -> Option<Option<Pairs>> {
+fn entries(value: &Value) -> Option<Pairs> {
     let pair = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-    match found {
-        None => Some(None),
-        Some(Value::Object(fields)) => fields.iter().map(pair).collect::<Option<Pairs>>().map(Some),
-        Some(_) => None,
-    }
+    value.as_object()?.iter().map(pair).collect()
 }
 
-fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
+fn named(value: &Value) -> Option<Pairs> {
     let pair = |element: &Value| {
         let value = match element.get("value") {
             None | Some(Value::Null) => "",
@@ -167,11 +163,7 @@ fn named(found: Option<&Value>) -> Option<Option<Pairs>> {
         };
         Some((text(element, "name")?.to_owned(), value.to_owned()))
     };
-    match found {
-        None => Some(None),
-        Some(Value::Array(list)) => list.iter().map(pair).collect::<Option<Pairs>>().map(Some),
-        Some(_) => None,
-    }
+    value.as_array()?.iter().map(pair).collect()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {

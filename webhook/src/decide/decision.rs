@@ -7,7 +7,6 @@ use outrigger_shared::migration::Mode;
 
 use super::{input::Migration, warning};
 
-/// Result of a review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// No migration matches, or no rule is about the object.
@@ -15,7 +14,6 @@ pub enum Outcome {
     NotOurs,
     /// The object is as it should be, or may not be changed now.
     Unchanged,
-    /// The patch changes the object.
     Changed,
     /// It would be changed, but `spec.mode` is Audit.
     Audited,
@@ -45,7 +43,6 @@ impl Outcome {
     }
 }
 
-/// The decision of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     pub outcome: Outcome,
@@ -69,6 +66,21 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// Nothing is changed, for a reason.
+    pub fn unchanged(reason: impl Into<String>) -> Self {
+        Self {
+            reasons: vec![reason.into()],
+            ..Self::default()
+        }
+    }
+
+    /// Nothing is changed, although it should be.
+    pub fn refused(warning: impl Into<String>) -> Self {
+        let mut draft = Self::default();
+        draft.refuse(warning.into());
+        draft
+    }
+
     /// Refuses the change, with a reason and a warning.
     pub fn refuse(&mut self, warning: String) {
         self.reasons.push(warning.clone());

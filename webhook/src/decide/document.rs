@@ -21,7 +21,6 @@ use crate::patch::{NotAnObject, Path};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "camelCase")]
 pub(super) enum Entry {
-    /// Arguments of a list.
     Arguments {
         at: String,
         shape: ListFormat,
@@ -50,8 +49,10 @@ pub(super) enum Entry {
         #[serde(default, skip_serializing_if = "is_zero")]
         parents: usize,
     },
-    /// Lines of a YAML text.
-    Text { at: String, lines: Vec<LineEdit> },
+    Text {
+        at: String,
+        lines: Vec<LineEdit>,
+    },
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -67,12 +68,15 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 /// The object, its changes and their reasons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Document {
-    value: Value,
-    entries: Vec<Entry>,
-    reasons: Vec<String>,
-    warnings: Vec<String>,
-    notes: Vec<String>,
-    fatal: Vec<String>,
+    pub value: Value,
+    pub entries: Vec<Entry>,
+    pub reasons: Vec<String>,
+    /// For the client.
+    pub warnings: Vec<String>,
+    /// Reasons for unchanged fields.
+    pub notes: Vec<String>,
+    /// Flags with which a component does not start. They matter only while the phase leaves them there.
+    pub fatal: Vec<String>,
 }
 
 impl Document {
@@ -94,11 +98,6 @@ impl Document {
             value,
             ..Self::default()
         }
-    }
-
-    /// The object with its changes so far.
-    pub fn whole(&self) -> &Value {
-        &self.value
     }
 
     /// The value at the path; none if missing or null.
@@ -169,37 +168,16 @@ impl Document {
         Ok(())
     }
 
-    /// Adds a warning for the client, once.
     pub fn warn(&mut self, warning: String) {
-        if !self.warnings.contains(&warning) {
-            self.warnings.push(warning);
-        }
+        add_once(&mut self.warnings, warning);
     }
 
-    /// Adds a reason for an unchanged field, once.
     pub fn note(&mut self, note: String) {
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
+        add_once(&mut self.notes, note);
     }
 
-    pub fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    /// Adds flags with which a component does not start. They matter only while the phase leaves them there.
     pub fn note_fatal(&mut self, warning: String) {
-        if !self.fatal.contains(&warning) {
-            self.fatal.push(warning);
-        }
-    }
-
-    pub fn fatal(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.fatal)
-    }
-
-    pub fn warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+        add_once(&mut self.fatal, warning);
     }
 
     /// Reads the argument list at the path; an empty one if the field is missing.
@@ -288,10 +266,11 @@ impl Document {
 
         Ok(())
     }
+}
 
-    /// The object, the record and the reasons.
-    pub fn finish(self) -> (Value, Vec<Entry>, Vec<String>) {
-        (self.value, self.entries, self.reasons)
+fn add_once(texts: &mut Vec<String>, text: String) {
+    if !texts.contains(&text) {
+        texts.push(text);
     }
 }
 
@@ -375,6 +354,12 @@ fn put(value: &mut Value, at: &str, was: Option<Value>, parents: usize) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Document {
+        fn finish(self) -> (Value, Vec<Entry>, Vec<String>) {
+            (self.value, self.entries, self.reasons)
+        }
+    }
 
     fn path(pointer: &str) -> Path {
         Path::parse(pointer).unwrap()

@@ -114,6 +114,26 @@ pub(super) fn prune(value: &mut Value, path: &Path, parents: usize) {
     }
 }
 
+/// A text; none if missing or something else.
+pub(super) fn text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer)?.as_str()
+}
+
+/// The elements of a list; none if missing or something else.
+pub(super) fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Whether an owner of the object has the kind, in an API group that begins so.
+pub(super) fn has_owner(object: &Value, kind: &str, group: &str) -> bool {
+    list_at(object, "/metadata/ownerReferences").iter().any(|owner| {
+        text_at(owner, "/kind") == Some(kind) && text_at(owner, "/apiVersion").unwrap_or_default().starts_with(group)
+    })
+}
+
 /// An annotation's value, text or not.
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.pointer("/metadata/annotations")?.get(key)

@@ -8,10 +8,11 @@
 //! refused, and in a text of manifests the chart is not changed, so that the rest of the cluster can follow the phase.
 
 use outrigger_shared::{
-    command_line::CommandLine,
+    command_line::{CommandLine, Flag},
     component::Component,
     migration::{Phase, Profile},
-    phase_flags,
+    phase_flags, taints,
+    version::KubernetesVersion,
     yaml_text::YamlText,
 };
 use serde_json::{Value, json};
@@ -20,8 +21,7 @@ use super::{
     Input, Kind,
     arguments::ListFormat,
     document::Document,
-    helm_values::{FlagsLocation, Values},
-    helm_warnings::warnings,
+    fields::text_at,
     provisioner_object::{self, Obstacle, Rules, Situation},
     yaml_arguments::{self, ListPath},
 };
@@ -60,6 +60,11 @@ const RULES: Rules = Rules {
 /// The chart, and the name of the HelmChart that a HelmChartConfig extends.
 const CHART: &str = "aws-cloud-controller-manager";
 const CONTENT: [&str; 2] = ["spec", "valuesContent"];
+const CONTENT_POINTER: &str = "/spec/valuesContent";
+const ARGS_OF_CONTENT: ListPath<'_> = ListPath {
+    document: 0,
+    path: &["args"],
+};
 const ARGS: [&str; 3] = ["spec", "values", "args"];
 
 /// The default list of the chart, which a list in the values replaces.
@@ -67,7 +72,7 @@ const DEFAULT_ARGS: [&str; 2] = ["--v=2", "--cloud-provider=aws"];
 
 /// Whether a HelmChart or HelmChartConfig installs AWS's cloud-controller-manager.
 fn is_managers(object: &Value) -> bool {
-    let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let text = |pointer| text_at(object, pointer).unwrap_or_default();
     match text("/kind") {
         "HelmChart" => {
             // chartContent overrides chart (https://docs.rke2.io/reference/helm); then only the name of the object
@@ -98,31 +103,18 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         return Ok(());
     }
 
-    let object = document.whole().clone();
+    let object = document.value.clone();
     let values = Values::of(&object)?;
     let location = values.location(&object)?;
     let situation = values.situation(situation);
-    let content = Path::new(&CONTENT);
 
     match location {
         FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
         FlagsLocation::Content => {
-            let mut text = YamlText::parse(
-                object
-                    .pointer("/spec/valuesContent")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default(),
-            )?;
-            let reasons = in_text(
-                &mut text,
-                ListPath {
-                    document: 0,
-                    path: &["args"],
-                },
-                &situation,
-            )?;
+            let mut text = YamlText::parse(text_at(&object, CONTENT_POINTER).unwrap_or_default())?;
+            let reasons = in_text(&mut text, ARGS_OF_CONTENT, &situation)?;
 
-            document.set_text(&content, &text, reasons)?;
+            document.set_text(&Path::new(&CONTENT), &text, reasons)?;
         }
         FlagsLocation::Values if values.map.get("args").is_none_or(Value::is_null) => {
             let (args, reasons) = defaults(&situation)?;
@@ -130,7 +122,8 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         }
         FlagsLocation::Values => {
             let manager = Component::CloudControllerManager;
-            provisioner_object::arguments(document, &Path::new(&ARGS), ListFormat::Dashed, manager, &situation)?;
+            let args = Path::new(&ARGS);
+            provisioner_object::arguments(document, &args, ListFormat::Dashed, manager, &situation, None)?;
         }
     }
 
@@ -159,12 +152,8 @@ fn in_text(text: &mut YamlText, place: ListPath<'_>, situation: &Situation<'_>) 
 /// The default list of the chart with the flags of the situation.
 fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obstacle> {
     let manager = Component::CloudControllerManager;
-    let because = |reason: phase_flags::Refusal| Obstacle::Flags {
-        component: manager,
-        reason,
-    };
     let args: Vec<String> = DEFAULT_ARGS.map(str::to_owned).to_vec();
-    let mut line = CommandLine::dashed(args).map_err(|reason| because(reason.into()))?;
+    let mut line = CommandLine::dashed(args).map_err(|reason| Obstacle::of_flags(manager, reason.into()))?;
     let mut reasons = provisioner_object::flags(&mut line, manager, situation, None)?;
     reasons.push("the chart's own args are written out, since a list in the values replaces them".to_owned());
 
@@ -174,16 +163,10 @@ fn defaults(situation: &Situation<'_>) -> Result<(Vec<String>, Vec<String>), Obs
 /// Applies the flags of the situation to the HelmCharts of AWS's cloud-controller-manager in a text of manifests.
 /// Nothing else in the text is changed: Rancher deletes the objects of a document that disappears.
 pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situation<'_>) -> Result<(), Obstacle> {
-    let Some(text) = document
-        .get(path)
-        .and_then(Value::as_str)
-        .filter(|_| is_guarded(situation))
-    else {
+    let text = document.get(path).and_then(Value::as_str);
+    let Some(text) = text.filter(|text| is_guarded(situation) && text.contains(CHART)) else {
         return Ok(());
     };
-    if !text.contains(CHART) {
-        return Ok(());
-    }
 
     let named = |obstacle: Obstacle| Obstacle::Other(format!("{}: {obstacle}", path.pointer()));
     let mut text = YamlText::parse(text).map_err(|refusal| named(refusal.into()))?;
@@ -212,24 +195,14 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
 
     match location {
         FlagsLocation::Elsewhere | FlagsLocation::Missing => Ok(Vec::new()),
-        FlagsLocation::Content => text.nested(number, &CONTENT, |inner| {
-            in_text(
-                inner,
-                ListPath {
-                    document: 0,
-                    path: &["args"],
-                },
-                &situation,
-            )
-        }),
-        FlagsLocation::Values => in_text(
-            text,
-            ListPath {
+        FlagsLocation::Content => text.nested(number, &CONTENT, |inner| in_text(inner, ARGS_OF_CONTENT, &situation)),
+        FlagsLocation::Values => {
+            let place = ListPath {
                 document: number,
                 path: &ARGS,
-            },
-            &situation,
-        ),
+            };
+            in_text(text, place, &situation)
+        }
     }
 }
 
@@ -244,13 +217,13 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
     };
 
     let charts = text.documents().iter().filter(|object| is_chart(object));
-    let of_chart = |chart| {
-        warnings(chart, situation)
-            .into_iter()
-            .chain(unguarded(chart, situation))
-    };
-
-    charts.flat_map(of_chart).collect()
+    charts
+        .flat_map(|chart| {
+            warnings(chart, situation)
+                .into_iter()
+                .chain(unguarded(chart, situation))
+        })
+        .collect()
 }
 
 /// Why a chart in a text of manifests is not changed. Unreadable parts are reported as obstacles.
@@ -263,6 +236,175 @@ fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
 }
 
 fn is_chart(object: &Value) -> bool {
-    let group = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    group.starts_with("helm.cattle.io/") && is_managers(object)
+    text_at(object, "/apiVersion").is_some_and(|group| group.starts_with("helm.cattle.io/")) && is_managers(object)
+}
+
+/// Where the list of flags is, or is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlagsLocation {
+    Content,
+    Values,
+    /// No values: the chart's recent default version runs, which leader migration by flags alone does not guard.
+    Missing,
+    /// It sets other values of a chart whose flags are in another object.
+    Elsewhere,
+}
+
+struct Values {
+    content: Value,
+    map: Value,
+}
+
+impl Values {
+    fn of(object: &Value) -> Result<Self, Obstacle> {
+        let content = match text_at(object, CONTENT_POINTER) {
+            Some(text) => {
+                let mut documents = YamlText::parse(text)
+                    .map_err(|refusal| Obstacle::Other(format!("spec.valuesContent: {refusal}")))?
+                    .documents()
+                    .to_vec();
+                if documents.len() > 1 {
+                    return Err(Obstacle::Other(
+                        "spec.valuesContent has several documents; make it one".to_owned(),
+                    ));
+                }
+
+                documents.pop().unwrap_or_default()
+            }
+            None => Value::Null,
+        };
+        Ok(Self {
+            content,
+            map: object.pointer("/spec/values").cloned().unwrap_or_default(),
+        })
+    }
+
+    fn get(&self, pointer: &str) -> Option<&Value> {
+        let found = self.map.pointer(pointer).or_else(|| self.content.pointer(pointer));
+        found.filter(|value| !value.is_null())
+    }
+
+    fn location(&self, object: &Value) -> Result<FlagsLocation, Obstacle> {
+        let set = object.pointer("/spec/set").and_then(Value::as_object);
+        let is_args = |key: &&String| key.as_str() == "args" || key.starts_with("args[") || key.starts_with("args.");
+        if let Some(key) = set.and_then(|set| set.keys().find(is_args)) {
+            return Err(Obstacle::Other(format!(
+                "spec.set has {key:?}, which changes args after all other values; move it to args in spec.valuesContent"
+            )));
+        }
+
+        let has_args = |values: &Value| values.get("args").is_some_and(|args| !args.is_null());
+        match (has_args(&self.content), has_args(&self.map)) {
+            (true, true) => Err(Obstacle::Other(
+                "spec.valuesContent and spec.values both have args; keep one of them".to_owned(),
+            )),
+            (true, false) => Ok(FlagsLocation::Content),
+            (false, true) => Ok(FlagsLocation::Values),
+            (false, false) if is_config(object) => Ok(FlagsLocation::Elsewhere),
+            (false, false) if !self.content.is_null() => Ok(FlagsLocation::Content),
+            (false, false) if !self.map.is_null() => Ok(FlagsLocation::Values),
+            (false, false) => Ok(FlagsLocation::Missing),
+        }
+    }
+
+    /// The version of the manager. The default image of the chart is a recent one.
+    fn version(&self) -> KubernetesVersion {
+        let tag = self.get("/image/tag").and_then(Value::as_str);
+        let version = tag.and_then(|tag| tag.parse().ok());
+        version.unwrap_or(KubernetesVersion::v1(28))
+    }
+
+    /// The controllers that leader migration would not guard with these flags.
+    fn shortcoming(
+        &self,
+        location: FlagsLocation,
+        situation: &Situation<'_>,
+    ) -> Result<Option<&'static str>, Obstacle> {
+        if location == FlagsLocation::Elsewhere {
+            return Ok(None);
+        }
+
+        let manager = Component::CloudControllerManager;
+        // The default flags of the chart are not about leader migration.
+        let line = ListFormat::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
+        phase_flags::shortcoming(manager, &line, &situation.circumstances())
+            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
+    }
+
+    fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
+        Situation {
+            version: Some(self.version()),
+            ..*situation
+        }
+    }
+}
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+fn is_config(object: &Value) -> bool {
+    text_at(object, "/kind") == Some("HelmChartConfig")
+}
+
+/// Values with which the Pods of the manager do not run on nodes of RKE2 and K3s, or behave unlike the old manager. They
+/// are not changed: the right value depends on more than the object.
+fn warnings(object: &Value, _: &Situation<'_>) -> Vec<String> {
+    // Unreadable values are reported as an obstacle.
+    let Ok(values) = Values::of(object) else {
+        return Vec::new();
+    };
+
+    let is_config = is_config(object);
+    let mut warnings = if is_config { Vec::new() } else { placement(&values) };
+    warnings.extend(flags(&values, is_config));
+    warnings
+}
+
+fn placement(values: &Values) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let selector = values
+        .get("/nodeSelector")
+        .and_then(|selector| selector.get(CONTROL_PLANE));
+    // A null removes the default key of the chart.
+    if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
+        warnings.push(format!(
+            "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
+        ));
+    }
+
+    let tolerations = values.get("/tolerations").and_then(Value::as_array);
+    for taint in [taints::UNINITIALIZED, CONTROL_PLANE] {
+        let tolerates = |toleration: &Value| match toleration.get("key").and_then(Value::as_str) {
+            None | Some("") => toleration.get("operator").and_then(Value::as_str) == Some("Exists"),
+            Some(key) => key == taint,
+        };
+        if tolerations.is_some_and(|list| !list.iter().any(tolerates)) {
+            warnings.push(format!(
+                "the chart's tolerations leave out {taint}, so its Pods do not start on new control-plane nodes; add {{key: {taint}, operator: Exists}}"
+            ));
+        }
+    }
+
+    if values.get("/hostNetworking") != Some(&Value::Bool(true)) {
+        warnings.push(
+            "the chart's Pods wait for a network that waits for them on new nodes; set hostNetworking: true in the values"
+                .to_owned(),
+        );
+    }
+
+    warnings
+}
+
+fn flags(values: &Values, is_config: bool) -> Option<String> {
+    let args = values.get("/args");
+    if is_config && args.is_none() {
+        return None;
+    }
+
+    // An unreadable list is reported as an obstacle.
+    let line = ListFormat::Dashed.read(args, &Path::new(&["args"])).ok()?;
+    let routes = line.boolean(Flag::boolean("configure-cloud-routes"));
+    (routes.ok().flatten() != Some(false)).then(|| {
+        "the manager would write cloud routes, which RKE2's network does not use; add --configure-cloud-routes=false to args"
+            .to_owned()
+    })
 }

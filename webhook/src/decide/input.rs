@@ -15,7 +15,6 @@ use super::fields::annotation;
 pub struct Migration<'a> {
     pub name: &'a str,
     pub spec: &'a CloudProviderMigrationSpec,
-    /// Status condition `Prepared` is `True`.
     pub prepared: bool,
 }
 
@@ -40,7 +39,6 @@ pub enum Operation {
 /// A phase that an update requests by the annotation `outrigger.dev/apply`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedPhase<'a> {
-    /// The name of the migration.
     pub migration: &'a str,
     pub phase: Phase,
 }
@@ -60,7 +58,6 @@ impl<'a> RequestedPhase<'a> {
     }
 }
 
-/// Complete input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub operation: Operation,
@@ -75,7 +72,6 @@ pub struct Input<'a> {
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// Empty while the API server has not generated it.
     pub name: &'a str,
-    /// The object to be stored.
     pub object: &'a Value,
     /// The stored object; none on creation.
     pub old_object: Option<&'a Value>,

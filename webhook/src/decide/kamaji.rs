@@ -15,7 +15,9 @@ use serde_json::Value;
 use super::{
     Draft, Input, Kind, Migration,
     arguments::ListFormat,
+    cluster_api::{CONTROL_PLANE, row},
     document::Document,
+    fields::has_owner,
     provisioner_object::{self, Obstacle, Rules, Situation},
 };
 use crate::patch::Path;
@@ -34,31 +36,13 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         versions: &["v1alpha1", "v1alpha2"],
-        kind: "KamajiControlPlane",
-        plural: "kamajicontrolplanes",
-        draft: |input, migration| provisioner_object::draft(input, migration, &CLUSTER_API),
-        ..CONTROL_PLANE
+        ..row(
+            (CONTROL_PLANE, "KamajiControlPlane", "kamajicontrolplanes"),
+            |input, migration| provisioner_object::draft(input, migration, &CLUSTER_API),
+        )
     },
-    Kind {
-        versions: &["v1beta1", "v1beta2"],
-        kind: "KThreesControlPlane",
-        plural: "kthreescontrolplanes",
-        draft: k3s,
-        ..CONTROL_PLANE
-    },
+    row((CONTROL_PLANE, "KThreesControlPlane", "kthreescontrolplanes"), k3s),
 ];
-
-const CONTROL_PLANE: Kind = Kind {
-    group: "controlplane.cluster.x-k8s.io",
-    versions: &[],
-    kind: "",
-    plural: "",
-    namespaced: true,
-    on_update: true,
-    profiles: &[Profile::ClusterAPI],
-    is_concerned: |_| true,
-    draft: k3s,
-};
 
 const TENANT: Rules = Rules {
     triggers: &["/spec/kubernetes", "/spec/controlPlane/deployment"],
@@ -67,7 +51,7 @@ const TENANT: Rules = Rules {
     both_in_one_object: true,
     is_external: |object| is_external(object, OF_TENANT),
     form: |document, situation| form(document, situation, OF_TENANT),
-    warnings: provisioner_object::no_warnings,
+    warnings: |_, _| Vec::new(),
 };
 
 const CLUSTER_API: Rules = Rules {
@@ -96,21 +80,17 @@ fn form(document: &mut Document, situation: &Situation<'_>, place: ArgumentsPath
     };
     let mut component = |field, component| {
         let path = place(field);
-        provisioner_object::arguments(document, &path, ListFormat::Dashed, component, situation)
+        provisioner_object::arguments(document, &path, ListFormat::Dashed, component, situation, None)
     };
     component("controllerManager", Component::KubeControllerManager)?;
     component("apiServer", Component::KubeApiserver)
 }
 
 fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    let owners = input
-        .object
-        .pointer("/metadata/ownerReferences")
-        .and_then(Value::as_array);
-    let is_owned = |owner: &Value| owner.get("kind").is_some_and(|kind| kind == "KamajiControlPlane");
     let draft = provisioner_object::draft(input, migration, &TENANT);
-    if owners.into_iter().flatten().any(is_owned) && !draft.patch.is_empty() && migration.spec.phase > Phase::InTree {
-        return refused(
+    let is_owned = has_owner(input.object, "KamajiControlPlane", "");
+    if is_owned && !draft.patch.is_empty() && migration.spec.phase > Phase::InTree {
+        return Draft::refused(
             "nothing is changed: select its KamajiControlPlane by a target of profile ClusterAPI instead, which writes this object \
              again",
         );
@@ -121,19 +101,10 @@ fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 
 fn k3s(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if migration.spec.phase == Phase::InTree || !input.may_act(&["/spec"], &["replicas"]) {
-        return Draft {
-            reasons: vec!["there is nothing to say about it now".to_owned()],
-            ..Draft::default()
-        };
+        return Draft::unchanged("there is nothing to say about it now");
     }
-    refused(
+    Draft::refused(
         "nothing is changed: a KThreesControlPlane has no rules here; write the flags of the phase into \
          kthreesConfigSpec.serverConfig.kubeControllerManagerArgs and agentConfig.kubeletArgs, and select only its Nodes",
     )
-}
-
-fn refused(reason: &str) -> Draft {
-    let mut draft = Draft::default();
-    draft.refuse(reason.to_owned());
-    draft
 }

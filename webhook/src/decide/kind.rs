@@ -4,16 +4,13 @@ use outrigger_shared::migration::Profile;
 
 use super::{Draft, Input, Migration};
 
-/// One kind of object and its rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// Versions whose fields the rules know.
     pub versions: &'static [&'static str],
-    /// Such as `Deployment`.
     pub kind: &'static str,
-    /// Such as `deployments`.
     pub plural: &'static str,
     pub namespaced: bool,
     /// Whether updates can be changed; creations always can.

@@ -16,6 +16,7 @@ use super::{
     Input, Kind,
     arguments::ListFormat,
     document::Document,
+    fields::text_at,
     provisioner_object::{self, Obstacle, Rules, Situation},
     yaml_arguments::{self, ListPath},
 };
@@ -60,14 +61,12 @@ const CLUSTER: Rules = Rules {
 };
 
 const KUBELET: Rules = Rules {
-    triggers: &["/data"],
-    besides: &[],
-    version: &[],
     both_in_one_object: false,
     // It does not depend on the evidence.
     is_external: |_| true,
     form: |_, _| Ok(()),
     warnings: kubelet_warnings,
+    ..CLUSTER
 };
 
 const KEY: &str = "ClusterConfiguration";
@@ -81,10 +80,8 @@ fn is_in_kube_system(input: &Input<'_>, has_name: fn(&str) -> bool) -> bool {
 /// Up to 1.23 the name ends in the version.
 fn is_kubelet_config(name: &str) -> bool {
     name.strip_prefix("kubelet-config").is_some_and(|rest| {
-        rest.is_empty()
-            || rest
-                .strip_prefix("-1.")
-                .is_some_and(|minor| minor.parse::<u32>().is_ok())
+        let minor = rest.strip_prefix("-1.").map(str::parse::<u32>);
+        rest.is_empty() || matches!(minor, Some(Ok(_)))
     })
 }
 
@@ -128,10 +125,8 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         ..*situation
     };
     // v1beta4 has lists of name and value, earlier versions have maps.
-    let api = text
-        .get(number, &["apiVersion"])
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let api = text.get(number, &["apiVersion"]).and_then(Value::as_str);
+    let api = api.unwrap_or_default();
     let shape = match api.rsplit('/').next() {
         Some("v1beta1" | "v1beta2" | "v1beta3") => ListFormat::Map,
         Some("v1beta4") => ListFormat::Named,
@@ -170,20 +165,13 @@ fn warnings(_: &Value, situation: &Situation<'_>) -> Vec<String> {
 }
 
 fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
-    let text = object
-        .pointer("/data/kubelet")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let text = match YamlText::parse(text) {
+    let text = match YamlText::parse(text_at(object, "/data/kubelet").unwrap_or_default()) {
         Ok(text) => text,
         Err(refusal) => return vec![format!("data.kubelet: {refusal}")],
     };
     let names = ["cloudProvider", "cloud-provider", "cloudConfig", "cloud-config"];
-    let fields = text
-        .documents()
-        .iter()
-        .filter_map(Value::as_object)
-        .flat_map(|fields| fields.keys());
+    let documents = text.documents().iter().filter_map(Value::as_object);
+    let fields = documents.flat_map(|fields| fields.keys());
     let mut warnings = kubelet_settings(&text, situation);
     let unknown = fields
         .filter(|field| names.contains(&field.as_str()))

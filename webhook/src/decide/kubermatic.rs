@@ -23,7 +23,11 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation, matching};
+use super::{
+    Draft, Input, Kind, Migration, Operation, annotation,
+    fields::{has_owner, list_at, text_at},
+    matching,
+};
 use crate::patch::{Builder, NotAnObject, Path};
 
 pub(super) const KINDS: &[Kind] = &[of_group("kubermatic.k8c.io"), of_group("kubermatic.k8s.io")];
@@ -48,50 +52,34 @@ pub(super) fn workload(input: &Input<'_>, migration: &Migration<'_>, pod: &Value
         cloud-controller-manager; select its Cluster with profile Kubermatic";
 
     if matching::selects(input, migration, Profile::Kubermatic) {
-        return Some(Draft {
-            reasons: vec![
-                "Kubermatic writes its workloads itself: they follow spec.features.externalCloudProvider of its Cluster".to_owned(),
-            ],
-            ..Draft::default()
-        });
-    }
-    if migration.spec.phase == Phase::InTree || !is_written_by_kubermatic(input, pod) {
-        return None;
+        return Some(Draft::unchanged(
+            "Kubermatic writes its workloads itself: they follow spec.features.externalCloudProvider of its Cluster",
+        ));
     }
 
-    let mut draft = Draft::default();
-    draft.refuse(format!("nothing is changed: {REASON}"));
-
-    Some(draft)
+    let is_refused = migration.spec.phase > Phase::InTree && is_written_by_kubermatic(input, pod);
+    is_refused.then(|| Draft::refused(format!("nothing is changed: {REASON}")))
 }
 
 /// The owner is a Kubermatic Cluster, or its prober starts the component, or labels and namespace are those of
 /// Kubermatic: a short name as `app`, and the ID of the cluster as `cluster`, which is also in the name of the
 /// namespace. Other projects use one of the labels alone.
 fn is_written_by_kubermatic(input: &Input<'_>, pod: &Value) -> bool {
-    let owners = input
-        .object
-        .pointer("/metadata/ownerReferences")
-        .and_then(Value::as_array);
-    let is_cluster = |owner: &Value| {
-        let group = owner.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        owner.get("kind").is_some_and(|kind| kind == "Cluster") && group.starts_with("kubermatic.k8")
-    };
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     let is_probed = |container: &Value| {
-        let program = container.pointer("/command/0").and_then(Value::as_str);
+        let program = text_at(container, "/command/0");
         program.is_some_and(|program| program.rsplit('/').next() == Some("http-prober"))
     };
     let has_label = |object: &Value| {
-        let app = object.pointer("/metadata/labels/app").and_then(Value::as_str);
-        matches!(app, Some("controller-manager" | "apiserver"))
+        matches!(
+            text_at(object, "/metadata/labels/app"),
+            Some("controller-manager" | "apiserver")
+        )
     };
     let id = input.namespace.and_then(|name| name.strip_prefix("cluster-"));
-    let label = pod.pointer("/metadata/labels/cluster").and_then(Value::as_str);
-    let is_user_cluster = id.is_some() && id == label;
+    let is_user_cluster = id.is_some() && id == text_at(pod, "/metadata/labels/cluster");
 
-    owners.into_iter().flatten().any(is_cluster)
-        || containers.into_iter().flatten().any(is_probed)
+    has_owner(input.object, "Cluster", "kubermatic.k8")
+        || list_at(pod, "/spec/containers").iter().any(is_probed)
         || is_user_cluster && (has_label(input.object) || has_label(pod))
 }
 
@@ -104,44 +92,34 @@ const FIRST: KubernetesVersion = KubernetesVersion::v1(24);
 const FIRST_KUBERMATIC: (u32, u32) = (2, 22);
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    let unchanged = |reason: &str| Draft {
-        reasons: vec![reason.to_owned()],
-        ..Draft::default()
-    };
     if input.operation == Operation::Create {
-        return unchanged("Kubermatic itself decides on the provider of a new cluster");
+        return Draft::unchanged("Kubermatic itself decides on the provider of a new cluster");
     }
     if !input.may_act(&["/spec"], &[]) {
-        return unchanged("the update does not change /spec");
+        return Draft::unchanged("the update does not change /spec");
     }
 
     let spec = migration.spec;
     if let Err(reason) = refuse_other_clouds(input.object) {
-        let mut draft = unchanged("phase InTree does not change the cluster");
-        if spec.phase > Phase::InTree {
-            draft = Draft::default();
-            draft.refuse(reason);
-        }
-        return draft;
+        return match spec.phase {
+            Phase::InTree => Draft::unchanged("phase InTree does not change the cluster"),
+            _ => Draft::refused(reason),
+        };
     }
     if spec.phase < Phase::Migrate {
         return before_migrate(input, migration);
     }
     if is_on(input.object) {
-        return unchanged("spec.features.externalCloudProvider is on");
+        return Draft::unchanged("spec.features.externalCloudProvider is on");
     }
 
     let was_on = input.old_object.is_some_and(is_on);
     if !was_on && let Err(reason) = may_turn_on(input.object, migration) {
-        let mut draft = Draft::default();
-        draft.refuse(reason);
-        return draft;
+        return Draft::refused(reason);
     }
 
     turn_on(input, migration).unwrap_or_else(|error| {
-        let mut draft = Draft::default();
-        draft.refuse(format!("spec.features.externalCloudProvider is not turned on: {error}"));
-        draft
+        Draft::refused(format!("spec.features.externalCloudProvider is not turned on: {error}"))
     })
 }
 
@@ -152,10 +130,7 @@ fn is_on(object: &Value) -> bool {
 /// InTree and Prepare change nothing, and warn of what is not possible.
 fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     let phase = migration.spec.phase;
-    let mut draft = Draft {
-        reasons: vec![format!("phase {phase} does not change the cluster")],
-        ..Draft::default()
-    };
+    let mut draft = Draft::unchanged(format!("phase {phase} does not change the cluster"));
     let recorded = |object: &Value| annotation(object, annotations::EXTERNAL).is_some();
     let was_on = input.old_object.is_some_and(|old| is_on(old) || recorded(old));
 
@@ -187,10 +162,8 @@ fn may_turn_on(object: &Value, migration: &Migration<'_>) -> Result<(), String> 
         return Err(WITHOUT_LEADER_MIGRATION.to_owned());
     }
 
-    let own = object.pointer("/spec/version").and_then(Value::as_str);
-    let version = own
-        .and_then(|text| text.parse().ok())
-        .or_else(|| migration.spec.version());
+    let own = text_at(object, "/spec/version").and_then(|text| text.parse().ok());
+    let version = own.or_else(|| migration.spec.version());
     match version {
         None => {
             return Err(
@@ -266,4 +239,57 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
     }
 
     Ok(draft)
+}
+
+/// Machines of the machine-controller: the annotation that marks a Machine as migrated.
+///
+/// The webhook of the machine-controller writes the annotation on each new Machine, by its own flag. Nothing protects
+/// it later. Kubermatic considers the migration complete when all Machines have the value true, and also when there are
+/// no Machines, regardless of the kubelets. So the annotation is never changed here, and a write by hand gets a
+/// warning.
+pub(super) const MACHINES: &[Kind] = &[Kind {
+    group: "cluster.k8s.io",
+    versions: &["v1alpha1"],
+    kind: "Machine",
+    plural: "machines",
+    namespaced: true,
+    on_update: true,
+    profiles: &[Profile::Kubermatic],
+    is_concerned: is_marked_anew,
+    draft: machine,
+}];
+
+/// Kubermatic's mark that the kubelet of a Machine was started for an external provider.
+pub(super) const MARK: &str = "v1.kubelet-flags.machine-controller.kubermatic.io/ExternalCloudProvider";
+
+pub(super) fn marked(machine: &Value) -> Option<&str> {
+    annotation(machine, MARK)?.as_str()
+}
+
+/// Whether the review sets, changes or removes the mark.
+pub(super) fn is_marked_anew(input: &Input<'_>) -> bool {
+    marked(input.object) != input.old_object.and_then(marked)
+}
+
+fn machine(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    Draft {
+        warnings: completion(input, migration).into_iter().collect(),
+        ..Draft::unchanged("the kubelet of a Machine is not changed by its object")
+    }
+}
+
+/// The warning for a write of the mark. Called only when it changes.
+pub(super) fn completion(input: &Input<'_>, migration: &Migration<'_>) -> Option<String> {
+    let phase = migration.spec.phase;
+    let expected = if phase >= Phase::Migrate { "true" } else { "false" };
+    match (input.operation, marked(input.object)) {
+        (Operation::Update, _) => Some(format!(
+            "annotation {MARK} tells Kubermatic that this kubelet is external, and does not change the kubelet; revert the change and replace the Machine"
+        )),
+        (Operation::Create, Some(value)) if value != expected => Some(format!(
+            "annotation {MARK} is written by the machine-controller itself; in phase {phase} it would be {expected}, not \
+             {value:?}: leave it out"
+        )),
+        _ => None,
+    }
 }

@@ -24,18 +24,15 @@ const VOLUME: &str = "outrigger-leader-migration";
 #[serde(tag = "made", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Addition {
     Annotation {
-        /// Its earlier value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         was: Option<Value>,
     },
     Volume {
-        /// `volumes` before.
         #[serde(default, skip_serializing_if = "ListBefore::is_list")]
         before: ListBefore,
     },
     Mount {
         container: String,
-        /// `volumeMounts` before.
         #[serde(default, skip_serializing_if = "ListBefore::is_list")]
         before: ListBefore,
     },
@@ -66,10 +63,8 @@ pub(super) enum FileRequest {
     Text(String),
 }
 
-/// Changes of the file.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// Recorded for the undo.
     pub made: Vec<Addition>,
     /// The new value of the annotation, if it changes; `Some(None)` removes it.
     pub annotation: Option<Option<Value>>,

@@ -34,11 +34,8 @@ const ROLE_LABELS: [&str; 3] = [
 /// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Roles {
-    /// It runs kube-apiserver and kube-controller-manager.
     pub control_plane: bool,
-    /// It runs etcd.
     pub etcd: bool,
-    /// It runs user workloads.
     pub worker: bool,
 }
 
@@ -57,7 +54,6 @@ impl Roles {
         self.control_plane || self.etcd
     }
 
-    /// Any machine.
     pub const fn any(self) -> bool {
         self.control_plane || self.etcd || self.worker
     }
@@ -74,17 +70,14 @@ impl Roles {
     }
 }
 
-/// A section of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
-    /// `machineGlobalConfig`.
     Global,
     /// The entry of `machineSelectorConfig` with this index.
     Selector(usize),
 }
 
 impl Section {
-    /// The path of its keys.
     pub fn path(self) -> Path {
         let config = Path::new(&["spec", "rkeConfig"]);
         match self {
@@ -117,7 +110,6 @@ impl From<bool> for Match {
     }
 }
 
-/// Both parts of the configuration.
 #[derive(Clone, Debug)]
 pub(super) struct MachineConfig<'a> {
     global: Option<&'a Map<String, Value>>,
@@ -126,7 +118,6 @@ pub(super) struct MachineConfig<'a> {
 }
 
 impl<'a> MachineConfig<'a> {
-    /// Of an object of `provisioning.cattle.io`.
     pub fn of(object: &'a Value) -> Self {
         let found = |pointer| object.pointer(pointer);
         let entries = found("/spec/rkeConfig/machineSelectorConfig").and_then(Value::as_array);
@@ -174,7 +165,6 @@ impl<'a> MachineConfig<'a> {
         self.counting(key, class).into_iter().map(value).collect()
     }
 
-    /// The value of a key in a section.
     pub fn value(&self, place: Section, key: &str) -> Option<&'a Value> {
         let (_, config) = self.places().find(|(other, _)| *other == place)?;
         config.get(key)

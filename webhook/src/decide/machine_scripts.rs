@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::provisioner_object::Situation;
+use super::{provisioner_object::Situation, warning};
 
 /// Places that a warning names; API servers cut warnings after 256 characters.
 const MAX_PLACES: usize = 1;
@@ -49,14 +49,14 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
     let pointers = PREFIXES
         .iter()
         .flat_map(|prefix| OF_MACHINES.iter().map(move |field| format!("{prefix}{field}")));
-    warning(object, pointers, situation.migration.spec.phase)
+    by_hand(object, pointers, situation.migration.spec.phase)
         .into_iter()
         .collect()
 }
 
 /// The same for objects of EC2 instances and launch templates.
 pub(super) fn user_data(object: &Value, phase: Phase) -> Option<String> {
-    warning(object, USER_DATA.iter().map(|pointer| (*pointer).to_owned()), phase)
+    by_hand(object, USER_DATA.iter().map(|pointer| (*pointer).to_owned()), phase)
 }
 
 /// Whether a string below the value sets a provider that does not fit the phase.
@@ -66,7 +66,7 @@ pub(super) fn is_in(value: &Value, phase: Phase) -> bool {
     !places.is_empty()
 }
 
-fn warning(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase) -> Option<String> {
+fn by_hand(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase) -> Option<String> {
     if phase == Phase::InTree {
         return None;
     }
@@ -82,19 +82,10 @@ fn warning(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase)
         return None;
     }
 
-    let more = places.len().saturating_sub(MAX_PLACES);
-    let rest = if more == 0 {
-        String::new()
-    } else {
-        format!(" and {more} more")
-    };
-
-    places.truncate(MAX_PLACES);
-
     Some(format!(
-        "change cloud-provider by hand in {}{rest}, to external from Migrate on: it is outside of the argument lists, may win over \
+        "change cloud-provider by hand in {}, to external from Migrate on: it is outside of the argument lists, may win over \
          them and is not rewritten",
-        places.join(", ")
+        warning::listed(&places, MAX_PLACES)
     ))
 }
 

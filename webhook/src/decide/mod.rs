@@ -13,11 +13,9 @@
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
 //! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
-//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs`, `helm_values.rs`, `helm_warnings.rs` |
-//! | Deployment, StatefulSet, DaemonSet | `workload.rs` |
-//! | Pod | `pod.rs` |
-//! | static Pods, for a command on their machine | `static_pod.rs` |
-//! | the command lines in either | `pod_spec.rs`, `pod_phase.rs` |
+//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs` |
+//! | Deployment, StatefulSet, DaemonSet, Pod, and static Pods for a command on their machine; HyperShift's workloads, which are left to their operator | `workload.rs` |
+//! | the command lines in either | `pod_spec.rs` |
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
@@ -25,8 +23,7 @@
 //! | `cloud-provider` in files, commands and user data beside the argument lists | `machine_scripts.rs` |
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
 //! | what RKE2 passes to its components for `cloud-provider-name`, by release | `rke2_provider.rs` |
-//! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs`, `machine.rs` |
-//! | HyperShift's control planes, which are left to their operator | `hypershift.rs` |
+//! | Kubermatic's Cluster and the Machines of its user clusters | `kubermatic.rs` |
 //! | tags of AWS resources, and where a cluster's key must not be | `tags/` |
 //! | what is refused, where an operator asks for it | `validate.rs` |
 //! | how long a warning may be | `warning.rs` |
@@ -43,9 +40,6 @@ mod decision;
 mod document;
 mod fields;
 mod helm_chart;
-mod helm_values;
-mod helm_warnings;
-mod hypershift;
 mod input;
 mod kamaji;
 mod kind;
@@ -53,13 +47,10 @@ mod kinds;
 mod kubeadm_config;
 mod kubermatic;
 mod leader_migration_file;
-mod machine;
 mod machine_config;
 mod machine_scripts;
 mod matching;
 mod node;
-mod pod;
-mod pod_phase;
 mod pod_spec;
 mod pod_undo;
 mod provisioner_object;
@@ -67,7 +58,6 @@ mod rancher_rke1;
 mod rancher_rke2;
 mod rancher_warnings;
 mod rke2_provider;
-mod static_pod;
 pub mod tags;
 mod validate;
 mod warning;
@@ -77,11 +67,10 @@ mod yaml_arguments;
 pub use self::decision::{Decision, Outcome};
 pub use self::input::{Input, Migration, Operation, RequestedPhase};
 pub use self::kind::Kind;
-pub use self::kinds::kinds;
-pub use self::static_pod::static_pods;
+pub use self::kinds::{is_checked, kinds};
 pub use self::validate::{Validation, ValidationOutcome, validate};
+pub use self::workload::static_pods;
 
-/// Decides one review.
 #[must_use]
 pub fn decide(input: &Input<'_>) -> Decision {
     if input.operation == Operation::Other || !input.subresource.is_empty() {

@@ -9,8 +9,13 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation};
+use super::{
+    Draft, Input, Kind, Migration, Operation, annotation,
+    fields::{list_at, text_at},
+};
 use crate::patch::{Builder, NotAnObject, Path};
+
+const TAINTS: &str = "/spec/taints";
 
 pub(super) const KINDS: &[Kind] = &[Kind {
     group: "",
@@ -20,40 +25,27 @@ pub(super) const KINDS: &[Kind] = &[Kind {
     namespaced: false,
     on_update: false,
     profiles: &[Profile::Nodes],
-    is_concerned,
+    // Only creations: later the taint would evict nothing, but block new Pods on a working Node.
+    is_concerned: |input| input.operation == Operation::Create,
     draft,
 }];
 
-/// Only creations: later the taint would evict nothing, but block new Pods on a working Node.
-pub(super) fn is_concerned(input: &Input<'_>) -> bool {
-    input.operation == Operation::Create
-}
-
 /// Adds the taint, unless it is not needed or no manager would remove it.
-pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
-    match obstacle(input, migration) {
-        Some(reason) => Draft {
-            reasons: vec![reason.to_owned()],
+fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
+    if let Some(reason) = obstacle(input, migration) {
+        return Draft::unchanged(reason);
+    }
+    match add_taint(input.object) {
+        Ok(builder) => Draft {
+            patch: builder.finish(),
+            reasons: vec![format!(
+                "taint {} added: a cloud-controller-manager initializes the Node",
+                taints::UNINITIALIZED
+            )],
             ..Draft::default()
         },
-        None => tainted(input.object),
+        Err(error) => Draft::refused(format!("the Node gets no taint: {error}")),
     }
-}
-
-fn tainted(node: &Value) -> Draft {
-    let mut draft = Draft::default();
-    match add_taint(node) {
-        Ok(builder) => {
-            let key = taints::UNINITIALIZED;
-            draft.reasons.push(format!(
-                "taint {key} added: a cloud-controller-manager initializes the Node"
-            ));
-            draft.patch = builder.finish();
-        }
-        Err(error) => draft.refuse(format!("the Node gets no taint: {error}")),
-    }
-
-    draft
 }
 
 fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str> {
@@ -62,21 +54,14 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
         return Some("Nodes are tainted from phase Migrate on");
     }
 
-    let provider_id = input
-        .object
-        .pointer("/spec/providerID")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if !provider_id.is_empty() {
+    if text_at(input.object, "/spec/providerID").is_some_and(|id| !id.is_empty()) {
         return Some("the Node has a provider ID, so it is initialized");
     }
     if is_no_instance(input.object) {
         return Some("the Node is no EC2 instance, so no cloud-controller-manager would remove the taint");
     }
-    if taints_of(input.object)
-        .iter()
-        .any(|taint| taint.get("key").is_some_and(|key| key == taints::UNINITIALIZED))
-    {
+    let is_uninitialized = |taint: &Value| text_at(taint, "/key") == Some(taints::UNINITIALIZED);
+    if list_at(input.object, TAINTS).iter().any(is_uninitialized) {
         return Some("the Node has the taint");
     }
 
@@ -103,12 +88,6 @@ fn is_no_instance(node: &Value) -> bool {
     annotation(node, "kwok.x-k8s.io/node").is_some() || LABELS.iter().any(is_labelled)
 }
 
-fn taints_of(node: &Value) -> &[Value] {
-    node.pointer("/spec/taints")
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
-}
-
 fn add_taint(node: &Value) -> Result<Builder, NotAnObject> {
     let taint = json!({
         "key": taints::UNINITIALIZED,
@@ -116,8 +95,11 @@ fn add_taint(node: &Value) -> Result<Builder, NotAnObject> {
         "effect": taints::UNINITIALIZED_EFFECT,
     });
     let mut builder = Builder::default();
-    if node.pointer("/spec/taints").is_some_and(Value::is_array) {
-        builder.add(&Path::new(&["spec", "taints"]).index(taints_of(node).len()), taint);
+    if node.pointer(TAINTS).is_some_and(Value::is_array) {
+        builder.add(
+            &Path::new(&["spec", "taints"]).index(list_at(node, TAINTS).len()),
+            taint,
+        );
     } else {
         builder.set(&Path::default(), node, &["spec", "taints"], json!([taint]))?;
     }

@@ -13,13 +13,13 @@ use outrigger_shared::{
     leader_migration::{FILE, TooOld},
     migration::{Phase, Problem},
     phase_flags::{self, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
+    version::KubernetesVersion,
 };
 use serde_json::Value;
 
 use super::{
     Draft, Migration,
     leader_migration_file::{self, FileRequest},
-    pod_phase,
     pod_undo::{self, Undo},
     warning,
 };
@@ -33,7 +33,6 @@ struct Rewritten {
     reasons: Vec<String>,
 }
 
-/// Why a container is not changed.
 #[derive(Debug, thiserror::Error)]
 enum Obstacle {
     #[error(transparent)]
@@ -67,7 +66,9 @@ fn findings(pod: &Value) -> Vec<Finding<'_>> {
 /// Whether one of the Pods runs the kube-controller-manager, and one of them the kube-apiserver.
 pub(super) fn hold_both(pods: &[&Value]) -> bool {
     let all: Vec<Finding<'_>> = pods.iter().flat_map(|pod| findings(pod)).collect();
-    holds_both(&all)
+    [Component::KubeControllerManager, Component::KubeApiserver]
+        .iter()
+        .all(|component| all.iter().any(|finding| finding.component == *component))
 }
 
 /// Changes the containers of a Pod, or of a Pod template at `root`, to the form of the phase. `old` is the stored
@@ -84,26 +85,21 @@ pub(super) fn draft_beside(
     old: Option<&Value>,
     both: bool,
 ) -> Draft {
-    let mut draft = Draft::default();
-    let key = annotations::UNDO;
     let before = match Undo::read(pod) {
         Ok(undo) => undo,
-        Err(error) => {
-            draft.refuse(format!(
-                "annotation {key} cannot be read ({error}), so nothing is changed; restore or remove it"
-            ));
-            return draft;
-        }
+        Err(error) => return Draft::refused(warning::of_unreadable_undo(&error)),
     };
 
+    let key = annotations::UNDO;
     let findings = findings(pod);
+    let mut draft = Draft::default();
     let mut builder = Builder::default();
     let (mut after, mut requests) = (Undo::default(), BTreeMap::new());
 
     for finding in &findings {
         let edits = before.edits(finding.name);
         if migration.spec.phase == Phase::InTree && edits.is_empty() {
-            draft.warnings.extend(pod_phase::fatal_in_tree(migration, finding));
+            draft.warnings.extend(fatal_in_tree(migration, finding));
             continue;
         }
 
@@ -137,16 +133,13 @@ pub(super) fn draft_beside(
 
     draft.patch = builder.finish();
     if !draft.patch.is_empty() && draft.reasons.is_empty() {
-        draft.reasons.push(format!(
-            "annotation {} loses what it says of containers that are gone",
-            annotations::UNDO
-        ));
+        let reason = format!("annotation {key} loses what it says of containers that are gone");
+        draft.reasons.push(reason);
     }
 
     draft
 }
 
-/// A container with its Pod.
 struct ContainerContext<'a> {
     finding: &'a Finding<'a>,
     /// The kube-controller-manager and the kube-apiserver roll together.
@@ -183,7 +176,7 @@ fn rewrite(
         );
         if is_script && finding.component == Component::KubeControllerManager && migration.spec.phase == Phase::Prepare
         {
-            let file = leader_migration_file::text_for_owner(migration.spec, pod_phase::version(migration, finding));
+            let file = leader_migration_file::text_for_owner(migration.spec, version(migration, finding));
             draft.reasons.extend(file);
         }
     };
@@ -221,17 +214,17 @@ fn to_phase(
     let mut line = current.clone();
     // If the owner has rewritten the command line since, the current one is the original.
     let restored = line.undo(edits);
-    let row = pod_phase::effective_phase(migration, finding, &current, &line, context.old);
+    let row = effective_phase(migration, finding, &current, &line, context.old);
     let circumstances = Circumstances {
         phase: row,
-        version: pod_phase::version(migration, finding),
+        version: version(migration, finding),
         both_in_one_object: context.both,
         downtime: migration.spec.downtime,
         own_configuration: OwnConfiguration::brought(migration.spec),
         node_ipam: NodeIpam::of(migration.spec, Some("*")),
         named_elsewhere: false,
     };
-    if let Some(fatal) = pod_phase::fatal_undoing(finding.component, &current, &line, &circumstances)? {
+    if let Some(fatal) = fatal_undoing(finding.component, &current, &line, &circumstances)? {
         return Err(Obstacle::Ends(warning::of_undoing(&fatal)));
     }
 
@@ -240,7 +233,7 @@ fn to_phase(
         return Err(Obstacle::ManagerNames(shortcoming));
     }
 
-    let warnings = pod_phase::warnings(migration, finding, &line, &circumstances)?;
+    let warnings = warnings(migration, finding, &line, &circumstances)?;
     draft.warnings.extend(warnings);
 
     let told = what_to_see_to(finding.component, &line, &circumstances)?;
@@ -338,12 +331,6 @@ fn same_lists(one: &CommandLine, other: &CommandLine) -> bool {
         .all(|list| one.list(list) == other.list(list))
 }
 
-fn holds_both(findings: &[Finding<'_>]) -> bool {
-    [Component::KubeControllerManager, Component::KubeApiserver]
-        .iter()
-        .all(|component| findings.iter().any(|finding| finding.component == *component))
-}
-
 fn write_lists(builder: &mut Builder, root: &Path, finding: &Finding<'_>, after: &CommandLine) {
     let Ok(before) = CommandLine::of_container(finding.container) else {
         return;
@@ -352,4 +339,133 @@ fn write_lists(builder: &mut Builder, root: &Path, finding: &Finding<'_>, after:
     for list in [List::Command, List::Args] {
         builder.list(&container.child(list.as_str()), before.list(list), after.list(list));
     }
+}
+
+/// The phase of the migration, or Prepare while it is not Prepared. `old` is the stored Pod or template.
+fn effective_phase(
+    migration: &Migration<'_>,
+    finding: &Finding<'_>,
+    current: &CommandLine,
+    original: &CommandLine,
+    old: Option<&Value>,
+) -> Phase {
+    let Migration { spec, prepared, .. } = migration;
+    let component = finding.component;
+    let current = Form::of_command_line(current);
+    let original = Form::of_command_line(original);
+    let waits = match (component, &original) {
+        // In Migrate it keeps leader migration, in Complete it loses it.
+        (Component::CloudControllerManager, _) if spec.phase == Phase::Migrate => return spec.phase,
+        // External also without a provider in its original.
+        (Component::CloudControllerManager, _) | (Component::Kubelet, Form::NoProvider { .. }) => Form::InTree {
+            leader_migration: false,
+        },
+        (_, form) => form.clone(),
+    };
+
+    let stored = old.and_then(|old| stored_form(old, component));
+    let stays = has_left(component, &original, &current)
+        || stored.is_some_and(|stored| has_left(component, &original, &stored));
+
+    phase_flags::controller_manager_row(spec.phase, &waits, stays, *prepared, spec.downtime)
+}
+
+/// Whether the component is external already, so that missing evidence does not turn it back. An API server may have
+/// lost its flag.
+fn has_left(component: Component, original: &Form, now: &Form) -> bool {
+    match (component, now) {
+        (Component::CloudControllerManager, _) => false,
+        (_, Form::External { .. }) => true,
+        (Component::KubeApiserver, Form::NoProvider { .. }) => matches!(original, Form::InTree { .. }),
+        _ => false,
+    }
+}
+
+fn stored_form(old: &Value, component: Component) -> Option<Form> {
+    let spec = old.get("spec")?;
+    if component == Component::KubeControllerManager {
+        return component::controller_manager_form(spec);
+    }
+
+    let findings = component::find(spec, old.pointer("/metadata/labels"));
+    let finding = findings.iter().find(|finding| finding.component == component)?;
+    let line = CommandLine::of_container(finding.container).ok()?;
+
+    Some(Form::of_command_line(&line))
+}
+
+/// Warnings about flags before the change.
+fn warnings(
+    migration: &Migration<'_>,
+    finding: &Finding<'_>,
+    original: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Vec<String>, Unreadable> {
+    let Finding { component, name, .. } = *finding;
+    let spec = migration.spec;
+    let row = circumstances.phase;
+    let mut warnings = Vec::new();
+
+    if row < Phase::Migrate {
+        warnings.extend(phase_flags::fatal(component, original, circumstances.version)?);
+    }
+
+    if row == Phase::Prepare && !spec.downtime {
+        let expected = spec.kube_controller_manager_lease.as_str();
+        warnings.extend(phase_flags::other_lease(component, original, expected)?);
+    }
+
+    let mut warnings: Vec<String> = warnings
+        .into_iter()
+        .map(|warning| format!("container {name:?}: {warning}"))
+        .collect();
+    if row != spec.phase && !spec.downtime {
+        warnings.push(format!(
+            "container {name:?} gets the flags of {row}, as the migration is not Prepared yet; wait for that condition or set spec.downtime"
+        ));
+    }
+
+    Ok(warnings)
+}
+
+/// Why the original would not start any more: its version has no in-tree provider.
+fn fatal_undoing(
+    component: Component,
+    current: &CommandLine,
+    original: &CommandLine,
+    circumstances: &Circumstances,
+) -> Result<Option<String>, Unreadable> {
+    if circumstances.phase >= Phase::Migrate {
+        return Ok(None);
+    }
+    let fatal = phase_flags::fatal(component, original, circumstances.version)?;
+    // If the current flags fail for the same reason, the owner wrote them.
+    let is_new = fatal.is_some() && phase_flags::fatal(component, current, circumstances.version)? != fatal;
+    Ok(fatal.filter(|_| is_new))
+}
+
+/// InTree changes nothing, but warns of flags with which the version does not start.
+fn fatal_in_tree(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<String> {
+    if finding.certainty != Certainty::Recognized {
+        return None;
+    }
+
+    let line = CommandLine::of_container(finding.container).ok()?;
+    let warning = phase_flags::fatal(finding.component, &line, version(migration, finding));
+    // A command line that cannot be read is reported from Prepare on.
+    let warning = warning.ok().flatten()?;
+
+    Some(format!("container {:?}: {warning}", finding.name))
+}
+
+/// A cloud-controller-manager has its own version, independent of the cluster. An image tag that is no version of
+/// Kubernetes is ignored.
+fn version(migration: &Migration<'_>, finding: &Finding<'_>) -> Option<KubernetesVersion> {
+    let own = finding.version();
+    let cluster = migration.spec.version();
+    if finding.component == Component::CloudControllerManager {
+        return own;
+    }
+    own.filter(|own| cluster.is_none_or(|cluster| own.fits_cluster(cluster)))
+        .or(cluster)
 }

@@ -35,7 +35,6 @@ pub(super) enum Unwritable {
 }
 
 impl Undo {
-    /// Reads the annotation; empty if missing.
     pub fn read(pod: &Value) -> Result<Self, serde_json::Error> {
         let Some(text) = annotation(pod, annotations::UNDO).and_then(Value::as_str) else {
             return Ok(Self::default());
@@ -53,7 +52,6 @@ impl Undo {
         Ok(undo)
     }
 
-    /// The edits of one container's command line.
     pub fn edits(&self, container: &str) -> Vec<Edit> {
         let own = self.flags.iter().filter(|entry| entry.container == container);
         own.map(|entry| entry.edit.clone()).collect()

@@ -31,13 +31,10 @@ pub(super) enum Obstacle {
     /// Leader migration would not guard all controllers; it needs a file, which the owner must provide.
     #[error("{0}")]
     ManagerNames(&'static str),
-    /// A field is not an argument list.
     #[error(transparent)]
     Arguments(#[from] Unfit),
-    /// The parent of a field is not an object.
     #[error(transparent)]
     Place(#[from] NotAnObject),
-    /// A YAML text inside the object.
     #[error(transparent)]
     Text(#[from] yaml_text::Refusal),
     /// Other reasons, with the remedy.
@@ -77,7 +74,6 @@ pub(super) struct Situation<'a> {
 /// <https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kubeadm/app/phases/controlplane/manifests.go>
 pub(super) const KUBEADM_CONTROLLERS: &str = "*,bootstrapsigner,tokencleaner";
 
-/// Parameters of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// JSON Pointers: an update is changed only when one of these parts changes. `spec` for most kinds.
@@ -96,34 +92,21 @@ pub(super) struct Rules {
     pub warnings: fn(&Value, &Situation<'_>) -> Vec<String>,
 }
 
-pub(super) fn no_warnings(_: &Value, _: &Situation<'_>) -> Vec<String> {
-    Vec::new()
-}
-
 pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules) -> Draft {
-    let mut draft = Draft::default();
     if !input.may_act(rules.triggers, rules.besides) {
-        draft.reasons.push(input.why_not(rules.triggers));
-        return draft;
+        return Draft::unchanged(input.why_not(rules.triggers));
     }
 
     let entries = match undo_entries(input.object) {
         Ok(entries) => entries,
-        Err(error) => {
-            let key = annotations::UNDO;
-            draft.refuse(format!(
-                "annotation {key} cannot be read ({error}), so nothing is changed; restore or remove it"
-            ));
-            return draft;
-        }
+        Err(error) => return Draft::refused(warning::of_unreadable_undo(&error)),
     };
-
     let situation = situation(input, migration, rules);
     if let Some(fatal) = fatal_undoing(input.object, &entries, rules, &situation) {
-        draft.refuse(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
-        return draft;
+        return Draft::refused(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
     }
 
+    let mut draft = Draft::default();
     if migration.spec.phase == Phase::InTree {
         draft
             .warnings
@@ -181,7 +164,7 @@ pub(super) fn keep_immutable(input: &Input<'_>, part: &Path) -> Option<Draft> {
     let stored = old.pointer(at.as_str())?;
     let was = Document::restored(old, &noted);
     let is = Document::restored(input.object, entries);
-    if was.whole().pointer(at.as_str()) != is.whole().pointer(at.as_str()) {
+    if was.value.pointer(at.as_str()) != is.value.pointer(at.as_str()) {
         return None;
     }
 
@@ -225,22 +208,27 @@ fn fatal_flags(object: &Value, entries: &[Entry], rules: &Rules, situation: &Sit
         ..*situation
     };
     let _refused_or_not = (rules.form)(&mut document, &situation);
-    document.fatal()
+    document.fatal
 }
 
 fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situation<'_>) -> Result<Draft, Obstacle> {
     let mut document = Document::restored(object, entries);
     let stays_external =
-        situation.effective_phase < Phase::Migrate && !entries.is_empty() && (rules.is_external)(document.whole());
+        situation.effective_phase < Phase::Migrate && !entries.is_empty() && (rules.is_external)(&document.value);
     (rules.form)(&mut document, situation)?;
 
-    let mut warnings = document.warnings();
-    let fatal = document.fatal();
+    let Document {
+        mut value,
+        entries,
+        mut reasons,
+        mut warnings,
+        notes,
+        fatal,
+    } = document;
     if situation.effective_phase == Phase::Prepare {
         warnings.extend(fatal);
     }
 
-    let notes = document.notes();
     if stays_external {
         warnings.push(format!(
             "it is external even after the fields of annotation {} are restored; if it was in-tree before, somebody moved these fields: restore them by hand",
@@ -248,7 +236,6 @@ fn formed(object: &Value, entries: &[Entry], rules: &Rules, situation: &Situatio
         ));
     }
 
-    let (mut value, entries, mut reasons) = document.finish();
     // Kubelets of several machines in one object have equal reasons.
     reasons.dedup();
     write_undo(&mut value, &entries)?;
@@ -299,19 +286,10 @@ fn situation<'a>(input: &Input<'_>, migration: &'a Migration<'a>, rules: &Rules)
 }
 
 /// Applies the flags of the situation to the argument list of a component.
+///
+/// `provider` is that of another field, which the component has unless the list names one. That field follows the phase,
+/// so the list gets no `cloud-provider`.
 pub(super) fn arguments(
-    document: &mut Document,
-    path: &Path,
-    shape: ListFormat,
-    component: Component,
-    situation: &Situation<'_>,
-) -> Result<(), Obstacle> {
-    arguments_beside(document, path, shape, component, situation, None)
-}
-
-/// Like [`arguments`], where another field gives the component its cloud provider, unless the list names one. That
-/// field follows the phase, so the list gets no `cloud-provider`.
-pub(super) fn arguments_beside(
     document: &mut Document,
     path: &Path,
     shape: ListFormat,
@@ -440,7 +418,6 @@ impl Situation<'_> {
     }
 }
 
-/// Whether an argument list says `cloud-provider=external`.
 pub(super) fn is_external(object: &Value, path: &Path, shape: ListFormat) -> bool {
     let found = object.pointer(path.pointer().as_str());
     let line = shape.of(found).read(found.filter(|value| !value.is_null()), path);

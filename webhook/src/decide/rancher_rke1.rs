@@ -26,8 +26,10 @@ use super::{
     Kind,
     arguments::ListFormat,
     document::Document,
+    fields::{find, list_at, text_at},
     provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings::{csi_migration_off, turns_csi_migration_off},
+    warning,
 };
 use crate::patch::Path;
 
@@ -73,13 +75,9 @@ fn service(name: &str, field: &str) -> Path {
     Path::new(&["spec", "rancherKubernetesEngineConfig", "services", name, field])
 }
 
-fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
-    object.pointer(path.pointer().as_str()).filter(|value| !value.is_null())
-}
-
 /// The default of the components; none without a cloud provider.
 fn provider(object: &Value) -> Result<Option<&'static str>, Obstacle> {
-    match at(object, &provider_field("name")) {
+    match find(object, &provider_field("name")) {
         None => Ok(None),
         Some(Value::String(name)) if name.is_empty() => Ok(None),
         Some(Value::String(name)) if name == AWS => Ok(Some(AWS)),
@@ -92,7 +90,7 @@ fn provider(object: &Value) -> Result<Option<&'static str>, Obstacle> {
 
 /// `name=value` for everything in `extraArgsArray` of a service, which RKE1 adds to `extraArgs`.
 fn array_items(object: &Value, name: &str) -> Vec<String> {
-    let map = at(object, &service(name, "extraArgsArray")).and_then(Value::as_object);
+    let map = find(object, &service(name, "extraArgsArray")).and_then(Value::as_object);
     let pairs = map.into_iter().flatten().flat_map(|(flag, values)| {
         let values = values.as_array().into_iter().flatten().filter_map(Value::as_str);
         values.map(move |value| format!("{flag}={value}"))
@@ -103,7 +101,7 @@ fn array_items(object: &Value, name: &str) -> Vec<String> {
 /// The complete command line of a service, as far as the object defines it.
 fn whole_line(object: &Value, name: &str) -> Result<CommandLine, Obstacle> {
     let path = service(name, "extraArgs");
-    let own = ListFormat::Map.read(at(object, &path), &path)?;
+    let own = ListFormat::Map.read(find(object, &path), &path)?;
     let provider = provider(object)?.map(|provider| format!("{}={provider}", flag::CLOUD_PROVIDER.name));
     let own = own.items().unwrap_or_default().iter().cloned();
     let items: Vec<String> = provider
@@ -125,7 +123,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         return Ok(());
     }
 
-    let original = document.whole().clone();
+    let original = document.value.clone();
     let provider = provider(&original)?;
     if provider.is_none() && situation.effective_phase >= Phase::Migrate {
         return Err(Obstacle::Other(
@@ -206,7 +204,7 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let services = ["kubeController", "kubeApi", "kubelet", "scheduler"];
     let is_set = |name: &str| {
         let path = service(name, "extraArgs");
-        let gates = at(object, &path).and_then(|map| map.get(flag::FEATURE_GATES.name)?.as_str());
+        let gates = find(object, &path).and_then(|map| map.get(flag::FEATURE_GATES.name)?.as_str());
         gates.is_some_and(turns_csi_migration_off)
             || array_items(object, name)
                 .iter()
@@ -254,25 +252,18 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
 
     let nodes = object
         .pointer(CONFIG)
-        .and_then(|config| config.get("nodes")?.as_array());
-    let named = nodes.into_iter().flatten().enumerate().filter_map(|(index, node)| {
-        let name = node.get("hostnameOverride")?.as_str()?;
+        .map_or(&[][..], |config| list_at(config, "/nodes"));
+    let named = nodes.iter().enumerate().filter_map(|(index, node)| {
+        let name = text_at(node, "/hostnameOverride")?;
         let is_of_instance = name.is_empty() || name.ends_with(".internal") || name.starts_with("i-");
         (!is_of_instance).then(|| format!("nodes[{index}]"))
     });
     let named: Vec<String> = named.collect();
 
     if !named.is_empty() {
-        let more = named.len().saturating_sub(3);
-        let rest = if more == 0 {
-            String::new()
-        } else {
-            format!(" and {more} more")
-        };
-        let named = named.into_iter().take(3).collect::<Vec<_>>().join(", ");
-
         warnings.push(format!(
-            "set hostnameOverride of {named}{rest} to the private DNS name of the instance: an external kubelet names its Node by it"
+            "set hostnameOverride of {} to the private DNS name of the instance: an external kubelet names its Node by it",
+            warning::listed(&named, 3)
         ));
     }
 

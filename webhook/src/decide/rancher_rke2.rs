@@ -26,6 +26,8 @@
 //! only where it takes effect, and an API server without a provider is not changed. Rancher itself manages the tags of
 //! machines.
 
+use std::collections::BTreeSet;
+
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
     component::{Component, Form},
@@ -125,7 +127,6 @@ impl<'a> Cluster<'a> {
         all.then_some(EXTERNAL)
     }
 
-    /// The provider of a component without an argument.
     fn provider(&self, component: Component, class: fn(Roles) -> bool) -> Option<&'static str> {
         rke2_provider::passed(self.name(class), component, self.version)
     }
@@ -168,10 +169,21 @@ impl<'a> Cluster<'a> {
         CommandLine::bare(items.collect::<Vec<_>>()).map_err(|reason| target.because(reason.into()))
     }
 
+    /// The sections whose list is effective for some machine of the component.
+    fn places(&self, target: &ComponentList) -> BTreeSet<Option<Section>> {
+        self.config.counting(target.key, target.class)
+    }
+
+    /// The provider of a component by the list of a section, or by its default.
+    fn given(&self, place: Option<Section>, target: &ComponentList) -> Result<Option<String>, Obstacle> {
+        let line = self.whole_line(place, target)?;
+        let unreadable = |reason: Unreadable| target.because(reason.into());
+        line.value(flag::CLOUD_PROVIDER).map_err(unreadable)
+    }
+
     /// Whether every control plane runs an external kube-controller-manager.
     fn is_external(&self) -> bool {
-        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
-        self.config.counting(key, class).into_iter().all(|place| {
+        self.places(&KUBE_CONTROLLER_MANAGER).into_iter().all(|place| {
             let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER);
             line.is_ok_and(|line| matches!(Form::of_command_line(&line), Form::External { .. }))
         })
@@ -179,26 +191,17 @@ impl<'a> Cluster<'a> {
 
     /// Whether any control plane runs a kube-controller-manager with the in-tree provider, or one that cannot be read.
     pub fn may_be_in_tree(&self) -> bool {
-        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
-        let mut places = self.config.counting(key, class).into_iter();
-        self.has_in_tree_version()
-            && places.any(|place| {
-                let Ok(line) = self.whole_line(place, &KUBE_CONTROLLER_MANAGER) else {
-                    return true;
-                };
-                line.value(flag::CLOUD_PROVIDER)
-                    .map_or(true, |provider| provider.as_deref() == Some(AWS))
-            })
+        let is_in_tree = |place| {
+            let given = self.given(place, &KUBE_CONTROLLER_MANAGER);
+            given.map_or(true, |provider| provider.as_deref() == Some(AWS))
+        };
+        self.has_in_tree_version() && self.places(&KUBE_CONTROLLER_MANAGER).into_iter().any(is_in_tree)
     }
 
-    /// Refuses the name of another cloud.
     fn refuse_other_clouds(&self) -> Result<(), Obstacle> {
         let names = self.names(Roles::any);
-        let other = names
-            .into_iter()
-            .flatten()
-            .find(|name| **name != AWS && **name != EXTERNAL);
-        other.map_or(Ok(()), |name| {
+        let is_other = |name: &&Value| **name != AWS && **name != EXTERNAL;
+        names.into_iter().flatten().find(is_other).map_or(Ok(()), |name| {
             Err(Obstacle::Other(format!(
                 "{NAME} is {name}, not \"aws\"; this migration is for AWS, correct spec.targets"
             )))
@@ -207,16 +210,10 @@ impl<'a> Cluster<'a> {
 
     /// Refuses clusters whose Nodes the embedded cloud controller has initialized: their provider IDs are immutable.
     fn refuse_embedded(&self) -> Result<(), Obstacle> {
-        let ComponentList { key, class, .. } = KUBE_CONTROLLER_MANAGER;
-        let is_named = self.names(class).iter().any(Option::is_some);
-        let says = |place| -> Result<bool, Obstacle> {
-            let line = self.whole_line(place, &KUBE_CONTROLLER_MANAGER)?;
-            let value = line.value(flag::CLOUD_PROVIDER);
-            Ok(value
-                .map_err(|reason| KUBE_CONTROLLER_MANAGER.because(reason.into()))?
-                .is_some())
-        };
-        let lists: Result<Vec<bool>, Obstacle> = self.config.counting(key, class).into_iter().map(says).collect();
+        let target = &KUBE_CONTROLLER_MANAGER;
+        let is_named = self.names(target.class).iter().any(Option::is_some);
+        let says = |place| Ok(self.given(place, target)?.is_some());
+        let lists: Result<Vec<bool>, Obstacle> = self.places(target).into_iter().map(says).collect();
         if is_named || self.is_disabled() || lists?.contains(&true) {
             return Ok(());
         }
@@ -258,8 +255,7 @@ impl ComponentList {
 
     /// Writes the flags of the phase into every effective list.
     fn write(&self, document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
-        let places = cluster.config.counting(self.key, self.class);
-        for place in places {
+        for place in cluster.places(self) {
             let whole = cluster.whole_line(place, self)?;
             provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
 
@@ -298,7 +294,7 @@ impl ComponentList {
 fn note_warnings(document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) {
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
-        for place in cluster.config.counting(target.key, target.class) {
+        for place in cluster.places(target) {
             let path = place.unwrap_or(Section::Global).path().child(target.key);
             if let Ok(own) = document.arguments(&path, ListFormat::Bare) {
                 provisioner_object::note_warnings(document, &own, target.component, situation, provider);
@@ -319,30 +315,16 @@ pub(super) fn is_external(object: &Value) -> bool {
 /// The provider of each component, for each effective list; none where the list cannot be read.
 fn providers(object: &Value, version: KubernetesVersion) -> Providers {
     let cluster = Cluster::of(object, Some(version));
-    let of_target = |target: &'static ComponentList| {
-        let places = cluster.config.counting(target.key, target.class).into_iter();
-        let provider = |place| {
-            cluster
-                .whole_line(place, target)
-                .ok()?
-                .value(flag::CLOUD_PROVIDER)
-                .ok()?
-        };
-
-        places
-            .map(|place| (target.component, provider(place)))
-            .collect::<Vec<_>>()
-    };
-
-    let targets = [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET];
+    let targets = [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET].into_iter();
+    let lists = targets.flat_map(|target| cluster.places(target).into_iter().map(move |place| (target, place)));
+    let given = lists.map(|(target, place)| (target.component, cluster.given(place, target).ok().flatten()));
 
     Providers {
         is_named_aws: cluster.name(control_plane) == Some(AWS),
-        given: targets.into_iter().flat_map(of_target).collect(),
+        given: given.collect(),
     }
 }
 
-/// Whether the form of the situation can be applied.
 pub(super) fn has_form(object: &Value, situation: &Situation<'_>) -> bool {
     form(&mut Document::restored(object, &[]), situation).is_ok()
 }
@@ -352,7 +334,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         return Ok(());
     }
 
-    let original = document.whole().clone();
+    let original = document.value.clone();
     let cluster = Cluster::of(&original, situation.version);
     cluster.refuse_other_clouds()?;
 

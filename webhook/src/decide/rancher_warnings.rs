@@ -4,10 +4,12 @@ use outrigger_shared::migration::Phase;
 use serde_json::{Map, Value};
 
 use super::{
+    fields::{list_at, text_at},
     helm_chart,
     machine_config::{MachineConfig, Roles, Section},
     provisioner_object::Situation,
     rancher_rke2::{Cluster, has_form, is_external},
+    warning,
 };
 
 /// Keys that a warning names; API servers cut warnings after 256 characters.
@@ -39,9 +41,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
 
     warnings.extend(csi_migration_off(gated_keys(&cluster.config)));
 
-    let manifest = object
-        .pointer("/spec/rkeConfig/additionalManifest")
-        .and_then(Value::as_str);
+    let manifest = text_at(object, "/spec/rkeConfig/additionalManifest").unwrap_or_default();
     // With an external kube-controller-manager nothing runs twice.
     let row = if cluster.may_be_in_tree() {
         situation.effective_phase
@@ -53,10 +53,7 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
         ..*situation
     };
 
-    warnings.extend(helm_chart::manifest_warnings(
-        manifest.unwrap_or_default(),
-        &situation_of_chart,
-    ));
+    warnings.extend(helm_chart::manifest_warnings(manifest, &situation_of_chart));
     warnings.extend(later_releases(&cluster, situation));
     if !was_external && has_form(object, situation) {
         warnings.extend(before_the_switch(&cluster, situation.effective_phase));
@@ -122,16 +119,7 @@ fn shortened(mut names: Vec<String>) -> String {
     names.sort();
     names.dedup();
 
-    let more = names.len().saturating_sub(MAX_KEYS);
-    names.truncate(MAX_KEYS);
-
-    let rest = if more == 0 {
-        String::new()
-    } else {
-        format!(" and {more} more")
-    };
-
-    names.join(", ") + &rest
+    warning::listed(&names, MAX_KEYS)
 }
 
 /// An entry without `config`, most often because its keys are not indented below it.
@@ -213,7 +201,7 @@ fn gated_keys(config: &MachineConfig<'_>) -> Vec<String> {
 
 /// The roles of machines: those of the pools, or any where the operator creates the machines.
 fn roles(object: &Value) -> Vec<Roles> {
-    let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
+    let pools = list_at(object, "/spec/rkeConfig/machinePools");
     let of_pool = |pool: &Value| {
         let has = |role: &str| pool.get(role).and_then(Value::as_bool).unwrap_or_default();
         Roles {
@@ -223,8 +211,8 @@ fn roles(object: &Value) -> Vec<Roles> {
         }
     };
 
-    match pools {
-        Some(pools) if !pools.is_empty() => pools.iter().map(of_pool).collect(),
-        _ => Roles::all().collect(),
+    if pools.is_empty() {
+        return Roles::all().collect();
     }
+    pools.iter().map(of_pool).collect()
 }

@@ -104,7 +104,6 @@ pub(super) fn api_server_changes(
     Ok(if is_written { Vec::new() } else { vec![change] })
 }
 
-/// Whether the component fails to start with its provider.
 fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion) -> bool {
     provider == Some(AWS) && ends_with_aws(component, version)
 }
@@ -112,7 +111,6 @@ fn ends(component: Component, provider: Option<&str>, version: KubernetesVersion
 /// The providers of an object's components in a version.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
-    /// `cloud-provider-name` is `aws`.
     pub is_named_aws: bool,
     /// The provider of each component, by the name or its arguments; one entry per list.
     pub given: Vec<(Component, Option<String>)>,

@@ -13,12 +13,11 @@ use outrigger_shared::{
 use serde_json::Value;
 
 use super::{
-    Input, Migration, Operation, machine,
+    Input, Migration, Operation, kubermatic,
     matching::{self, Match},
     tags,
 };
 
-/// Result of a validating review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ValidationOutcome {
     /// No migration matches, or no rule is about the object.
@@ -34,7 +33,6 @@ impl ValidationOutcome {
     pub const ALL: [Self; 4] = [Self::NotOurs, Self::Passed, Self::Warned, Self::Denied];
 
     /// The label in metrics and audit annotations.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotOurs => "not-ours",
@@ -45,7 +43,6 @@ impl ValidationOutcome {
     }
 }
 
-/// The decision of a validating review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
     pub outcome: ValidationOutcome,
@@ -57,13 +54,11 @@ pub struct Validation {
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// A violation and its remedy.
 struct Violation {
     text: String,
     refuses: bool,
 }
 
-/// Validates one review.
 #[must_use]
 pub fn validate(input: &Input<'_>) -> Validation {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
@@ -96,7 +91,7 @@ pub fn validate(input: &Input<'_>) -> Validation {
             vec![Violation {
                 text: format!(
                     "the machine-controller sets annotation {} when the kubelet is external; replace the Machine instead of setting the annotation",
-                    machine::MARK
+                    kubermatic::MARK
                 ),
                 refuses: true,
             }]
@@ -168,9 +163,8 @@ impl Validation {
     }
 }
 
-/// Whether an update sets KKP's completion annotation on a Machine.
 fn is_completion_set(input: &Input<'_>) -> bool {
-    let is_true = |object: &Value| machine::marked(object).is_some_and(is_go_true);
+    let is_true = |object: &Value| kubermatic::marked(object).is_some_and(is_go_true);
     (input.group, input.kind) == ("cluster.k8s.io", "Machine")
         && input.old_object.is_some_and(|old| !is_true(old))
         && is_true(input.object)

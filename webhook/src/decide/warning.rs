@@ -5,6 +5,8 @@
 //! state the problem and then, after the last `; `, the remedy, so the remedy would be lost. If a warning is too long,
 //! the remedy comes first and the problem is shortened.
 
+use outrigger_shared::annotations;
+
 const MAX: usize = 256;
 const MAX_NAME: usize = 40;
 
@@ -22,6 +24,21 @@ pub(super) fn of_audit(name: &str, reason: &str) -> String {
 /// The original is not restored, because a component would not start any more.
 pub(super) fn of_undoing(fatal: &str) -> String {
     format!("the original does not start any more; stay in Migrate or Complete ({fatal})")
+}
+
+/// The original cannot be restored.
+pub(super) fn of_unreadable_undo(error: &serde_json::Error) -> String {
+    let key = annotations::UNDO;
+    format!("annotation {key} cannot be read ({error}), so nothing is changed; restore or remove it")
+}
+
+/// The first names, and how many more there are.
+pub(super) fn listed(names: &[String], most: usize) -> String {
+    let shown = names[..most.min(names.len())].join(", ");
+    match names.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn fitted(prefix: &str, text: &str) -> String {

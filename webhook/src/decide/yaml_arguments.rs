@@ -20,7 +20,6 @@ pub(super) struct ListPath<'a> {
     pub path: &'a [&'a str],
 }
 
-/// Reads the list; an empty one if missing.
 pub(super) fn read(text: &YamlText, place: ListPath<'_>, shape: ListFormat) -> Result<CommandLine, Obstacle> {
     let found = text.get(place.document, place.path).filter(|value| !value.is_null());
     Ok(shape.of(found).read(found, &Path::new(place.path))?)

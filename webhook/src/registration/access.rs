@@ -1,75 +1,41 @@
-//! The webhook's rights: it reads, and writes only reports.
+//! The webhook's rights (it reads, and writes only reports), and the connections to it and from it.
 
 use serde_json::{Value, json};
 
-use super::entries::{Configuration, Resources};
+use super::entries::Configuration;
 use super::options::{NAME, Options, labels};
-use super::rules::unique;
+use super::rules::{is_needed, unique};
+use crate::decide::{Kind, is_checked, kinds};
 
 /// The value of `--self-signed-secret` in the manifests.
 const SELF_SIGNED_SECRET: &str = "outrigger-webhook-self-signed";
-/// The type of that Secret.
 pub const SECRET_TYPE: &str = "outrigger.dev/self-signed";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// The kinds that the background check lists ([`crate::stored_objects::is_checked`]).
-const LISTED: [Resources; 14] = [
-    of(&[""], &["pods"]),
-    of(&["apps"], &["deployments", "statefulsets", "daemonsets"]),
-    of(&["cluster.k8s.io"], &["machinedeployments", "machinesets", "machines"]),
-    of(&["machine.openshift.io"], &["machinesets", "controlplanemachinesets"]),
-    of(
-        &["ec2.services.k8s.aws"],
-        &["instances", "subnets", "routetables", "securitygroups"],
-    ),
-    of(
-        &["ec2.aws.upbound.io"],
-        &["instances", "ebsvolumes", "subnets", "routetables", "securitygroups"],
-    ),
-    of(&["autoscaling.aws.upbound.io"], &["autoscalinggroups"]),
-    of(
-        &["ec2.aws.crossplane.io"],
-        &["instances", "volumes", "subnets", "routetables", "securitygroups"],
-    ),
-    of(&["helm.cattle.io"], &["helmcharts", "helmchartconfigs"]),
-    of(&["kamaji.clastix.io"], &["tenantcontrolplanes"]),
-    of(
-        &["controlplane.cluster.x-k8s.io"],
-        &[
-            "kamajicontrolplanes",
-            "kthreescontrolplanes",
-            "kubeadmcontrolplanes",
-            "rke2controlplanes",
-            "rke2controlplanetemplates",
-        ],
-    ),
-    of(
-        &["bootstrap.cluster.x-k8s.io"],
-        &[
-            "kubeadmconfigs",
-            "kubeadmconfigtemplates",
-            "rke2configs",
-            "rke2configtemplates",
-        ],
-    ),
-    of(&["cluster.x-k8s.io"], &["clusterclasses"]),
-    of(
-        &[
-            "provisioning.cattle.io",
-            "management.cattle.io",
-            "kubermatic.k8c.io",
-            "kubermatic.k8s.io",
-        ],
-        &["clusters"],
-    ),
+/// The groups of the kinds that the background check lists, by rule.
+const LISTED: [&[&str]; 14] = [
+    &[""],
+    &["apps"],
+    &["cluster.k8s.io"],
+    &["machine.openshift.io"],
+    &["ec2.services.k8s.aws"],
+    &["ec2.aws.upbound.io"],
+    &["autoscaling.aws.upbound.io"],
+    &["ec2.aws.crossplane.io"],
+    &["helm.cattle.io"],
+    &["kamaji.clastix.io"],
+    &["controlplane.cluster.x-k8s.io"],
+    &["bootstrap.cluster.x-k8s.io"],
+    &["cluster.x-k8s.io"],
+    &[
+        "provisioning.cattle.io",
+        "management.cattle.io",
+        "kubermatic.k8c.io",
+        "kubermatic.k8s.io",
+    ],
 ];
 
-const fn of(groups: &'static [&'static str], resources: &'static [&'static str]) -> Resources {
-    Resources { groups, resources }
-}
-
 /// The service account and its rights for these profiles.
-#[must_use]
 pub fn access(options: &Options) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
@@ -97,11 +63,14 @@ fn rules(options: &Options) -> Vec<Value> {
     // Its own registration is compared with what the migrations need.
     rules.extend(registrations(&["list", "watch"]));
 
-    for row in LISTED {
-        let pairs: Vec<(&str, &str)> = row.pairs(&options.profiles).collect();
-        if !pairs.is_empty() {
-            let groups = unique(pairs.iter().map(|(group, _)| *group));
-            let resources = unique(pairs.iter().map(|(_, plural)| *plural));
+    for groups in LISTED {
+        let checked = kinds().filter(|kind| groups.contains(&kind.group) && is_checked(kind));
+        let listed: Vec<&Kind> = checked
+            .filter(|kind| is_needed(kind.group, kind.plural, &options.profiles))
+            .collect();
+        if !listed.is_empty() {
+            let groups = unique(listed.iter().map(|kind| kind.group));
+            let resources = unique(listed.iter().map(|kind| kind.plural));
             rules.push(json!({"apiGroups": groups, "resources": resources, "verbs": ["list"]}));
         }
     }
@@ -118,7 +87,6 @@ pub(super) fn lease_rule() -> Value {
 }
 
 /// Further rights of a webhook that issues its certificate itself, and its Secret.
-#[must_use]
 pub fn self_signed(options: &Options) -> Vec<Value> {
     let secrets = json!({
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": [SELF_SIGNED_SECRET],
@@ -181,4 +149,42 @@ fn metadata(name: &str, namespace: Option<&str>) -> Value {
 
 fn service_account(options: &Options) -> Value {
     json!({"kind": "ServiceAccount", "name": NAME, "namespace": options.namespace})
+}
+
+/// API servers run on the host network or outside of the cluster, so only their addresses select them.
+pub fn network_policy(options: &Options) -> Value {
+    let mut admission = json!({"ports": [port(8443, "TCP")]});
+    if !options.api_servers.is_empty() {
+        let blocks = options.api_servers.iter();
+        admission["from"] = blocks.map(|cidr| json!({"ipBlock": {"cidr": cidr}})).collect();
+    }
+
+    let mut api_servers = vec![port(443, "TCP"), port(6443, "TCP")];
+    if options.hosted || options.profiles.iter().any(|profile| profile.in_management_cluster()) {
+        // API servers of tenants, on a NodePort or any other unprivileged port.
+        api_servers.push(json!({"port": 1024, "endPort": 65535, "protocol": "TCP"}));
+    }
+
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NAME, "namespace": options.namespace, "labels": labels()},
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [
+                admission,
+                // Scrapers in this cluster. A NetworkPolicy never blocks the kubelet's probes.
+                {"from": [{"namespaceSelector": {}}], "ports": [port(8081, "TCP")]},
+            ],
+            "egress": [
+                {"ports": api_servers},
+                {"ports": [port(53, "UDP"), port(53, "TCP")]},
+            ],
+        },
+    })
+}
+
+fn port(number: u16, protocol: &str) -> Value {
+    json!({"port": number, "protocol": protocol})
 }

@@ -16,7 +16,6 @@ pub(crate) fn host(config: &Value) -> Option<String> {
     Some(host.to_ascii_lowercase())
 }
 
-/// The path of the request.
 pub(super) fn path(config: &Value) -> String {
     let of_service = config["service"]["path"].as_str().map(str::to_owned);
     let of_url = || url(config).map(|url| url.path().to_owned());

@@ -10,19 +10,17 @@ use serde_json::Value;
 
 use super::client;
 use super::conditions::conditions;
-use super::entries::{Configuration, Entry, Namespaces, entries};
+use super::entries::{Configuration, Entry, Namespaces};
 use super::options::{FailurePolicy, Options};
-use super::render::{TIMEOUT_SECONDS, webhook};
+use super::render::{TIMEOUT_SECONDS, of_configuration, webhook};
 use super::rules::Need;
 use crate::decide::Migration;
 
 /// The most namespaces that a message names.
 const MAX_NAMED: usize = 3;
 
-/// The part of a registration that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
-    /// The object itself.
     Object,
     Entry,
     CaBundle,
@@ -54,7 +52,6 @@ impl Field {
     ];
 
     /// The name in Kubernetes, where it has one.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -88,7 +85,6 @@ pub struct Difference {
 
 impl Difference {
     /// The fix, where printing the registration again is none.
-    #[must_use]
     pub const fn own_fix(&self) -> Option<&'static str> {
         match self.field {
             Field::CaBundle => Some(
@@ -101,7 +97,6 @@ impl Difference {
 }
 
 /// The command that repairs a registration.
-#[must_use]
 pub fn fix(profiles: &[Profile], options: &Options) -> String {
     let profiles: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
     let mut command = format!("outrigger webhook register --profiles={}", profiles.join(","));
@@ -119,7 +114,6 @@ pub struct Needs<'a> {
     /// Profiles are those of the migrations; the other choices are the installation's.
     pub options: Options,
     pub migrations: &'a [Migration<'a>],
-    /// Labels by namespace.
     pub namespaces: &'a BTreeMap<String, Labels>,
     /// The names for which the webhook's certificate is valid; empty: not known.
     pub server_names: &'a [String],
@@ -127,18 +121,8 @@ pub struct Needs<'a> {
     pub trusts: &'a dyn Fn(&str) -> bool,
 }
 
-impl std::fmt::Debug for Needs<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Needs")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Needs<'_> {
     /// The profiles that need anything, in the order of the API.
-    #[must_use]
     pub fn profiles(&self) -> Vec<Profile> {
         let used: Vec<Profile> = self.targets().map(|(target, _)| target.profile).collect();
         Profile::ALL
@@ -183,36 +167,29 @@ fn kube_system() -> Labels {
 }
 
 /// Compares one configuration; `found` is `None` if it does not exist.
-#[must_use]
 pub fn differences(configuration: Configuration, found: Option<&Value>, needs: &Needs<'_>) -> Vec<Difference> {
-    let table = entries()
-        .into_iter()
-        .filter(|entry| entry.configuration == configuration);
-    let table: Vec<(Entry, Vec<Need>)> = table
+    let table: Vec<(Entry, Vec<Need>)> = of_configuration(configuration)
         .map(|entry| {
             let profiles = needs.profiles_of(&entry);
-            let wanted = entry
-                .rules
-                .iter()
-                .flat_map(|rule| rule.needs(&profiles).collect::<Vec<_>>());
-            let wanted = wanted.collect();
-            (entry, if profiles.is_empty() { Vec::new() } else { wanted })
+            let rules = entry.rules.iter().filter(|_| !profiles.is_empty());
+            let wanted = rules.flat_map(|rule| rule.needs(&profiles)).collect();
+            (entry, wanted)
         })
         .collect();
 
     let Some(found) = found else {
-        let lacks: Vec<&str> = needed(&table).map(|entry| entry.name.as_str()).collect();
-        let is_needed = configuration != Configuration::Validating && !lacks.is_empty();
-        return is_needed
-            .then(|| Difference {
-                configuration,
-                entry: String::new(),
-                field: Field::Object,
-                found: format!("{} {} does not exist", configuration.kind(), configuration.name()),
-                wanted: format!("entries {}", lacks.join(", ")),
-            })
-            .into_iter()
-            .collect();
+        let needed = table.iter().filter(|(_, wanted)| !wanted.is_empty());
+        let lacks: Vec<&str> = needed.map(|(entry, _)| entry.name.as_str()).collect();
+        if configuration == Configuration::Validating || lacks.is_empty() {
+            return Vec::new();
+        }
+        return vec![Difference {
+            configuration,
+            entry: String::new(),
+            field: Field::Object,
+            found: format!("{} {} does not exist", configuration.kind(), configuration.name()),
+            wanted: format!("entries {}", lacks.join(", ")),
+        }];
     };
 
     let present = |name: &str| {
@@ -227,13 +204,6 @@ pub fn differences(configuration: Configuration, found: Option<&Value>, needs: &
             None => vec![difference(entry, Field::Entry, "missing", &all_of(wanted))],
         })
         .collect()
-}
-
-fn needed(table: &[(Entry, Vec<Need>)]) -> impl Iterator<Item = &Entry> {
-    table
-        .iter()
-        .filter(|(_, wanted)| !wanted.is_empty())
-        .map(|(entry, _)| entry)
 }
 
 fn difference(entry: &Entry, field: Field, found: &str, wanted: &str) -> Difference {
@@ -362,29 +332,20 @@ fn match_conditions(entry: &Entry, found: &Value) -> Option<Difference> {
     };
     let all: Vec<&Value> = found["matchConditions"].as_array().into_iter().flatten().collect();
     let other = all.iter().find(|one| !is_own(one))?;
-    let name = other["name"].as_str().unwrap_or_default();
-    let found = format!(
-        "condition {name:?}: {}",
-        other["expression"].as_str().unwrap_or_default()
-    );
-    Some(difference(
-        entry,
-        Field::MatchConditions,
-        &found,
-        "only those of `outrigger webhook register`",
-    ))
+    let text = |key| other[key].as_str().unwrap_or_default();
+    let found = format!("condition {:?}: {}", text("name"), text("expression"));
+    let wanted = "only those of `outrigger webhook register`";
+    Some(difference(entry, Field::MatchConditions, &found, wanted))
 }
 
 fn object_selector(entry: &Entry, found: &Value, model: &Value) -> Option<Difference> {
     let found = &found["objectSelector"];
-    let is_wide = is_empty(found);
-    if is_wide || *found == model["objectSelector"] {
+    if is_empty(found) || *found == model["objectSelector"] {
         return None;
     }
-    let wanted = if model["objectSelector"].is_null() {
-        "none".to_owned()
-    } else {
-        model["objectSelector"].to_string()
+    let wanted = match &model["objectSelector"] {
+        Value::Null => "none".to_owned(),
+        selector => selector.to_string(),
     };
     Some(difference(entry, Field::ObjectSelector, &found.to_string(), &wanted))
 }
@@ -419,15 +380,12 @@ fn namespace_selector(entry: &Entry, found: &Value, model: &Value, needs: &Needs
 
     let names: Vec<&str> = hidden.iter().take(MAX_NAMED).map(|(name, _)| name.as_str()).collect();
     let more = if hidden.len() > MAX_NAMED { ", …" } else { "" };
-    Some(difference(
-        entry,
-        Field::NamespaceSelector,
-        &format!("{selector} hides {}{more}", names.join(", ")),
-        &format!(
-            "every namespace that a target of the migration {} selects",
-            migration.name
-        ),
-    ))
+    let found = format!("{selector} hides {}{more}", names.join(", "));
+    let wanted = format!(
+        "every namespace that a target of the migration {} selects",
+        migration.name
+    );
+    Some(difference(entry, Field::NamespaceSelector, &found, &wanted))
 }
 
 fn is_of(entry: &Entry, target: &Target) -> bool {

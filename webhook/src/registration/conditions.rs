@@ -5,7 +5,7 @@
 //! |---|---|
 //! | nodes | `decide/node.rs`: a Node with a provider ID or with the taint |
 //! | workloads, Pods | `decide/pod_spec.rs`, `decide/tags/ebs.rs`: containers without the name of a component |
-//! | Pods | `decide/pod.rs`: mirror Pods |
+//! | Pods | `decide/workload.rs`: mirror Pods |
 //! | Services | `decide/tags`: Services without the annotation with tags |
 //! | kubeadm's ConfigMaps | `decide/kubeadm_config.rs`: ConfigMaps with other names |
 //!
@@ -24,7 +24,6 @@ use crate::decide::tags::{EBS_DRIVER, SERVICE_TAGS};
 pub const SINCE: KubernetesVersion = KubernetesVersion::v1(28);
 
 /// The conditions of an entry, as names and expressions. All must be true.
-#[must_use]
 pub fn conditions(entry: &Entry) -> Vec<(&'static str, String)> {
     let has = |resource: &str| entry.rules.iter().any(|rule| rule.resources.contains(&resource));
     if has("nodes") {

@@ -3,7 +3,6 @@
 
 use outrigger_shared::component::{Component, POD_LABELS};
 
-/// An object with entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Configuration {
     /// Kubermatic's clusters: API servers call configurations in the order of their names.
@@ -64,14 +63,14 @@ pub struct PodLabel {
     pub values: Vec<&'static str>,
 }
 
-/// The resources of one rule: each of `resources` in each of `groups`.
+/// The resources of one rule: each of `resources` in each of `groups`; all kinds of the groups that have rules, where
+/// `resources` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub groups: &'static [&'static str],
     pub resources: &'static [&'static str],
 }
 
-/// One entry of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub configuration: Configuration,
@@ -87,11 +86,12 @@ pub struct Entry {
 /// The group of the migration itself.
 pub(super) const MIGRATIONS: &str = "outrigger.dev";
 
-const fn of(group: &'static [&'static str], resources: &'static [&'static str]) -> Resources {
-    Resources {
-        groups: group,
-        resources,
-    }
+const fn of(groups: &'static [&'static str], resources: &'static [&'static str]) -> Resources {
+    Resources { groups, resources }
+}
+
+const fn every(groups: &'static [&'static str]) -> Resources {
+    of(groups, &[])
 }
 
 const NODES: &[Resources] = &[of(&[""], &["nodes"])];
@@ -99,10 +99,7 @@ const CONFIG_MAPS: &[Resources] = &[of(&[""], &["configmaps"])];
 const KUBERMATIC: &[Resources] = &[of(&["kubermatic.k8c.io", "kubermatic.k8s.io"], &["clusters"])];
 const WORKLOADS: &[Resources] = &[of(&["apps"], &["deployments", "statefulsets", "daemonsets"])];
 const PODS: &[Resources] = &[of(&[""], &["pods"])];
-const MACHINE_CONTROLLER: &[Resources] = &[of(
-    &["cluster.k8s.io"],
-    &["machinedeployments", "machinesets", "machines"],
-)];
+const MACHINE_CONTROLLER: &[Resources] = &[every(&["cluster.k8s.io"])];
 const CONTROL_PLANES: &[Resources] = &[
     of(
         &["controlplane.cluster.x-k8s.io"],
@@ -116,89 +113,34 @@ const CONTROL_PLANES: &[Resources] = &[
     ),
     of(&["controlplane.cluster.x-k8s.io"], &["kamajicontrolplanes"]),
 ];
-const BOOTSTRAP: &[Resources] = &[of(
-    &["bootstrap.cluster.x-k8s.io"],
-    &[
-        "kubeadmconfigs",
-        "kubeadmconfigtemplates",
-        "rke2configs",
-        "rke2configtemplates",
-    ],
-)];
+const BOOTSTRAP: &[Resources] = &[every(&["bootstrap.cluster.x-k8s.io"])];
 const HELM_CHARTS: &[Resources] = &[of(&["helm.cattle.io"], &["helmcharts", "helmchartconfigs"])];
 const OPENSHIFT: &[Resources] = &[
     of(&["machine.openshift.io"], &["machines", "machinesets"]),
     of(&["machine.openshift.io"], &["controlplanemachinesets"]),
 ];
 const CLUSTER_API_AWS: &[Resources] = &[
-    of(
-        &["infrastructure.cluster.x-k8s.io"],
-        &[
-            "awsclusters",
-            "awsclustertemplates",
-            "awsmachines",
-            "awsmachinetemplates",
-            "awsmachinepools",
-            "awsmanagedmachinepools",
-            "awsfargateprofiles",
-            "rosamachinepools",
-        ],
-    ),
+    every(&["infrastructure.cluster.x-k8s.io"]),
     of(
         &["controlplane.cluster.x-k8s.io"],
         &["awsmanagedcontrolplanes", "awsmanagedcontrolplanetemplates"],
     ),
 ];
 const AWS_CONTROLLERS: &[Resources] = &[
-    of(
-        &["ec2.services.k8s.aws"],
-        &[
-            "instances",
-            "launchtemplates",
-            "subnets",
-            "routetables",
-            "securitygroups",
-            "vpcs",
-            "internetgateways",
-            "natgateways",
-            "elasticipaddresses",
-        ],
-    ),
-    of(&["elbv2.services.k8s.aws"], &["loadbalancers", "targetgroups"]),
-    of(&["eks.services.k8s.aws"], &["clusters", "nodegroups"]),
+    every(&["ec2.services.k8s.aws"]),
+    every(&["elbv2.services.k8s.aws"]),
+    every(&["eks.services.k8s.aws"]),
 ];
 const CROSSPLANE: &[Resources] = &[
-    of(
-        &["ec2.aws.upbound.io"],
-        &[
-            "instances",
-            "launchtemplates",
-            "ebsvolumes",
-            "subnets",
-            "routetables",
-            "securitygroups",
-            "vpcs",
-        ],
-    ),
-    of(&["autoscaling.aws.upbound.io"], &["autoscalinggroups"]),
-    of(&["elb.aws.upbound.io"], &["elbs"]),
-    of(&["elbv2.aws.upbound.io"], &["lbs"]),
-    of(&["eks.aws.upbound.io"], &["clusters"]),
-    of(
-        &["ec2.aws.crossplane.io"],
-        &[
-            "instances",
-            "launchtemplates",
-            "volumes",
-            "subnets",
-            "routetables",
-            "securitygroups",
-            "vpcs",
-        ],
-    ),
-    of(&["elasticloadbalancing.aws.crossplane.io"], &["elbs"]),
-    of(&["elbv2.aws.crossplane.io"], &["loadbalancers"]),
-    of(&["eks.aws.crossplane.io"], &["clusters", "nodegroups"]),
+    every(&["ec2.aws.upbound.io"]),
+    every(&["autoscaling.aws.upbound.io"]),
+    every(&["elb.aws.upbound.io"]),
+    every(&["elbv2.aws.upbound.io"]),
+    every(&["eks.aws.upbound.io"]),
+    every(&["ec2.aws.crossplane.io"]),
+    every(&["elasticloadbalancing.aws.crossplane.io"]),
+    every(&["elbv2.aws.crossplane.io"]),
+    every(&["eks.aws.crossplane.io"]),
 ];
 const TAGGED_OBJECTS: &[Resources] = &[
     of(&["machine.sapcloud.io"], &["machineclasses"]),

@@ -4,7 +4,7 @@
 //! ```text
 //! decide::kinds ──▶ rules ──┐
 //! entries (table) ──────────┴─▶ render ─▶ configurations ─┐
-//! access, network_policy ─────────────────────────────────┴─▶ `outrigger webhook register`
+//! access ─────────────────────────────────────────────────┴─▶ `outrigger webhook register`
 //!                                  │
 //!                                  └─▶ compare ─▶ what the registration in a cluster lacks
 //! ```
@@ -22,20 +22,16 @@ pub(crate) mod client;
 mod compare;
 mod conditions;
 mod entries;
-mod network_policy;
 mod options;
 mod render;
 mod rules;
-mod tenant;
 
-pub use self::access::{SECRET_TYPE, access, self_signed};
+pub use self::access::{SECRET_TYPE, access, network_policy, self_signed};
 pub use self::compare::{Difference, Field, Needs, differences, fix};
 pub use self::conditions::match_conditions;
 pub use self::entries::{Configuration, Entry, Namespaces, PodLabel, Resources, entries};
-pub use self::network_policy::network_policy;
 pub use self::options::{Certificates, FailurePolicy, NAME, Options};
-pub use self::render::{TIMEOUT_SECONDS, configurations, webhook};
-pub use self::tenant::{Tenant, tenant};
+pub use self::render::{TIMEOUT_SECONDS, Tenant, configurations, tenant, webhook};
 
 /// Every object, in the order in which they are applied.
 #[must_use]

@@ -27,7 +27,6 @@ impl FailurePolicy {
     }
 }
 
-/// The source of the webhook's certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Certificates {
     /// A Secret of the operator's.
@@ -39,11 +38,9 @@ pub enum Certificates {
     SelfSigned,
 }
 
-/// The choices of an installation.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub profiles: Vec<Profile>,
-    /// The webhook's own namespace.
     pub namespace: String,
     /// In a management cluster the webhook reads leases of tenants, whose API servers may listen on any port.
     pub hosted: bool,
@@ -60,7 +57,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults, for these profiles.
     #[must_use]
     pub fn new(profiles: &[Profile]) -> Self {
         Self {

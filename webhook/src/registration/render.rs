@@ -1,8 +1,10 @@
 //! The configurations of an API server, from the table of the entries.
 
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
+use outrigger_shared::migration::Profile;
 use serde_json::{Value, json};
 
+use super::access::{binding, lease_rule, role};
 use super::conditions::{SINCE, match_conditions};
 use super::entries::{Configuration, Entry, Namespaces, entries};
 use super::options::{Certificates, NAME, Options, labels};
@@ -14,18 +16,22 @@ pub const TIMEOUT_SECONDS: u64 = 3;
 pub(super) const CONTROL_PLANE: &str = "outrigger.dev/control-plane";
 
 /// The configurations that have an entry for these profiles.
-#[must_use]
 pub fn configurations(options: &Options) -> Vec<Value> {
     let all = Configuration::ALL.into_iter();
     let wanted = all.filter(|configuration| options.validation || *configuration != Configuration::Validating);
     wanted.filter_map(|one| configuration(one, options)).collect()
 }
 
-fn configuration(configuration: Configuration, options: &Options) -> Option<Value> {
-    let all = entries()
+pub(super) fn of_configuration(configuration: Configuration) -> impl Iterator<Item = Entry> {
+    entries()
         .into_iter()
-        .filter(|entry| entry.configuration == configuration);
-    let webhooks: Vec<Value> = all.filter_map(|entry| webhook(&entry, options)).collect();
+        .filter(move |entry| entry.configuration == configuration)
+}
+
+fn configuration(configuration: Configuration, options: &Options) -> Option<Value> {
+    let webhooks: Vec<Value> = of_configuration(configuration)
+        .filter_map(|entry| webhook(&entry, options))
+        .collect();
     if webhooks.is_empty() {
         return None;
     }
@@ -45,7 +51,6 @@ fn configuration(configuration: Configuration, options: &Options) -> Option<Valu
 }
 
 /// An entry for the profiles; none if they need no resource of it.
-#[must_use]
 pub fn webhook(entry: &Entry, options: &Options) -> Option<Value> {
     let profiles = &options.profiles;
     let rules: Vec<Value> = entry.rules.iter().filter_map(|rule| rule.rule(profiles)).collect();
@@ -111,4 +116,47 @@ fn namespace_expressions(namespaces: Namespaces, own: &str) -> Vec<Value> {
             vec![json!({"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": ["kube-system"]})]
         }
     }
+}
+
+/// The API server of a hosted control plane, which calls the webhook in the management cluster.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// The migration.
+    pub name: String,
+    /// The address of the webhook for the tenant's API server, without a path.
+    pub url: String,
+}
+
+/// The entry for new Nodes, and the right to read the manager's lease. A review of a Node does not identify the cluster,
+/// so the path names the migration.
+#[must_use]
+pub fn tenant(tenant: &Tenant, options: &Options) -> Vec<Value> {
+    let options = Options {
+        profiles: vec![Profile::Nodes],
+        ..options.clone()
+    };
+    let url = format!("{}/mutate/{}", tenant.url.trim_end_matches('/'), tenant.name);
+    let webhooks = of_configuration(Configuration::Main).filter_map(|entry| {
+        let mut webhook = webhook(&entry, &options)?;
+        let mut client = json!({"url": url});
+        if let Some(bundle) = &options.ca_bundle {
+            client["caBundle"] = json!(bundle);
+        }
+        webhook["clientConfig"] = client;
+        Some(webhook)
+    });
+    let webhooks: Vec<Value> = webhooks.collect();
+
+    let lease = format!("{NAME}:manager-lease");
+    let user = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": NAME});
+    vec![
+        role("Role", &lease, Some("kube-system"), vec![lease_rule()]),
+        binding("Role", &lease, Some("kube-system"), &user),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": Configuration::Main.name(), "labels": labels()},
+            "webhooks": webhooks,
+        }),
+    ]
 }

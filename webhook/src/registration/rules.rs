@@ -27,7 +27,6 @@ pub(super) struct Need {
 impl Resources {
     /// The rule of a registration for these profiles; none if they need no resource of it. Versions and operations are
     /// those of all its resources.
-    #[must_use]
     pub fn rule(&self, profiles: &[Profile]) -> Option<Value> {
         let pairs: Vec<(&str, &str)> = self.pairs(profiles).collect();
         let (group, plural) = pairs.first()?;
@@ -37,11 +36,8 @@ impl Resources {
         let mut versions: Vec<&str> = all.iter().flat_map(|facts| facts.versions.iter().copied()).collect();
         versions.sort_by_key(|version| age(version));
         versions.dedup();
-        let operations = ["CREATE", "UPDATE"].map(|one| (one, all.iter().any(|facts| facts.operations.contains(&one))));
-        let operations: Vec<&str> = operations
-            .into_iter()
-            .filter_map(|(one, is_used)| is_used.then_some(one))
-            .collect();
+        let is_used = |one: &&str| all.iter().any(|facts| facts.operations.contains(one));
+        let operations: Vec<&str> = ["CREATE", "UPDATE"].into_iter().filter(is_used).collect();
 
         Some(json!({
             "apiGroups": unique(pairs.iter().map(|(group, _)| *group)),
@@ -72,14 +68,17 @@ impl Resources {
     }
 
     fn all(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
-        let resources = self.resources;
-        let groups = self.groups.iter();
-        groups.flat_map(move |group| resources.iter().map(|plural| (*group, *plural)))
+        let Self { groups, resources } = *self;
+        groups.iter().flat_map(move |group| {
+            let every = kinds().filter(|kind| resources.is_empty() && kind.group == *group);
+            let plurals = unique(resources.iter().copied().chain(every.map(|kind| kind.plural)));
+            plurals.into_iter().map(|plural| (*group, plural))
+        })
     }
 }
 
 /// Whether a target of one of the profiles can select such an object.
-fn is_needed(group: &str, plural: &str, profiles: &[Profile]) -> bool {
+pub(super) fn is_needed(group: &str, plural: &str, profiles: &[Profile]) -> bool {
     let own = facts(group, plural).profiles;
     own.is_none_or(|own| own.iter().any(|profile| profiles.contains(profile)))
 }

@@ -9,21 +9,19 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use outrigger_certs::{Authority, Reloader, tls};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::decide::{self, Serving, Step};
+use super::decide::{self, Serving, Step, Trust};
 use super::registration::{self, Entry};
 use super::state::{self, State};
-use super::trust::Trust;
 use super::{Obstacle, Settings};
 use crate::metrics::{Metrics, WatchedType};
 use crate::registration::SECRET_TYPE;
-use crate::view::{Latest, WatchTask};
+use crate::view::{Latest, WatchTask, only};
 
 const FIELD_MANAGER: &str = "outrigger-webhook";
 /// Another controller may restore its own `caBundle` after each write.
@@ -44,7 +42,6 @@ pub struct Options {
     pub settings: Settings,
 }
 
-/// A registration in one cluster.
 struct Registration {
     api: Api<DynamicObject>,
     name: String,
@@ -53,7 +50,6 @@ struct Registration {
     latest: Arc<Latest<DynamicObject>>,
 }
 
-/// The task of one replica.
 pub struct Controller {
     secrets: Api<Secret>,
     options: Options,
@@ -68,17 +64,8 @@ pub struct Controller {
     failing: HashSet<String>,
 }
 
-impl std::fmt::Debug for Controller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Controller")
-            .field("secret", &self.options.secret)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Controller {
     /// Nothing is read, and no certificate served, before [`Controller::spawn`].
-    #[must_use]
     pub fn new(options: Options) -> Self {
         let source = state::source(&options.namespace, &options.secret, &options.settings);
         let changed = Arc::<Notify>::default();
@@ -96,19 +83,15 @@ impl Controller {
         }
     }
 
-    /// The certificate for new handshakes.
-    #[must_use]
     pub fn certificates(&self) -> Arc<Reloader> {
         Arc::clone(&self.reloader)
     }
 
     /// The reason why there is no certificate yet.
-    #[must_use]
     pub fn obstacle(&self) -> Arc<Obstacle> {
         Arc::clone(&self.obstacle)
     }
 
-    /// Adds the registrations of a cluster.
     pub fn add_registrations(&mut self, cluster: &str, client: &Client, mutating: &[String], validating: &[String]) {
         let kinds = [
             (ApiResource::erase::<MutatingWebhookConfiguration>(&()), mutating),
@@ -272,27 +255,19 @@ impl Controller {
 
     /// Logs a failure when it begins and when it ends.
     fn report(&mut self, what: &str, result: Result<()>) {
-        if let Err(error) = &result {
-            self.is_waiting(what, &format!("{error:#}"));
-        }
-        match result {
-            Ok(()) if self.failing.remove(what) => tracing::info!(action = what, "self-signed certificates recovered"),
-            Ok(()) => {}
-            Err(error) if self.failing.insert(what.to_owned()) => {
-                tracing::error!(
-                    action = what,
-                    error = format!("{error:#}"),
-                    "self-signed certificates: action failed"
-                );
+        let Err(error) = result else {
+            if self.failing.remove(what) {
+                tracing::info!(action = what, "self-signed certificates recovered");
             }
-            Err(_) => {}
+            return;
+        };
+
+        let error = format!("{error:#}");
+        self.is_waiting(what, &error);
+        if self.failing.insert(what.to_owned()) {
+            tracing::error!(action = what, error, "self-signed certificates: action failed");
         }
     }
-}
-
-fn only(name: &str) -> watcher::Config {
-    // With this selector a Role that names the one object is enough.
-    watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
 fn read(secret: Option<&Secret>, options: &Options, now: Timestamp) -> Result<Option<State>> {

@@ -1,12 +1,14 @@
 //! The next change of the Secret, from its content, the registrations and the time.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, IssueError, Validity, bundle};
 
 use super::Settings;
 use super::state::{Leaf, State};
 
-/// One change of the Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A CA and a serving certificate: there is none, or the CA has expired.
@@ -20,8 +22,7 @@ pub enum Step {
 }
 
 /// The step that is due. `trusted` tells whether the certificates of a CA may be served; see
-/// [`super::trust::Trust::settled`].
-#[must_use]
+/// [`Trust::settled`].
 pub fn step(state: Option<&State>, trusted: impl Fn(&Authority) -> bool, now: Timestamp) -> Option<Step> {
     let Some(state) = state else {
         return Some(Step::Create);
@@ -87,13 +88,42 @@ impl Serving<'_> {
     ///
     /// A CA that is not in the registrations yet appears if the Secret was deleted. Its certificate waits as long as the
     /// served one is valid and some registration lacks the new CA, or all have the CA of the served one.
-    #[must_use]
     pub fn may_change_to(&self, next_ca: &str, is_settled: bool) -> bool {
         let all_hold = |bundles: &[String], ca| bundles.iter().all(|bundle| bundle::contains(bundle, ca));
         let is_old_ca_gone = self
             .bundles
             .is_some_and(|bundles| all_hold(bundles, next_ca) && !all_hold(bundles, self.ca));
         self.ca == next_ca || is_settled || !self.is_valid || is_old_ca_gone
+    }
+}
+
+/// The CAs that all registrations hold, and since when this process has observed that.
+///
+/// A new process starts without observations. That only defers the replacement of a CA.
+#[derive(Debug, Default)]
+pub struct Trust {
+    since: HashMap<String, Timestamp>,
+}
+
+impl Trust {
+    /// Records which of the `authorities` every one of `bundles` holds. `None` if a registration cannot be read.
+    pub fn observe(&mut self, authorities: &[&str], bundles: Option<&[String]>, now: Timestamp) {
+        let is_held = |authority: &str| {
+            bundles.is_some_and(|bundles| bundles.iter().all(|bundle| bundle::contains(bundle, authority)))
+        };
+        let held: Vec<&str> = authorities.iter().copied().filter(|one| is_held(one)).collect();
+
+        self.since.retain(|authority, _| held.contains(&authority.as_str()));
+        for authority in held {
+            self.since.entry(authority.to_owned()).or_insert(now);
+        }
+    }
+
+    /// Whether all registrations have held the CA for `settle`, so that every API server uses it.
+    pub fn settled(&self, authority: &str, settle: Duration, now: Timestamp) -> bool {
+        self.since
+            .get(authority)
+            .is_some_and(|since| now.duration_since(*since).unsigned_abs() >= settle && now >= *since)
     }
 }
 

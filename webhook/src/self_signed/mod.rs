@@ -21,20 +21,18 @@
 
 mod controller;
 pub mod decide;
-mod obstacle;
 pub mod registration;
 pub mod state;
-pub mod trust;
 
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use controller::{Controller, Options};
-pub use obstacle::Obstacle;
 
 /// API servers apply a changed registration within seconds of the watch event.
 const MAX_SETTLE: Duration = Duration::from_secs(600);
 
-/// Names and lifetimes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// DNS names and IP addresses at which API servers call the webhook.
@@ -45,8 +43,24 @@ pub struct Settings {
 
 impl Settings {
     /// How long every registration must hold a CA before its certificates are served.
-    #[must_use]
     pub fn settle(&self) -> Duration {
         MAX_SETTLE.min(self.certificate_lifetime / 6)
+    }
+}
+
+/// The last error before the first certificate, for `/readyz`.
+#[derive(Debug, Default)]
+pub struct Obstacle(Mutex<Option<String>>);
+
+impl Obstacle {
+    pub fn set(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f.write_str(reason.as_deref().unwrap_or("its Secret has not been read yet"))
     }
 }

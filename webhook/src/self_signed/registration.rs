@@ -18,7 +18,6 @@ pub struct Entry {
 }
 
 /// The entries whose Service or URL has one of `names`. API servers verify the certificate for that name.
-#[must_use]
 pub fn entries(registration: &Value, names: &[String]) -> Vec<Entry> {
     let webhooks = registration["webhooks"].as_array();
     let ours = webhooks

@@ -1,7 +1,6 @@
 //! The content of the Secret.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use k8s_openapi::ByteString;
@@ -14,7 +13,6 @@ const CA_KEY: &str = "ca.key";
 const NEXT_CA: &str = "next-ca.crt";
 const NEXT_CA_KEY: &str = "next-ca.key";
 
-/// The data of a Secret.
 pub type Data = BTreeMap<String, ByteString>;
 
 /// The CA, its successor while one is prepared, and the serving certificate.
@@ -29,24 +27,14 @@ pub struct State {
     pub other_names: Vec<String>,
 }
 
-/// The serving certificate.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Leaf {
     pub issued: Issued,
     pub validity: outrigger_certs::Validity,
 }
 
-impl fmt::Debug for Leaf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leaf")
-            .field("validity", &self.validity)
-            .finish_non_exhaustive()
-    }
-}
-
 impl State {
     /// `None` if the data have no CA with its key.
-    #[must_use]
     pub fn read(data: &Data, settings: &Settings, now: Timestamp) -> Option<Self> {
         let current = authority(data, CA_FILE, CA_KEY)?;
         let next = authority(data, NEXT_CA, NEXT_CA_KEY);
@@ -59,7 +47,6 @@ impl State {
         })
     }
 
-    #[must_use]
     pub fn data(&self) -> Data {
         let current = self.current.issued();
         let mut data = vec![(CA_FILE, &current.certificate_pem), (CA_KEY, &current.key_pem)];
@@ -77,7 +64,6 @@ impl State {
     }
 
     /// The CAs that API servers must trust, as PEM.
-    #[must_use]
     pub fn authorities(&self) -> Vec<&str> {
         let next = self.next.as_ref().map(Authority::certificate_pem);
         [self.current.certificate_pem()].into_iter().chain(next).collect()
@@ -85,7 +71,6 @@ impl State {
 }
 
 /// The origin of the certificate in logs and errors, and its names.
-#[must_use]
 pub fn source(namespace: &str, secret: &str, settings: &Settings) -> Source {
     Source {
         directory: PathBuf::from(format!("Secret {namespace}/{secret}")),

@@ -1,11 +1,9 @@
 //! Whether a stored object is in the form of its migration's phase. Pure.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::{Deviation, Finding};
-use crate::decide::{Decision, Input, Kind, Migration, Outcome, decide};
+use crate::decide::{Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
 /// Input of a comparison, besides the object.
@@ -21,7 +19,6 @@ pub struct Comparison<'a> {
 }
 
 /// Why the object is not in form; none if it is in form, or not of this migration.
-#[must_use]
 pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let ends = text("/metadata/deletionTimestamp").is_some();
@@ -32,7 +29,14 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
 
     let namespace = text("/metadata/namespace");
     let labels = namespace.and_then(|name| compare.namespaces.cached(name));
-    let decision = as_if_written(compare, object, namespace, labels.as_deref());
+    let nothing = Value::Null;
+    // As if the object were written now, with a change that lets an update act.
+    let decision = decide(&Input {
+        namespace,
+        namespace_labels: labels.as_deref(),
+        own_namespace: Some(compare.own_namespace),
+        ..Input::creation(object, compare.all).over(compare.kind.on_update.then_some(&nothing))
+    });
     let deviation = match decision.outcome {
         Outcome::Changed | Outcome::Audited => Deviation::Missed,
         Outcome::Refused => Deviation::Refused,
@@ -53,22 +57,6 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
         name: text("/metadata/name").unwrap_or_default().to_owned(),
         uid: text("/metadata/uid").unwrap_or_default().to_owned(),
         reasons: decision.reasons,
-    })
-}
-
-/// The decision if the object were written now, with a change that lets an update act.
-fn as_if_written(
-    compare: &Comparison<'_>,
-    object: &Value,
-    namespace: Option<&str>,
-    namespace_labels: Option<&BTreeMap<String, String>>,
-) -> Decision {
-    let nothing = Value::Null;
-    decide(&Input {
-        namespace,
-        namespace_labels,
-        own_namespace: Some(compare.own_namespace),
-        ..Input::creation(object, compare.all).over(compare.kind.on_update.then_some(&nothing))
     })
 }
 

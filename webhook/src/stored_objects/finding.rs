@@ -3,7 +3,6 @@
 /// Findings of one migration that get an Event; further ones are only counted.
 pub(super) const MAX_NAMED: usize = 50;
 
-/// Why an object is not in form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deviation {
     /// It would be changed if it were written now.
@@ -14,7 +13,6 @@ pub enum Deviation {
 
 impl Deviation {
     /// The label in metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Missed => "missed",
@@ -23,7 +21,6 @@ impl Deviation {
     }
 }
 
-/// An object that is not in form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub deviation: Deviation,
@@ -37,14 +34,11 @@ pub struct Finding {
     pub reasons: Vec<String>,
 }
 
-/// Result of one check of one migration.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Number of objects checked.
     pub checked: usize,
     /// Objects that are not in form, at most [`MAX_NAMED`] of them.
     pub findings: Vec<Finding>,
-    /// Number of all objects that are not in form.
     pub missed: usize,
     /// Kinds that could not be read, with the reason.
     pub unread: Vec<String>,

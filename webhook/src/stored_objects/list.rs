@@ -7,10 +7,10 @@ use http::StatusCode;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::Selector;
 use kube::{Api, Client};
-use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
+use outrigger_shared::migration::{CloudProviderMigration, Selected, Target};
 use serde_json::Value;
 
-use crate::decide::{Kind, kinds, tags};
+use crate::decide::{Kind, is_checked, kinds};
 use crate::view::Labels;
 
 /// Objects per page; bounds the memory.
@@ -23,19 +23,7 @@ const MAX_NAMESPACED_LISTS: usize = 20;
 pub(super) struct Scope {
     /// The namespaces; none for the whole cluster.
     namespaces: Option<Vec<String>>,
-    /// Label selector.
     labels: Option<String>,
-}
-
-/// Result of listing one kind.
-#[derive(Debug)]
-pub(super) enum ListResult {
-    /// Every object was passed on.
-    All,
-    /// The API server does not have this kind.
-    NotServed,
-    /// The list failed; the reason names the kind.
-    Failed(String),
 }
 
 impl Scope {
@@ -49,7 +37,9 @@ impl Scope {
         for target in migration.spec.targets.iter().filter(|target| !target.selects_nothing()) {
             for kind in kinds().filter(|kind| is_checked(kind) && kind.profiles.contains(&target.profile)) {
                 let scope = Self::for_target(target, kind, namespaces, own_namespace);
-                let same = |(other, its): &(&Kind, Self)| same_kind(other, kind) && *its == scope;
+                let same = |(other, its): &(&Kind, Self)| {
+                    (other.group, other.kind) == (kind.group, kind.kind) && *its == scope
+                };
                 if !found.iter().any(same) {
                     found.push((kind, scope));
                 }
@@ -84,37 +74,29 @@ impl Scope {
     }
 }
 
-/// Whether the kind is checked. ConfigMaps are not: to find one, the check would have to read all of them.
-#[must_use]
-pub fn is_checked(kind: &Kind) -> bool {
-    let is_node = kind.profiles.contains(&Profile::Nodes);
-    // An update of this kind only restores what its creation added.
-    let is_fixed = kind.kind == "KubeadmControlPlaneTemplate";
-    let is_changed = kind.on_update && !is_fixed && !tags::only_warns_on_update(kind);
-    !is_node && kind.kind != "ConfigMap" && (is_changed || kind.kind == "Pod")
-}
-
-fn same_kind(one: &Kind, other: &Kind) -> bool {
-    one.group == other.group && one.kind == other.kind
-}
-
-/// Passes every object of a kind in the scope to `take`.
-pub(super) async fn each(client: &Client, kind: &Kind, scope: &Scope, mut take: impl FnMut(&Value)) -> ListResult {
+/// Passes every object of a kind in the scope to `take`; none if the API server does not serve the kind.
+///
+/// # Errors
+/// A text that names the kind and the reason.
+pub(super) async fn each(
+    client: &Client,
+    kind: &Kind,
+    scope: &Scope,
+    mut take: impl FnMut(&Value),
+) -> Result<(), String> {
     for version in kind.versions {
         match in_version(client, kind, version, scope, &mut take).await {
-            Ok(()) => return ListResult::All,
+            Ok(()) => return Ok(()),
             // Another version of the group may be served.
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
                 let (group, plural) = (kind.group, kind.plural);
-                return ListResult::Failed(format!(
-                    "{plural} of {:?}: {error}",
-                    if group.is_empty() { "v1" } else { group }
-                ));
+                let group = if group.is_empty() { "v1" } else { group };
+                return Err(format!("{plural} of {group:?}: {error}"));
             }
         }
     }
-    ListResult::NotServed
+    Ok(())
 }
 
 async fn in_version(

@@ -19,9 +19,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admit::Reviewer;
 use crate::decide::Migration;
-use crate::metrics::Metrics;
-use crate::view::{Labels, MigrationSnapshot, Migrations, Namespaces};
+pub use crate::decide::is_checked;
+use crate::view::{Labels, MigrationSnapshot};
 
 mod compare;
 mod finding;
@@ -32,8 +33,7 @@ mod schedule;
 pub use compare::{Comparison, compare};
 use finding::MAX_NAMED;
 pub use finding::{Deviation, Finding, Summary};
-pub use list::is_checked;
-use list::{ListResult, Scope};
+use list::Scope;
 use schedule::Schedule;
 
 /// An object that is still not in form gets another Event after this time: API servers keep Events for an hour.
@@ -44,11 +44,7 @@ const LISTS_PENDING: Duration = Duration::from_secs(1);
 
 pub struct Check {
     pub client: Client,
-    pub migrations: Arc<Migrations>,
-    pub namespaces: Arc<Namespaces>,
-    /// The webhook changes nothing in its own namespace.
-    pub own_namespace: String,
-    pub metrics: Arc<Metrics>,
+    pub reviewer: Arc<Reviewer>,
     pub every: Duration,
 }
 
@@ -71,13 +67,13 @@ impl Check {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.migrations.changed() => {}
+                () = self.reviewer.migrations.changed() => {}
                 () = tokio::time::sleep_until(next) => {}
             }
 
             // Like reviews, the first pass waits for the first lists of migrations and namespaces.
             next = Instant::now() + LISTS_PENDING;
-            let (Some(known), true) = (self.migrations.known(), self.namespaces.listed()) else {
+            let (Some(known), true) = (self.reviewer.migrations.known(), self.reviewer.namespaces.listed()) else {
                 continue;
             };
 
@@ -90,7 +86,7 @@ impl Check {
 
     async fn pass(&self, known: &MigrationSnapshot, passes: &mut Passes) {
         let all: Vec<Migration<'_>> = known.iter().map(Migration::from).collect();
-        let namespaces = self.namespaces.all();
+        let namespaces = self.reviewer.namespaces.all();
         passes.schedule.retain(known);
         passes.counts.retain(|name, _| passes.schedule.has(name));
 
@@ -116,7 +112,7 @@ impl Check {
         }
 
         passes.events_sent.retain(|_, at| at.elapsed() < EVENT_INTERVAL);
-        self.metrics.missed(&sum(passes.counts.values()));
+        self.reviewer.metrics.missed(&sum(passes.counts.values()));
     }
 
     async fn check(
@@ -129,13 +125,13 @@ impl Check {
         let mut summary = Summary::default();
         // UIDs: two targets may select one object.
         let mut seen = HashSet::new();
-        for (kind, scope) in Scope::of(migration, namespaces, &self.own_namespace) {
+        for (kind, scope) in Scope::of(migration, namespaces, &self.reviewer.own_namespace) {
             let compare = Comparison {
                 kind,
                 migration: migration.metadata.name.as_deref().unwrap_or_default(),
                 all,
-                own_namespace: &self.own_namespace,
-                namespaces: &self.namespaces,
+                own_namespace: &self.reviewer.own_namespace,
+                namespaces: &self.reviewer.namespaces,
             };
             let result = list::each(&self.client, kind, &scope, |object| {
                 let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
@@ -154,10 +150,7 @@ impl Check {
             })
             .await;
 
-            match result {
-                ListResult::All | ListResult::NotServed => {}
-                ListResult::Failed(reason) => summary.unread.push(reason),
-            }
+            summary.unread.extend(result.err());
         }
 
         summary

@@ -52,7 +52,6 @@ impl Schedule {
         }
     }
 
-    /// Forgets migrations that were deleted.
     pub fn retain(&mut self, known: &MigrationSnapshot) {
         self.by_name
             .retain(|name, _| known.iter().any(|migration| migration.name_any() == *name));

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::watch::Index;
 
-/// State of one lease.
 #[derive(Debug, Default)]
 pub struct Freshness(Mutex<LeaseState>);
 
@@ -40,7 +39,6 @@ struct Observation {
 
 impl Freshness {
     /// Whether the lease is held and being renewed at `now`; `None` when that is not known.
-    #[must_use]
     pub fn at(&self, now: Instant) -> Option<bool> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let expired = |observation: &Observation| now >= observation.at + observation.duration;
@@ -126,7 +124,6 @@ pub struct Clusters {
 impl Clusters {
     /// Whether a manager runs in the cluster that sent the review: on `/mutate` the own cluster, on `/mutate/NAME` the
     /// named one; `None` when not known.
-    #[must_use]
     pub fn manager_fresh(&self, path: Option<&str>, now: Instant) -> Option<bool> {
         match path {
             None => self.own.at(now),
@@ -136,7 +133,6 @@ impl Clusters {
 
     /// Whether a manager runs in the cluster of a migration; `None` when not known. A hosted control plane's cluster is
     /// known only by the name of its migration.
-    #[must_use]
     pub fn of_migration(&self, name: &str, hosted: bool, now: Instant) -> Option<bool> {
         match self.named.get(name) {
             Some(cluster) => cluster.at(now),

@@ -41,7 +41,6 @@ impl MigrationSnapshot {
         })
     }
 
-    /// The phase of a migration that can be read.
     fn phase(&self, name: &str) -> Option<Phase> {
         match self.by_name.get(name)? {
             Entry::Migration(migration) => Some(migration.spec.phase),
@@ -71,8 +70,6 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// An empty index, before the first list.
-    #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             known: watch::Sender::new(None),
@@ -82,7 +79,6 @@ impl Migrations {
     }
 
     /// The migrations; `None` before the first list.
-    #[must_use]
     pub fn known(&self) -> Option<Arc<MigrationSnapshot>> {
         self.known.borrow().clone()
     }

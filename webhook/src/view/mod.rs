@@ -3,13 +3,12 @@
 //! Each index is filled by one task from a watch. A review reads it and never waits for a watch.
 
 mod freshness;
-mod latest;
 mod migrations;
 mod namespaces;
 mod watch;
 
 pub use freshness::{Clusters, Freshness};
-pub(crate) use latest::Latest;
 pub use migrations::{EMPTY_SNAPSHOT, MigrationSnapshot, Migrations};
 pub use namespaces::{Labels, Namespaces};
 pub use watch::{Index, WatchTask};
+pub(crate) use watch::{Latest, only};

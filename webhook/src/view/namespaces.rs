@@ -1,7 +1,7 @@
 //! Labels of namespaces, for a target's `namespaceSelector`: a review has only the namespace's name.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,10 +14,8 @@ use super::watch::Index;
 /// Timeout for reading a namespace that is not in the index. Well below the timeout of the registration.
 const ASK: Duration = Duration::from_millis(800);
 
-/// A namespace's labels.
 pub type Labels = Arc<BTreeMap<String, String>>;
 
-/// The index of namespaces.
 pub struct Namespaces {
     labels: RwLock<Option<HashMap<String, Labels>>>,
     api: Option<Api<PartialObjectMeta<Namespace>>>,
@@ -33,7 +31,6 @@ impl std::fmt::Debug for Namespaces {
 
 impl Namespaces {
     /// An empty index; `api` reads namespaces that it does not have yet.
-    #[must_use]
     pub fn new(api: Option<Api<PartialObjectMeta<Namespace>>>) -> Arc<Self> {
         Arc::new(Self {
             labels: RwLock::new(None),
@@ -41,10 +38,8 @@ impl Namespaces {
         })
     }
 
-    /// Whether the first list is complete.
-    #[must_use]
     pub fn listed(&self) -> bool {
-        self.labels.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.read().is_some()
     }
 
     /// The labels of a namespace; `None` when they cannot be known.
@@ -68,34 +63,25 @@ impl Namespaces {
         }
     }
 
-    #[must_use]
     pub fn all(&self) -> BTreeMap<String, Labels> {
-        let known = self.labels.read().unwrap_or_else(PoisonError::into_inner);
-        known
+        self.read()
             .iter()
             .flatten()
             .map(|(name, labels)| (name.clone(), Arc::clone(labels)))
             .collect()
     }
 
-    /// The labels of a namespace in the index.
-    #[must_use]
     pub fn cached(&self, name: &str) -> Option<Labels> {
-        self.labels
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()?
-            .get(name)
-            .cloned()
+        self.read().as_ref()?.get(name).cloned()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Option<HashMap<String, Labels>>> {
+        self.labels.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut HashMap<String, Labels>)) {
-        change(
-            self.labels
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert_default(),
-        );
+        let mut labels = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+        change(labels.get_or_insert_default());
     }
 }
 
@@ -105,7 +91,7 @@ impl Index<PartialObjectMeta<Namespace>> for Namespaces {
             *map = objects
                 .iter()
                 .map(|object| (object.name_any(), labels(object)))
-                .collect()
+                .collect();
         });
     }
 

@@ -1,13 +1,14 @@
 //! Watches objects of one type and keeps an index of them, across failures.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::Api;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, WatchedType};
@@ -19,9 +20,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// An index that a watch fills.
 pub trait Index<K>: Send + Sync + 'static {
-    /// Replaces the content by a complete list.
     fn replace(&self, objects: Vec<K>);
-    /// Adds or updates an object.
     fn apply(&self, object: K);
     fn delete(&self, object: &K);
     /// The API server does not serve this type.
@@ -30,7 +29,6 @@ pub trait Index<K>: Send + Sync + 'static {
     fn broken(&self, _error: &str) {}
 }
 
-/// One watch and its index.
 pub struct WatchTask<K, I> {
     pub api: Api<K>,
     pub config: Config,
@@ -42,13 +40,9 @@ pub struct WatchTask<K, I> {
     pub metrics: Arc<Metrics>,
 }
 
-impl<K, I> std::fmt::Debug for WatchTask<K, I> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchTask")
-            .field("watched", &self.watched)
-            .field("cluster", &self.cluster)
-            .finish_non_exhaustive()
-    }
+/// One object: with this selector a role that names it is enough.
+pub fn only(name: &str) -> Config {
+    Config::default().fields(&format!("metadata.name={name}"))
 }
 
 impl<K, I> WatchTask<K, I>
@@ -175,5 +169,75 @@ impl Failure {
             401 | 403 => Self::Forbidden,
             _ => Self::Other,
         }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Seen<K> {
+    /// With the error of the watch.
+    Unknown(Option<String>),
+    Absent,
+    Present(Arc<K>),
+}
+
+/// The newest version of one watched object.
+pub struct Latest<K> {
+    seen: Mutex<Seen<K>>,
+    changed: Arc<Notify>,
+}
+
+impl<K> Latest<K> {
+    pub fn new(changed: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            seen: Mutex::new(Seen::Unknown(None)),
+            changed: Arc::clone(changed),
+        })
+    }
+
+    /// The object, or `Some(None)` if it does not exist; `None` while the watch does not work.
+    pub fn get(&self) -> Option<Option<Arc<K>>> {
+        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            Seen::Unknown(_) => None,
+            Seen::Absent => Some(None),
+            Seen::Present(object) => Some(Some(Arc::clone(object))),
+        }
+    }
+
+    /// The error because of which the watch does not work.
+    pub fn error(&self) -> Option<String> {
+        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            Seen::Unknown(error) => error.clone(),
+            Seen::Absent | Seen::Present(_) => None,
+        }
+    }
+
+    fn set(&self, seen: Seen<K>) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        self.changed.notify_one();
+    }
+}
+
+impl<K: Send + Sync + 'static> Index<K> for Latest<K> {
+    fn replace(&self, objects: Vec<K>) {
+        // The watch selects one name.
+        let first = objects.into_iter().next();
+        self.set(first.map_or(Seen::Absent, |object| Seen::Present(Arc::new(object))));
+    }
+
+    fn apply(&self, object: K) {
+        self.set(Seen::Present(Arc::new(object)));
+    }
+
+    fn delete(&self, _: &K) {
+        self.set(Seen::Absent);
+    }
+
+    fn absent(&self) {
+        // Every API server has these types; a 404 comes from a proxy in between.
+        self.set(Seen::Unknown(Some("the type is not served".to_owned())));
+    }
+
+    fn broken(&self, error: &str) {
+        self.set(Seen::Unknown(Some(error.to_owned())));
     }
 }

@@ -6,9 +6,10 @@ use outrigger_shared::{command_line::Flag, migration::Phase, phase_flags::flag};
 use serde_json::Value;
 
 use super::common::row;
+use crate::decide::fields::{list_at, text_at};
 use crate::decide::{Draft, Input, Kind, Migration, machine_scripts};
 
-pub(crate) const KINDS: &[Kind] = &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), true, draft)];
+pub(crate) const KINDS: &[Kind] = &[row(("cluster.x-k8s.io", "ClusterClass", "clusterclasses"), draft)];
 
 /// Parent fields of arguments; a patch may set them as a whole.
 const HOLDERS: [&str; 11] = [
@@ -27,18 +28,17 @@ const HOLDERS: [&str; 11] = [
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if !input.may_act(&["/spec"], &[]) || migration.spec.phase == Phase::InTree {
-        return Draft {
-            reasons: vec!["there is nothing to say about it now".to_owned()],
-            ..Draft::default()
-        };
+        return Draft::unchanged("there is nothing to say about it now");
     }
 
-    let mut draft = Draft {
-        reasons: vec!["a ClusterClass is not changed".to_owned()],
-        ..Draft::default()
-    };
-    for patch in elements(input.object, "/spec/patches") {
-        let changes = || elements(patch, "/definitions").flat_map(|definition| elements(definition, "/jsonPatches"));
+    let mut draft = Draft::unchanged("a ClusterClass is not changed");
+    for patch in list_at(input.object, "/spec/patches") {
+        let definitions = list_at(patch, "/definitions").iter();
+        let changes = || {
+            definitions
+                .clone()
+                .flat_map(|definition| list_at(definition, "/jsonPatches"))
+        };
         let mut settings = changes().filter_map(provider);
         // From Migrate on, the templates have `external` too.
         let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
@@ -69,11 +69,6 @@ fn brings_text(patch: &Value, phase: Phase) -> bool {
         .any(|value| machine_scripts::is_in(value, phase))
 }
 
-fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The value that a patch gives `cloud-provider`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     External,
@@ -90,8 +85,7 @@ fn provider(patch: &Value) -> Option<Setting> {
         if patch.get("op").and_then(Value::as_str) == Some("remove") {
             return Some(Setting::Other);
         }
-        let template = patch.pointer("/valueFrom/template").and_then(Value::as_str);
-        let value = patch.get("value").and_then(Value::as_str).or(template);
+        let value = text_at(patch, "/value").or_else(|| text_at(patch, "/valueFrom/template"));
         return Some(setting(value.unwrap_or_default()));
     }
 
@@ -100,18 +94,14 @@ fn provider(patch: &Value) -> Option<Setting> {
         return None;
     }
 
-    let template = patch.pointer("/valueFrom/template").and_then(Value::as_str);
-    template
-        .and_then(in_text)
-        .or_else(|| patch.get("value").and_then(in_value))
+    let template = text_at(patch, "/valueFrom/template").and_then(in_text);
+    template.or_else(|| patch.get("value").and_then(in_value))
 }
 
 fn setting(value: &str) -> Setting {
-    let value = value.trim().trim_matches(['"', '\'']);
-    if value == "external" {
-        Setting::External
-    } else {
-        Setting::Other
+    match value.trim().trim_matches(['"', '\'']) {
+        "external" => Setting::External,
+        _ => Setting::Other,
     }
 }
 

@@ -13,9 +13,8 @@
 use outrigger_shared::{component::Component, migration::Phase, phase_flags};
 use serde_json::Value;
 
-use super::{
-    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, refuse_other_clouds, row, template},
-    obsolete_settings,
+use super::common::{
+    self, BOOTSTRAP, CONTROL_PLANE, RULES, config, fixed_template, join, refuse_other_clouds, row, template,
 };
 use crate::{
     decide::{
@@ -30,7 +29,6 @@ use crate::{
 pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "KubeadmControlPlane", "kubeadmcontrolplanes"),
-        true,
         |input, migration| provisioner_object::draft(input, migration, &CONTROL_PLANES),
     ),
     row(
@@ -39,17 +37,13 @@ pub(crate) const KINDS: &[Kind] = &[
             "KubeadmControlPlaneTemplate",
             "kubeadmcontrolplanetemplates",
         ),
-        true,
         |input, migration| fixed_template(input, migration, "KubeadmControlPlane", &CONTROL_PLANE_TEMPLATES),
     ),
-    row(
-        (BOOTSTRAP, "KubeadmConfig", "kubeadmconfigs"),
-        true,
-        |input, migration| config(input, migration, "KubeadmControlPlane", &CONFIGS),
-    ),
+    row((BOOTSTRAP, "KubeadmConfig", "kubeadmconfigs"), |input, migration| {
+        config(input, migration, "KubeadmControlPlane", &CONFIGS)
+    }),
     row(
         (BOOTSTRAP, "KubeadmConfigTemplate", "kubeadmconfigtemplates"),
-        true,
         |input, migration| template(input, migration, &CONFIG_TEMPLATES),
     ),
 ];
@@ -141,10 +135,10 @@ impl Kubeadm {
         refuse_other_clouds(document, &kubelets)?;
 
         let all: Vec<_> = lists.iter().map(|(_, list)| list.clone()).collect();
-        let cloud_configs = obsolete_settings::cloud_configs(document, &all);
+        let cloud_configs = common::cloud_configs(document, &all);
         self.warn_of_names(document, &lists, situation)?;
         for (component, (path, shape)) in &lists {
-            provisioner_object::arguments(document, path, *shape, *component, situation)?;
+            provisioner_object::arguments(document, path, *shape, *component, situation, None)?;
 
             let items = document.get(path).and_then(Value::as_array).map_or(0, Vec::len);
             if items > MAX_ITEMS {
@@ -157,8 +151,8 @@ impl Kubeadm {
 
         if situation.effective_phase >= Phase::Migrate {
             let gates = self.with_scheduler(all.clone(), document);
-            obsolete_settings::warn_of_gates(document, &gates, situation.version);
-            obsolete_settings::warn_of_cloud_configs(document, self.prefix, &cloud_configs, &all);
+            common::warn_of_gates(document, &gates, situation.version);
+            common::warn_of_cloud_configs(document, self.prefix, &cloud_configs, &all);
         }
 
         Ok(())
@@ -166,7 +160,7 @@ impl Kubeadm {
 
     /// The argument lists that the object has, or needs.
     fn lists(&self, document: &Document) -> Vec<(Component, (Path, ListFormat))> {
-        let shape = ListFormat::Map.in_version_of(document.whole());
+        let shape = ListFormat::Map.in_version_of(&document.value);
         let has = |field: &str| document.get(&join(self.prefix, &[field])).is_some();
         let mut lists = Vec::new();
         let mut add = |component, path| lists.push((component, (path, shape)));
@@ -226,7 +220,7 @@ impl Kubeadm {
     }
 
     fn with_scheduler(&self, mut lists: Vec<(Path, ListFormat)>, document: &Document) -> Vec<(Path, ListFormat)> {
-        let shape = ListFormat::Map.in_version_of(document.whole());
+        let shape = ListFormat::Map.in_version_of(&document.value);
         lists.push((self.component("scheduler"), shape));
         lists
     }

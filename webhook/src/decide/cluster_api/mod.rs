@@ -5,13 +5,12 @@
 //! | kubeadm's control planes, machine configurations and their templates | `kubeadm.rs` |
 //! | the same of the RKE2 provider | `rke2.rs` |
 //! | ClusterClass | `class.rs` |
-//! | shared by these kinds | `common.rs` |
-//! | warnings about obsolete files and feature gates | `obsolete_settings.rs` |
+//! | shared by these kinds, and warnings about obsolete files and feature gates | `common.rs` |
 
 mod class;
 mod common;
 mod kubeadm;
-mod obsolete_settings;
 mod rke2;
 
+pub(super) use self::common::{CONTROL_PLANE, row};
 pub(super) use self::{class::KINDS as CLASS, kubeadm::KINDS as KUBEADM, rke2::KINDS as RKE2};

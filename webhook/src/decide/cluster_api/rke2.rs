@@ -26,10 +26,7 @@ use outrigger_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    common::{BOOTSTRAP, CONTROL_PLANE, RULES, config, join, refuse_other_clouds, row, template, values},
-    obsolete_settings,
-};
+use super::common::{self, BOOTSTRAP, CONTROL_PLANE, RULES, config, join, refuse_other_clouds, row, template, values};
 use crate::{
     decide::{
         Kind,
@@ -44,7 +41,6 @@ use crate::{
 pub(crate) const KINDS: &[Kind] = &[
     row(
         (CONTROL_PLANE, "RKE2ControlPlane", "rke2controlplanes"),
-        true,
         |input, migration| {
             rke2_provider::draft(input, migration, &CONTROL_PLANES, |object, version| {
                 providers(object, version, SPEC)
@@ -53,19 +49,17 @@ pub(crate) const KINDS: &[Kind] = &[
     ),
     row(
         (CONTROL_PLANE, "RKE2ControlPlaneTemplate", "rke2controlplanetemplates"),
-        true,
         |input, migration| {
             rke2_provider::draft(input, migration, &CONTROL_PLANE_TEMPLATES, |object, version| {
                 providers(object, version, TEMPLATE)
             })
         },
     ),
-    row((BOOTSTRAP, "RKE2Config", "rke2configs"), true, |input, migration| {
+    row((BOOTSTRAP, "RKE2Config", "rke2configs"), |input, migration| {
         config(input, migration, "RKE2ControlPlane", &CONFIGS)
     }),
     row(
         (BOOTSTRAP, "RKE2ConfigTemplate", "rke2configtemplates"),
-        true,
         |input, migration| template(input, migration, &CONFIG_TEMPLATES),
     ),
 ];
@@ -114,31 +108,30 @@ fn provider_name(prefix: &[&str]) -> Path {
 
 /// `extraArgs` of kube-controller-manager take precedence over `cloudProviderName`.
 fn is_external(object: &Value, prefix: &[&str]) -> bool {
-    let arguments = (extra_args(prefix, "kubeControllerManager"), ListFormat::Bare);
-    let own = values(object, &arguments, flag::CLOUD_PROVIDER).pop();
+    let own = named_by(object, extra_args(prefix, "kubeControllerManager"));
     own.as_deref().or_else(|| name_of(object, prefix)) == Some(EXTERNAL)
+}
+
+/// The provider in an argument list.
+fn named_by(object: &Value, list: Path) -> Option<String> {
+    values(object, &(list, ListFormat::Bare), flag::CLOUD_PROVIDER).pop()
 }
 
 fn name_of<'a>(object: &'a Value, prefix: &[&str]) -> Option<&'a str> {
     object.pointer(provider_name(prefix).pointer().as_str())?.as_str()
 }
 
-/// The provider of each component.
 fn providers(object: &Value, version: KubernetesVersion, prefix: &[&str]) -> Providers {
+    let manager = extra_args(prefix, "kubeControllerManager");
     let lists = [
-        (
-            Component::KubeControllerManager,
-            extra_args(prefix, "kubeControllerManager"),
-        ),
+        (Component::KubeControllerManager, manager),
         (Component::KubeApiserver, extra_args(prefix, "kubeAPIServer")),
         (Component::Kubelet, kubelet(prefix)),
     ];
-
     let name = name_of(object, prefix);
     let given = |(component, path): (Component, Path)| {
-        let own = values(object, &(path, ListFormat::Bare), flag::CLOUD_PROVIDER).pop();
         let named = || rke2_provider::passed(name, component, Some(version)).map(str::to_owned);
-        (component, own.or_else(named))
+        (component, named_by(object, path).or_else(named))
     };
 
     Providers {
@@ -154,7 +147,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
 
     refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
 
-    let was_external = is_external(document.whole(), prefix);
+    let was_external = is_external(&document.value, prefix);
     let name = named_provider(document, prefix)?;
     controller_manager(document, situation, prefix, name)?;
     api_server(document, situation, prefix, name)?;
@@ -173,14 +166,10 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     let given = name.filter(|name| was_external && *name == EXTERNAL);
     kubelet_arguments(document, situation, prefix, given)?;
 
-    let lists = [
-        &extra_args(prefix, "kubeControllerManager"),
-        &extra_args(prefix, "kubeAPIServer"),
-        &extra_args(prefix, "kubeScheduler"),
-        &kubelet(prefix),
-    ];
-    let lists = lists.map(|path| (path.clone(), ListFormat::Bare));
-    obsolete_settings::warn_of_gates(document, &lists, situation.version);
+    let servers = ["kubeControllerManager", "kubeAPIServer", "kubeScheduler"].map(|name| extra_args(prefix, name));
+    let paths = servers.into_iter().chain([kubelet(prefix)]);
+    let lists: Vec<_> = paths.map(|path| (path, ListFormat::Bare)).collect();
+    common::warn_of_gates(document, &lists, situation.version);
 
     Ok(())
 }
@@ -193,12 +182,7 @@ fn controller_manager(
     name: Option<&'static str>,
 ) -> Result<(), Obstacle> {
     let list = extra_args(prefix, "kubeControllerManager");
-    let by_arguments = values(
-        document.whole(),
-        &(list.clone(), ListFormat::Bare),
-        flag::CLOUD_PROVIDER,
-    )
-    .pop();
+    let by_arguments = named_by(&document.value, list.clone());
     if name.is_none() && by_arguments.is_none() {
         return Err(Obstacle::Other(format!(
             "{} is not set, so RKE2 runs its own cloud controller, whose Nodes no other one can take over; correct spec.targets, or set it to aws or external",
@@ -222,16 +206,12 @@ fn controller_manager(
         None
     };
 
-    provisioner_object::arguments_beside(document, &list, ListFormat::Bare, component, situation, given)?;
+    provisioner_object::arguments(document, &list, ListFormat::Bare, component, situation, given)?;
 
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
     if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
-        let why = "RKE2 gives it to kube-controller-manager and kubelet";
-        document.set(
-            &provider_name(prefix),
-            json!(EXTERNAL),
-            format!("cloudProviderName=external: {why}"),
-        )?;
+        let why = "cloudProviderName=external: RKE2 gives it to kube-controller-manager and kubelet";
+        document.set(&provider_name(prefix), json!(EXTERNAL), why)?;
         warn_of_names(document, prefix);
     }
 
@@ -283,22 +263,16 @@ fn named_provider(document: &Document, prefix: &[&str]) -> Result<Option<&'stati
 
 fn disable_own_controller(document: &mut Document, prefix: &[&str]) -> Result<(), Obstacle> {
     let path = server(prefix, &["disableComponents", "kubernetesComponents"]);
-    let is_there = |list: &Value| {
-        list.as_array()
-            .is_some_and(|list| list.contains(&json!("cloudController")))
-    };
-    if !document.get(&path).is_some_and(is_there) {
-        document.push(
-            &path,
-            json!("cloudController"),
-            "cloudController disabled: RKE2's own would give Nodes provider IDs of its own",
-        )?;
+    let name = json!("cloudController");
+    let disabled = document.get(&path).and_then(Value::as_array);
+    if !disabled.is_some_and(|disabled| disabled.contains(&name)) {
+        let why = "cloudController disabled: RKE2's own would give Nodes provider IDs of its own";
+        document.push(&path, name, why)?;
     }
 
     Ok(())
 }
 
-/// Changes the kubelet of a worker machine.
 fn machine(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) -> Result<(), Obstacle> {
     if situation.effective_phase == Phase::InTree {
         return Ok(());
@@ -332,7 +306,7 @@ fn kubelet_arguments(
     prefix: &[&str],
     given: Option<&str>,
 ) -> Result<(), Obstacle> {
-    provisioner_object::arguments_beside(
+    provisioner_object::arguments(
         document,
         &kubelet(prefix),
         ListFormat::Bare,

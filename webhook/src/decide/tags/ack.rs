@@ -6,7 +6,7 @@
 
 use super::{
     format::{KEY_VALUE, TagFormat},
-    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, target},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagRow, When, path, target},
 };
 
 const EC2: TagRow = TagRow {
@@ -33,88 +33,27 @@ const EKS: TagRow = TagRow {
 const SPEC: &[&str] = &["/spec"];
 
 pub(super) const ROWS: &[TagRow] = &[
-    TagRow {
-        kind: "Instance",
-        plural: "instances",
-        policy: add(When::CreateAndUpdate, SPEC, &[]),
-        ..EC2
-    },
+    EC2.of("Instance", "instances").adds(When::CreateAndUpdate, SPEC),
     // A new version of a launch template may replace machines.
     TagRow {
-        kind: "LaunchTemplate",
-        plural: "launchtemplates",
         paths: &[
-            TagPath {
-                pointer: "/spec/tags",
-                shape: KEY_VALUE,
-                role: Role::Other,
-            },
-            TagPath {
-                pointer: "/spec/data/tagSpecifications/*/tags",
-                shape: KEY_VALUE,
-                role: Role::Other,
-            },
+            path("/spec/tags", KEY_VALUE, Role::Other),
+            path("/spec/data/tagSpecifications/*/tags", KEY_VALUE, Role::Other),
         ],
         launch_template: Some("/spec/data/tagSpecifications"),
-        policy: add(When::Create, SPEC, &[]),
-        ..EC2
+        ..EC2.of("LaunchTemplate", "launchtemplates").adds(When::Create, SPEC)
     },
-    TagRow {
-        kind: "Subnet",
-        plural: "subnets",
-        policy: add(When::CreateAndUpdate, SPEC, &[]),
-        ..NETWORK
-    },
-    TagRow {
-        kind: "RouteTable",
-        plural: "routetables",
-        policy: add(When::CreateAndUpdate, SPEC, &[]),
-        ..NETWORK
-    },
-    TagRow {
-        kind: "SecurityGroup",
-        plural: "securitygroups",
-        policy: add(When::Asked, SPEC, &[]),
-        ..NETWORK
-    },
-    TagRow {
-        kind: "VPC",
-        plural: "vpcs",
-        ..NETWORK
-    },
-    TagRow {
-        kind: "InternetGateway",
-        plural: "internetgateways",
-        ..NETWORK
-    },
-    TagRow {
-        kind: "NATGateway",
-        plural: "natgateways",
-        ..NETWORK
-    },
-    TagRow {
-        kind: "ElasticIPAddress",
-        plural: "elasticipaddresses",
-        ..EC2
-    },
-    TagRow {
-        kind: "LoadBalancer",
-        plural: "loadbalancers",
-        ..ELB
-    },
-    TagRow {
-        kind: "TargetGroup",
-        plural: "targetgroups",
-        ..ELB
-    },
-    TagRow {
-        kind: "Cluster",
-        plural: "clusters",
-        ..EKS
-    },
-    TagRow {
-        kind: "Nodegroup",
-        plural: "nodegroups",
-        ..EKS
-    },
+    NETWORK.of("Subnet", "subnets").adds(When::CreateAndUpdate, SPEC),
+    NETWORK
+        .of("RouteTable", "routetables")
+        .adds(When::CreateAndUpdate, SPEC),
+    NETWORK.of("SecurityGroup", "securitygroups").adds(When::Asked, SPEC),
+    NETWORK.of("VPC", "vpcs"),
+    NETWORK.of("InternetGateway", "internetgateways"),
+    NETWORK.of("NATGateway", "natgateways"),
+    EC2.of("ElasticIPAddress", "elasticipaddresses"),
+    ELB.of("LoadBalancer", "loadbalancers"),
+    ELB.of("TargetGroup", "targetgroups"),
+    EKS.of("Cluster", "clusters"),
+    EKS.of("Nodegroup", "nodegroups"),
 ];

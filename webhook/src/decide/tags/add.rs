@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     Draft, Input, Migration, Operation, annotation,
-    findings::{self, TagField},
+    findings::{self, MAX_TAGS, TagField},
     format::{TagFormat, Tags},
-    limits,
     row::{Add, Policy, Role, TagPath, TagRow, When},
 };
 use crate::patch::{Builder, NotAnObject, Path};
@@ -17,7 +16,6 @@ use crate::patch::{Builder, NotAnObject, Path};
 const INSTANCE: &str = "instance";
 const RESOURCE_TYPE: &str = "resourceType";
 
-/// Why no tag is added.
 enum NotAdded {
     /// Not needed, or not now.
     Needed(String),
@@ -70,7 +68,6 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
     Ok((builder, reason))
 }
 
-/// Whether this review may add the tag.
 fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Result<(), NotAdded> {
     let not = |reason: String| Err(NotAdded::Needed(reason));
     let add = match row.policy {
@@ -223,7 +220,6 @@ fn in_launch_template<'a>(row: &'static TagRow, list: &'static str, object: &'a 
     })
 }
 
-/// Checks that no cluster's key is present yet.
 fn check_clusters(target: &Target<'_>, own: &str, migration: &Migration<'_>, row: &TagRow) -> Result<(), NotAdded> {
     if let Some(problem) = target.tags.problem {
         let at = target.at.pointer();
@@ -289,16 +285,16 @@ fn in_one_list(target: &Target<'_>) -> Result<(), NotAdded> {
 
 /// Checks the limits of AWS for one more tag.
 fn check_limits(target: &Target<'_>, key: &str, value: &str) -> Result<(), NotAdded> {
-    if let Some(problem) = limits::unfit(key, value, target.shape) {
+    if let Some(problem) = findings::unfit(key, value, target.shape) {
         return Err(NotAdded::Possible(format!(
             "no cluster tag is added, as its key {problem}"
         )));
     }
-    if target.tags.pairs.len() >= limits::TAGS {
+    if target.tags.pairs.len() >= MAX_TAGS {
         let count = target.tags.pairs.len();
         return Err(NotAdded::Possible(format!(
             "there are {count} tags and AWS takes {}, so no cluster tag is added; remove one",
-            limits::TAGS
+            MAX_TAGS
         )));
     }
 

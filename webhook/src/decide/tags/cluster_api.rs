@@ -36,85 +36,59 @@ const fn subnets(pointer: &'static str) -> TagPath {
 
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
-        kind: "AWSCluster",
-        plural: "awsclusters",
         paths: &[
             target("/spec/additionalTags"),
             other("/spec/network/vpc/tags"),
             subnets("/spec/network/subnets/*/tags"),
         ],
-        ..INFRASTRUCTURE
+        ..INFRASTRUCTURE.of("AWSCluster", "awsclusters")
     },
     TagRow {
-        kind: "AWSClusterTemplate",
-        plural: "awsclustertemplates",
         paths: &[
             target("/spec/template/spec/additionalTags"),
             other("/spec/template/spec/network/vpc/tags"),
             subnets("/spec/template/spec/network/subnets/*/tags"),
         ],
-        ..INFRASTRUCTURE
+        ..INFRASTRUCTURE.of("AWSClusterTemplate", "awsclustertemplates")
     },
     TagRow {
-        kind: "AWSMachine",
-        plural: "awsmachines",
         paths: &[
             target("/spec/additionalTags"),
             other("/spec/dynamicHostAllocation/tags"),
         ],
-        ..INFRASTRUCTURE
+        ..INFRASTRUCTURE.of("AWSMachine", "awsmachines")
     },
     TagRow {
-        kind: "AWSMachineTemplate",
-        plural: "awsmachinetemplates",
         paths: &[
             target("/spec/template/spec/additionalTags"),
             other("/spec/template/spec/dynamicHostAllocation/tags"),
         ],
-        ..INFRASTRUCTURE
+        ..INFRASTRUCTURE.of("AWSMachineTemplate", "awsmachinetemplates")
     },
-    TagRow {
-        kind: "AWSMachinePool",
-        plural: "awsmachinepools",
-        ..INFRASTRUCTURE
-    },
-    TagRow {
-        kind: "AWSManagedMachinePool",
-        plural: "awsmanagedmachinepools",
-        ..INFRASTRUCTURE
-    },
-    TagRow {
-        kind: "AWSFargateProfile",
-        plural: "awsfargateprofiles",
-        ..INFRASTRUCTURE
-    },
+    INFRASTRUCTURE.of("AWSMachinePool", "awsmachinepools"),
+    INFRASTRUCTURE.of("AWSManagedMachinePool", "awsmanagedmachinepools"),
+    INFRASTRUCTURE.of("AWSFargateProfile", "awsfargateprofiles"),
     TagRow {
         versions: &["v1beta2"],
-        kind: "ROSAMachinePool",
-        plural: "rosamachinepools",
-        ..INFRASTRUCTURE
+        ..INFRASTRUCTURE.of("ROSAMachinePool", "rosamachinepools")
     },
     TagRow {
-        kind: "AWSManagedControlPlane",
-        plural: "awsmanagedcontrolplanes",
         paths: &[
             target("/spec/additionalTags"),
             other("/spec/network/vpc/tags"),
             subnets("/spec/network/subnets/*/tags"),
             other("/spec/oidcIdentityProviderConfig/tags"),
         ],
-        ..CONTROL_PLANE
+        ..CONTROL_PLANE.of("AWSManagedControlPlane", "awsmanagedcontrolplanes")
     },
     TagRow {
         versions: &["v1beta2"],
-        kind: "AWSManagedControlPlaneTemplate",
-        plural: "awsmanagedcontrolplanetemplates",
         paths: &[
             target("/spec/template/spec/additionalTags"),
             other("/spec/template/spec/network/vpc/tags"),
             subnets("/spec/template/spec/network/subnets/*/tags"),
             other("/spec/template/spec/oidcIdentityProviderConfig/tags"),
         ],
-        ..CONTROL_PLANE
+        ..CONTROL_PLANE.of("AWSManagedControlPlaneTemplate", "awsmanagedcontrolplanetemplates")
     },
 ];

@@ -3,7 +3,7 @@
 
 use super::{
     format::{KEY_VALUE, TagFormat},
-    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, add, path},
+    row::{BASE, NOT_LOOKED_FOR, Policy, Role, TagPath, TagRow, When, path},
 };
 
 const UPBOUND: TagRow = TagRow {
@@ -18,10 +18,20 @@ const UPBOUND: TagRow = TagRow {
     ..BASE
 };
 
+const UPBOUND_NETWORK: TagRow = TagRow {
+    shareable: true,
+    ..UPBOUND
+};
+
 const COMMUNITY: TagRow = TagRow {
     group: "ec2.aws.crossplane.io",
     paths: &[path("/spec/forProvider/tags", KEY_VALUE, Role::Target)],
     ..UPBOUND
+};
+
+const COMMUNITY_NETWORK: TagRow = TagRow {
+    shareable: true,
+    ..COMMUNITY
 };
 
 const COMMUNITY_EKS: TagRow = TagRow {
@@ -38,14 +48,29 @@ const fn list(pointer: &'static str) -> TagPath {
     path(pointer, KEY_VALUE, Role::Other)
 }
 
+/// A kind of the Upbound family in a group of its own.
+const fn upbound(group: &'static str, kind: &'static str, plural: &'static str) -> TagRow {
+    TagRow {
+        group,
+        versions: &["v1beta1", "v1beta2"],
+        ..UPBOUND.of(kind, plural)
+    }
+}
+
+/// A kind that the community provider has only in its first version.
+const fn alpha(row: TagRow, kind: &'static str, plural: &'static str) -> TagRow {
+    TagRow {
+        versions: &["v1alpha1"],
+        ..row.of(kind, plural)
+    }
+}
+
 const TRIGGERS: &[&str] = &["/spec/forProvider"];
 
 /// One row per group, because their formats differ; the paths of both versions of the Upbound kinds are listed.
 pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         versions: &["v1beta1", "v1beta2"],
-        kind: "Instance",
-        plural: "instances",
         paths: &[
             path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
             path("/spec/initProvider/tags", TagFormat::Map, Role::Same),
@@ -58,13 +83,12 @@ pub(super) const ROWS: &[TagRow] = &[
             map("/spec/initProvider/rootBlockDevice/tags"),
             map("/spec/initProvider/rootBlockDevice/*/tags"),
         ],
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
         ..UPBOUND
+            .of("Instance", "instances")
+            .adds(When::CreateAndUpdate, TRIGGERS)
     },
     TagRow {
         versions: &["v1beta1", "v1beta2"],
-        kind: "LaunchTemplate",
-        plural: "launchtemplates",
         paths: &[
             map("/spec/forProvider/tags"),
             map("/spec/forProvider/tagSpecifications/*/tags"),
@@ -72,8 +96,9 @@ pub(super) const ROWS: &[TagRow] = &[
             map("/spec/initProvider/tagSpecifications/*/tags"),
         ],
         launch_template: Some("/spec/forProvider/tagSpecifications"),
-        policy: add(When::Create, TRIGGERS, &[]),
         ..UPBOUND
+            .of("LaunchTemplate", "launchtemplates")
+            .adds(When::Create, TRIGGERS)
     },
     // Releases before v1beta2 have `tags` in addition to `tag`, with the same meaning.
     TagRow {
@@ -87,148 +112,65 @@ pub(super) const ROWS: &[TagRow] = &[
             path("/spec/initProvider/tag", TagFormat::GroupList, Role::Same),
             path("/spec/initProvider/tags", KEY_VALUE, Role::Same),
         ],
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        ..UPBOUND
+        ..UPBOUND.adds(When::CreateAndUpdate, TRIGGERS)
     },
+    UPBOUND
+        .of("EBSVolume", "ebsvolumes")
+        .adds(When::CreateAndUpdate, TRIGGERS),
+    UPBOUND_NETWORK
+        .of("Subnet", "subnets")
+        .adds(When::CreateAndUpdate, TRIGGERS),
+    UPBOUND_NETWORK
+        .of("RouteTable", "routetables")
+        .adds(When::CreateAndUpdate, TRIGGERS),
+    UPBOUND_NETWORK
+        .of("SecurityGroup", "securitygroups")
+        .adds(When::Asked, TRIGGERS),
+    UPBOUND_NETWORK.of("VPC", "vpcs"),
+    upbound("elb.aws.upbound.io", "ELB", "elbs"),
+    upbound("elbv2.aws.upbound.io", "LB", "lbs"),
+    upbound("eks.aws.upbound.io", "Cluster", "clusters"),
     TagRow {
-        kind: "EBSVolume",
-        plural: "ebsvolumes",
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        ..UPBOUND
-    },
-    TagRow {
-        kind: "Subnet",
-        plural: "subnets",
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        shareable: true,
-        ..UPBOUND
-    },
-    TagRow {
-        kind: "RouteTable",
-        plural: "routetables",
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        shareable: true,
-        ..UPBOUND
-    },
-    TagRow {
-        kind: "SecurityGroup",
-        plural: "securitygroups",
-        policy: add(When::Asked, TRIGGERS, &[]),
-        shareable: true,
-        ..UPBOUND
-    },
-    TagRow {
-        kind: "VPC",
-        plural: "vpcs",
-        shareable: true,
-        ..UPBOUND
-    },
-    TagRow {
-        group: "elb.aws.upbound.io",
-        versions: &["v1beta1", "v1beta2"],
-        kind: "ELB",
-        plural: "elbs",
-        ..UPBOUND
-    },
-    TagRow {
-        group: "elbv2.aws.upbound.io",
-        versions: &["v1beta1", "v1beta2"],
-        kind: "LB",
-        plural: "lbs",
-        ..UPBOUND
-    },
-    TagRow {
-        group: "eks.aws.upbound.io",
-        versions: &["v1beta1", "v1beta2"],
-        kind: "Cluster",
-        plural: "clusters",
-        ..UPBOUND
-    },
-    TagRow {
-        versions: &["v1alpha1"],
-        kind: "Instance",
-        plural: "instances",
         paths: &[
             path("/spec/forProvider/tags", KEY_VALUE, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        ..COMMUNITY
+        ..alpha(COMMUNITY, "Instance", "instances").adds(When::CreateAndUpdate, TRIGGERS)
     },
     TagRow {
-        versions: &["v1alpha1"],
-        kind: "LaunchTemplate",
-        plural: "launchtemplates",
         paths: &[
             list("/spec/forProvider/tags"),
             list("/spec/forProvider/tagSpecifications/*/tags"),
             list("/spec/forProvider/launchTemplateData/tagSpecifications/*/tags"),
         ],
         launch_template: Some("/spec/forProvider/launchTemplateData/tagSpecifications"),
-        policy: add(When::Create, TRIGGERS, &[]),
-        ..COMMUNITY
+        ..alpha(COMMUNITY, "LaunchTemplate", "launchtemplates").adds(When::Create, TRIGGERS)
     },
     TagRow {
-        versions: &["v1alpha1"],
-        kind: "Volume",
-        plural: "volumes",
         paths: &[
             path("/spec/forProvider/tags", TagFormat::Map, Role::Target),
             path("/spec/forProvider/tagSpecifications/*/tags", KEY_VALUE, Role::Same),
         ],
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        ..COMMUNITY
+        ..alpha(COMMUNITY, "Volume", "volumes").adds(When::CreateAndUpdate, TRIGGERS)
     },
-    TagRow {
-        kind: "Subnet",
-        plural: "subnets",
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        shareable: true,
-        ..COMMUNITY
-    },
-    TagRow {
-        kind: "RouteTable",
-        plural: "routetables",
-        policy: add(When::CreateAndUpdate, TRIGGERS, &[]),
-        shareable: true,
-        ..COMMUNITY
-    },
-    TagRow {
-        kind: "SecurityGroup",
-        plural: "securitygroups",
-        policy: add(When::Asked, TRIGGERS, &[]),
-        shareable: true,
-        ..COMMUNITY
-    },
-    TagRow {
-        kind: "VPC",
-        plural: "vpcs",
-        shareable: true,
-        ..COMMUNITY
-    },
+    COMMUNITY_NETWORK
+        .of("Subnet", "subnets")
+        .adds(When::CreateAndUpdate, TRIGGERS),
+    COMMUNITY_NETWORK
+        .of("RouteTable", "routetables")
+        .adds(When::CreateAndUpdate, TRIGGERS),
+    COMMUNITY_NETWORK
+        .of("SecurityGroup", "securitygroups")
+        .adds(When::Asked, TRIGGERS),
+    COMMUNITY_NETWORK.of("VPC", "vpcs"),
     TagRow {
         group: "elasticloadbalancing.aws.crossplane.io",
-        versions: &["v1alpha1"],
-        kind: "ELB",
-        plural: "elbs",
-        ..COMMUNITY
+        ..alpha(COMMUNITY, "ELB", "elbs")
     },
     TagRow {
         group: "elbv2.aws.crossplane.io",
-        versions: &["v1alpha1"],
-        kind: "LoadBalancer",
-        plural: "loadbalancers",
-        ..COMMUNITY
+        ..alpha(COMMUNITY, "LoadBalancer", "loadbalancers")
     },
-    TagRow {
-        kind: "Cluster",
-        plural: "clusters",
-        ..COMMUNITY_EKS
-    },
-    TagRow {
-        versions: &["v1alpha1"],
-        kind: "NodeGroup",
-        plural: "nodegroups",
-        ..COMMUNITY_EKS
-    },
+    COMMUNITY_EKS.of("Cluster", "clusters"),
+    alpha(COMMUNITY_EKS, "NodeGroup", "nodegroups"),
 ];

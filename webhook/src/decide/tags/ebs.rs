@@ -13,13 +13,13 @@ use super::{
     super::{
         arguments::ListFormat,
         document::Document,
+        fields::{list_at, text_at},
         provisioner_object::{self, Obstacle, Rules, Situation},
     },
     Draft, Input, Kind, Migration,
+    findings::{forged, of_limits},
     format::TagFormat,
-    limits,
-    reserved::forged,
-    row::{Policy, Reserver, Role, TagPath, TagRow},
+    row::{BASE, Policy, TagRow, target},
 };
 use crate::patch::Path;
 
@@ -34,7 +34,11 @@ const fn row(kind: &'static str, plural: &'static str) -> Kind {
         namespaced: true,
         on_update: true,
         profiles: &[Profile::AwsResources],
-        is_concerned: |input| containers(input.object).iter().any(|found| found.program.is_some()),
+        is_concerned: |input| {
+            containers(input.object)
+                .iter()
+                .any(|container| program(container).is_some())
+        },
         draft,
     }
 }
@@ -69,30 +73,12 @@ const TEMPLATE: [&str; 4] = ["spec", "template", "spec", "containers"];
 /// A program with such an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    /// The EBS driver as a controller.
     EbsController,
-    /// A cloud-controller-manager for AWS.
     CloudControllerManager,
 }
 
-struct Container<'a> {
-    index: usize,
-    container: &'a Value,
-    program: Option<Program>,
-}
-
-fn containers(object: &Value) -> Vec<Container<'_>> {
-    let path = Path::new(&TEMPLATE);
-    let list = object.pointer(path.pointer().as_str()).and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .enumerate()
-        .map(|(index, container)| Container {
-            index,
-            container,
-            program: program(container),
-        })
-        .collect()
+fn containers(object: &Value) -> &[Value] {
+    list_at(object, "/spec/template/spec/containers")
 }
 
 /// By the name of the image. The node part of the driver has the same image, and creates no volumes.
@@ -160,16 +146,13 @@ fn values(container: &Value, flag: Flag) -> Result<Option<String>, Obstacle> {
 
 fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for found in containers(object) {
-        let name = format!("{}", found.index);
-        let name = found.container.get("name").and_then(Value::as_str).unwrap_or(&name);
+    for (index, container) in containers(object).iter().enumerate() {
+        let name = text_at(container, "/name").map_or_else(|| index.to_string(), str::to_owned);
         let value = |flag| {
-            values(found.container, flag)
-                .ok()
-                .flatten()
-                .filter(|value| !value.contains("$("))
+            let value = values(container, flag).ok().flatten();
+            value.filter(|value| !value.contains("$("))
         };
-        let tags_flag = match found.program {
+        let tags_flag = match program(container) {
             Some(Program::EbsController) => EXTRA_TAGS,
             Some(Program::CloudControllerManager) => TAGS,
             None => continue,
@@ -199,28 +182,13 @@ fn of_tags(text: &str, flag: Flag, situation: &Situation<'_>) -> Vec<String> {
         Policy::Validate("")
     };
     let row = TagRow {
-        group: "apps",
-        versions: &["v1"],
-        kind: "Deployment",
-        plural: "deployments",
-        namespaced: true,
-        profiles: &[Profile::AwsResources],
-        on_aws: None,
-        paths: &[],
-        launch_template: None,
         policy,
-        reserver: Reserver::Nobody,
-        shareable: false,
+        ..BASE.of("Deployment", "deployments")
     };
-
-    let path = TagPath {
-        pointer: flag.name,
-        shape: TagFormat::EqualsText,
-        role: Role::Target,
-    };
+    let path = target(flag.name, TagFormat::EqualsText);
     let tags = path.shape.read(Some(&Value::String(text.to_owned())));
     let mut findings = forged(&tags.pairs, situation.migration, &row, &path);
-    findings.extend(limits::findings(&path, &tags));
+    findings.extend(of_limits(&path, &tags));
 
     findings.iter().map(|finding| format!("--{finding}")).collect()
 }

@@ -4,13 +4,10 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagFormat {
-    /// `{key: value}`.
     Map,
     /// `[{KEY: key, VALUE: value}]`, by the names of the two fields: `key` and `value`, or `name` and `value`.
     List {
-        /// The field of the key.
         key: &'static str,
-        /// The field of the value.
         value: &'static str,
     },
     /// `[{key, value, propagateAtLaunch}]` of an Auto Scaling group. Its instances get only what is propagated at launch.
@@ -24,12 +21,10 @@ pub enum TagFormat {
     Parameters,
 }
 
-/// `[{key, value}]`.
 pub(super) const KEY_VALUE: TagFormat = TagFormat::List {
     key: "key",
     value: "value",
 };
-/// `[{name, value}]`.
 pub(super) const NAME_VALUE: TagFormat = TagFormat::List {
     key: "name",
     value: "value",
@@ -47,7 +42,6 @@ pub(super) struct Tags {
     pub pairs: Vec<(String, String)>,
     /// Keys that the instances of a group do not get.
     pub not_propagated: Vec<String>,
-    /// A problem of the field, if any.
     pub problem: Option<&'static str>,
 }
 

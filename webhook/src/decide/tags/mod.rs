@@ -3,12 +3,10 @@
 //!
 //! | what | file |
 //! |---|---|
-//! | the kinds with tags, and whether the cluster's tag may be added | `row.rs` (types), `rows.rs` (table) and the rows of `machines`, `cluster_api`, `ack`, `crossplane`, `others` |
+//! | the kinds with tags, and whether the cluster's tag may be added | [`tag_rows`], its types in `row.rs`, and the rows of `machines`, `cluster_api`, `ack`, `crossplane`, `others` |
 //! | reading and writing the formats | `format.rs` |
 //! | adding the cluster's tag | `add.rs` |
-//! | the findings of a review | `findings.rs` |
-//! | keys that must not be forged | `reserved.rs` |
-//! | what AWS accepts | `limits.rs` |
+//! | the findings of a review: keys that must not be forged, and what AWS does not accept | `findings.rs` |
 //! | the EBS driver, which takes the cluster as an argument | `ebs.rs` |
 //!
 //! An added tag stays in every phase. The in-tree provider uses the same tag, so it belongs to the original as well;
@@ -18,7 +16,7 @@
 use outrigger_shared::migration::Phase;
 use serde_json::Value;
 
-use super::{Draft, Input, Kind, Migration, Operation, annotation, machine, machine_scripts};
+use super::{Draft, Input, Kind, Migration, Operation, annotation, kubermatic, machine_scripts};
 
 mod ack;
 mod add;
@@ -27,54 +25,38 @@ mod crossplane;
 mod ebs;
 mod findings;
 mod format;
-mod limits;
 mod machines;
 mod others;
-mod reserved;
 mod row;
-mod rows;
 
 pub(crate) use self::ebs::DRIVER as EBS_DRIVER;
 pub(crate) use self::others::SERVICE_TAGS;
 pub(super) use self::{ebs::KINDS as DRIVERS, findings::new_findings};
 pub use self::{
+    findings::{Finding, Problem, forged},
     format::TagFormat,
-    reserved::{Finding, Problem, forged},
     row::{Add, FieldIs, Policy, Reserver, Role, TagPath, TagRow, When},
-    rows::tag_rows,
 };
 
+const FAMILIES: [&[TagRow]; 5] = [
+    machines::ROWS,
+    cluster_api::ROWS,
+    ack::ROWS,
+    crossplane::ROWS,
+    others::ROWS,
+];
+
+/// **The table of the kinds with AWS tags, their formats, and whether the cluster's tag may be added.**
+pub fn tag_rows() -> impl Iterator<Item = &'static TagRow> {
+    FAMILIES.iter().copied().flatten()
+}
+
 /// The rows of the table of kinds.
-pub(super) const KINDS: &[Kind] = &kinds();
-
-const FAMILIES: [&[TagRow]; 5] = rows::FAMILIES;
-
-const fn count() -> usize {
-    let (mut sum, mut family) = (0, 0);
-    while family < FAMILIES.len() {
-        sum += FAMILIES[family].len();
-        family += 1;
-    }
-    sum
+pub(super) fn kinds() -> Vec<Kind> {
+    tag_rows().map(kind).collect()
 }
 
-const fn kinds() -> [Kind; count()] {
-    let mut all = [kind(&FAMILIES[0][0]); count()];
-    let (mut at, mut family) = (0, 0);
-    while family < FAMILIES.len() {
-        let mut row = 0;
-        while row < FAMILIES[family].len() {
-            all[at] = kind(&FAMILIES[family][row]);
-            row += 1;
-            at += 1;
-        }
-        family += 1;
-    }
-
-    all
-}
-
-const fn kind(row: &TagRow) -> Kind {
+fn kind(row: &TagRow) -> Kind {
     Kind {
         group: row.group,
         versions: row.versions,
@@ -89,7 +71,6 @@ const fn kind(row: &TagRow) -> Kind {
 }
 
 /// Whether the kind is one of tags that never changes an existing object.
-#[must_use]
 pub fn only_warns_on_update(kind: &Kind) -> bool {
     let row = tag_rows().find(|row| row.group == kind.group && row.kind == kind.kind && row.profiles == kind.profiles);
     row.is_some_and(|row| !row.adds_on_update())
@@ -126,8 +107,8 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     }
 
     draft.warnings.extend(beside_tags(input, migration));
-    if (row.group, row.kind) == MACHINE && machine::is_marked_anew(input) {
-        draft.warnings.extend(machine::completion(input, migration));
+    if (row.group, row.kind) == MACHINE && kubermatic::is_marked_anew(input) {
+        draft.warnings.extend(kubermatic::completion(input, migration));
     }
 
     draft
@@ -151,7 +132,6 @@ fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
         .collect()
 }
 
-/// A StorageClass of the in-tree EBS plugin.
 fn is_in_tree_class(object: &Value) -> bool {
     object
         .get("provisioner")

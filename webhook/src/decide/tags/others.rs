@@ -5,7 +5,7 @@ use outrigger_shared::migration::Profile;
 
 use super::{
     format::{KEY_VALUE, TagFormat},
-    row::{self, FieldIs, Policy, TagRow, target},
+    row::{self, Policy, TagRow, field, target},
 };
 
 /// Most of these kinds have just the one version.
@@ -25,10 +25,7 @@ const KOPS: TagRow = TagRow {
 const HYPERSHIFT: TagRow = TagRow {
     group: "hypershift.openshift.io",
     versions: &["v1beta1"],
-    on_aws: Some(FieldIs {
-        pointer: "/spec/platform/type",
-        values: &["AWS"],
-    }),
+    on_aws: field("/spec/platform/type", &["AWS"]),
     profiles: &[Profile::HostedControlPlane, Profile::AwsResources],
     paths: &[target("/spec/platform/aws/resourceTags", KEY_VALUE)],
     policy: Policy::Validate("HyperShift writes the cluster's tag itself"),
@@ -55,67 +52,32 @@ pub(super) const ROWS: &[TagRow] = &[
     TagRow {
         group: "karpenter.k8s.aws",
         versions: &["v1", "v1beta1"],
-        kind: "EC2NodeClass",
-        plural: "ec2nodeclasses",
         namespaced: false,
         paths: &[target("/spec/tags", TagFormat::Map)],
         policy: Policy::Illegal("Karpenter writes it itself and refuses the object; remove it"),
-        ..BASE
+        ..BASE.of("EC2NodeClass", "ec2nodeclasses")
     },
+    KOPS.of("Cluster", "clusters"),
+    KOPS.of("InstanceGroup", "instancegroups"),
+    HYPERSHIFT.of("HostedCluster", "hostedclusters"),
+    HYPERSHIFT.of("NodePool", "nodepools"),
     TagRow {
-        kind: "Cluster",
-        plural: "clusters",
-        ..KOPS
-    },
-    TagRow {
-        kind: "InstanceGroup",
-        plural: "instancegroups",
-        ..KOPS
-    },
-    TagRow {
-        kind: "HostedCluster",
-        plural: "hostedclusters",
-        ..HYPERSHIFT
-    },
-    TagRow {
-        kind: "NodePool",
-        plural: "nodepools",
-        ..HYPERSHIFT
-    },
-    TagRow {
-        kind: "StorageClass",
-        plural: "storageclasses",
-        on_aws: Some(FieldIs {
-            pointer: "/provisioner",
-            values: &["ebs.csi.aws.com", "kubernetes.io/aws-ebs"],
-        }),
-        ..CLASS
+        on_aws: field("/provisioner", &["ebs.csi.aws.com", "kubernetes.io/aws-ebs"]),
+        ..CLASS.of("StorageClass", "storageclasses")
     },
     TagRow {
         versions: &["v1alpha1", "v1beta1", "v1"],
-        kind: "VolumeAttributesClass",
-        plural: "volumeattributesclasses",
-        on_aws: Some(FieldIs {
-            pointer: "/driverName",
-            values: EBS_DRIVER,
-        }),
-        ..CLASS
+        on_aws: field("/driverName", EBS_DRIVER),
+        ..CLASS.of("VolumeAttributesClass", "volumeattributesclasses")
     },
     TagRow {
         group: "snapshot.storage.k8s.io",
-        kind: "VolumeSnapshotClass",
-        plural: "volumesnapshotclasses",
-        on_aws: Some(FieldIs {
-            pointer: "/driver",
-            values: EBS_DRIVER,
-        }),
-        ..CLASS
+        on_aws: field("/driver", EBS_DRIVER),
+        ..CLASS.of("VolumeSnapshotClass", "volumesnapshotclasses")
     },
     TagRow {
-        kind: "Service",
-        plural: "services",
         paths: &[target(SERVICE_TAGS_POINTER, TagFormat::EqualsText)],
         policy: Policy::Validate("a cloud-controller-manager writes the cluster's tag itself"),
-        ..BASE
+        ..BASE.of("Service", "services")
     },
 ];

@@ -4,16 +4,13 @@ use outrigger_shared::migration::Profile;
 
 use super::format::TagFormat;
 
-/// One kind of object that holds AWS tags.
 #[derive(Clone, Copy, Debug)]
 pub struct TagRow {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// Versions of the group in which the paths are known.
     pub versions: &'static [&'static str],
-    /// Such as `MachineDeployment`.
     pub kind: &'static str,
-    /// Such as `machinedeployments`.
     pub plural: &'static str,
     pub namespaced: bool,
     /// Profiles of targets that select this kind.
@@ -37,13 +34,10 @@ pub struct TagRow {
 /// A field and the values that it may have.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldIs {
-    /// JSON Pointer.
     pub pointer: &'static str,
-    /// Any one of them.
     pub values: &'static [&'static str],
 }
 
-/// A field with tags.
 #[derive(Clone, Copy, Debug)]
 pub struct TagPath {
     /// JSON Pointer; `*` stands for every element of a list.
@@ -76,7 +70,6 @@ pub enum Policy {
     Illegal(&'static str),
 }
 
-/// How the cluster's tag is added.
 #[derive(Clone, Copy, Debug)]
 pub struct Add {
     pub when: When,
@@ -88,7 +81,6 @@ pub struct Add {
     pub not_owned_by: &'static [&'static str],
 }
 
-/// When the cluster's tag is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Only at the creation: an update of these fields is rejected, or has no effect in AWS.
@@ -108,8 +100,18 @@ pub enum Reserver {
 }
 
 impl TagRow {
+    /// The same for another kind.
+    pub(super) const fn of(self, kind: &'static str, plural: &'static str) -> Self {
+        Self { kind, plural, ..self }
+    }
+
+    /// The same with the cluster's tag added, whatever the owner of the object is.
+    pub(super) const fn adds(self, when: When, triggers: &'static [&'static str]) -> Self {
+        let policy = add(when, triggers, &[]);
+        Self { policy, ..self }
+    }
+
     /// Whether updates can get the cluster's tag. All updates are validated.
-    #[must_use]
     pub const fn adds_on_update(&self) -> bool {
         match self.policy {
             Policy::Add(add) => !matches!(add.when, When::Create),
@@ -118,7 +120,6 @@ impl TagRow {
     }
 
     /// The field that gets the cluster's tag, outside of launch templates.
-    #[must_use]
     pub fn target(&self) -> Option<&'static TagPath> {
         self.paths.iter().find(|path| path.role == Role::Target)
     }
@@ -142,6 +143,11 @@ pub(super) const BASE: TagRow = TagRow {
 
 /// Reason for resources that need no tag.
 pub(super) const NOT_LOOKED_FOR: &str = "no cloud-controller-manager looks for the cluster's tag on such a resource";
+
+/// A field that tells objects of AWS from others.
+pub(super) const fn field(pointer: &'static str, values: &'static [&'static str]) -> Option<FieldIs> {
+    Some(FieldIs { pointer, values })
+}
 
 pub(super) const fn path(pointer: &'static str, shape: TagFormat, role: Role) -> TagPath {
     TagPath { pointer, shape, role }
