@@ -67,7 +67,6 @@ pub struct NodeInput {
 }
 
 impl NodeInput {
-    #[expect(clippy::unnecessary_wraps, reason = "the default of an optional field")]
     fn ready() -> Option<String> {
         Some("True".to_owned())
     }

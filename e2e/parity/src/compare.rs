@@ -1,8 +1,8 @@
 //! The comparison of our manager with the record. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::case::{Case, Outcome};
 
@@ -24,20 +24,15 @@ pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<S
         return problems;
     };
 
-    let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
-    let names: BTreeSet<&String> = recorded.keys().chain(ours.keys()).collect();
-    for name in &names {
-        let there = recorded.get(*name).unwrap_or(&Value::Null);
-        let here = ours.get(*name).unwrap_or(&Value::Null);
-        let allowed = case.differs.iter().find(|difference| difference.field == **name);
+    let fields = fields(recorded, ours);
+    for (name, (there, here)) in &fields {
+        let allowed = case.differs.iter().find(|difference| difference.field == *name);
         let problem = judge(there == here, allowed.map(|allowed| &allowed.ours), there, here);
         problems.extend(problem.map(|problem| format!("{name}: {problem}")));
     }
 
-    let unknown = case
-        .differs
-        .iter()
-        .filter(|difference| !names.contains(&difference.field));
+    let unknown = case.differs.iter();
+    let unknown = unknown.filter(|difference| !fields.contains_key(&difference.field));
     problems.extend(unknown.map(|difference| format!("{}: {UNKNOWN_FIELD}", difference.field)));
 
     problems
@@ -64,10 +59,8 @@ fn lines(value: &Value) -> String {
         return value.to_string();
     };
     let line = |item: &Value| {
-        format!(
-            "\n        {}",
-            item.as_str().map_or_else(|| item.to_string(), str::to_owned)
-        )
+        let text = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+        format!("\n        {text}")
     };
     format!("[{}]", items.iter().map(line).collect::<String>())
 }
@@ -82,29 +75,23 @@ pub(super) fn undocumented<'a>(named: impl Iterator<Item = &'a str>, topics: &BT
 /// Whether ours is equal to the record in all fields without an intended difference.
 pub fn settled(case: &Case, ours: &Outcome) -> bool {
     case.recorded.as_ref().is_none_or(|recorded| {
-        let (recorded, ours) = (fields(recorded), fields(&without_own_events(recorded, ours)));
-        recorded
-            .iter()
-            .chain(&ours)
-            .map(|(name, _)| name)
-            .filter(|name| case.differs.iter().all(|difference| difference.field != **name))
-            .all(|name| recorded.get(name) == ours.get(name))
+        let is_intended = |name: &String| case.differs.iter().any(|difference| difference.field == *name);
+        let mut fields = fields(recorded, ours).into_iter();
+        fields.all(|(name, (there, here))| there == here || is_intended(&name))
     })
 }
 
-fn fields(outcome: &Outcome) -> Map<String, Value> {
-    match serde_json::to_value(outcome) {
-        Ok(Value::Object(fields)) => fields,
-        other => Map::from_iter([("outcome".to_owned(), Value::String(format!("{other:?}")))]),
-    }
-}
-
-fn without_own_events(recorded: &Outcome, ours: &Outcome) -> Outcome {
+/// The values of all fields in the record and in ours, without our own Events; `null` for a field that is missing.
+fn fields(recorded: &Outcome, ours: &Outcome) -> BTreeMap<String, (Value, Value)> {
     let own = |reason: &str| OWN_EVENTS.iter().any(|(event, _)| *event == reason);
     let mut ours = ours.clone();
     ours.events
         .retain(|event| !own(&event.reason) || recorded.events.contains(event));
-    ours
+
+    let (there, here) = (json!(recorded), json!(ours));
+    let objects = [&there, &here].into_iter().filter_map(Value::as_object);
+    let pair = |name: &String| (name.clone(), (there[name].clone(), here[name].clone()));
+    objects.flat_map(Map::keys).map(pair).collect()
 }
 
 /// Whether a value is that of a case. In objects of a list, a key that the case omits may have any value.

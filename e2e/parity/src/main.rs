@@ -134,11 +134,8 @@ async fn problems(folder: &Path, run_folder: &Path) -> Result<Problems> {
                 let found = services::compare::problems(&case, &outcomes[&case.name], &topics);
                 for problem in found.iter().filter(|problem| !problem.step.is_empty()) {
                     let (step, field, ours) = (&problem.step, &problem.field, &problem.ours);
-                    writeln!(
-                        rows,
-                        "{}",
-                        json!({"case": case.name, "step": step, "field": field, "ours": ours})
-                    )?;
+                    let row = json!({"case": case.name, "step": step, "field": field, "ours": ours});
+                    writeln!(rows, "{row}")?;
                 }
                 problems.insert(case.name, found.iter().map(ToString::to_string).collect());
             }

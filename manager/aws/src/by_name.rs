@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Error, Kind};
+use crate::{Kind, Result};
 
 /// Describes the resources with these names, at most `most` per call, and returns those that exist.
 ///
 /// If one name of a call is unknown, AWS returns an error and no result for the others. Such a call is split into
 /// halves, so that the others are found, and a name counts as unknown only after a call with this name alone.
-pub(crate) async fn known<T, A, F>(names: &[String], most: usize, ask: A) -> Result<Vec<T>, Error>
+pub(crate) async fn known<T, A, F>(names: &[String], most: usize, ask: A) -> Result<Vec<T>>
 where
     A: Fn(Vec<String>) -> F,
-    F: Future<Output = Result<Vec<T>, Error>>,
+    F: Future<Output = Result<Vec<T>>>,
 {
     let mut found = Vec::with_capacity(names.len());
-    let mut open = parts(names, most);
+    let mut seen = BTreeSet::new();
+    let names: Vec<String> = names.iter().filter(|name| seen.insert(*name)).cloned().collect();
+    // The last call first: calls are taken from the end.
+    let mut open: Vec<Vec<String>> = names.chunks(most).rev().map(<[String]>::to_vec).collect();
+
     while let Some(mut part) = open.pop() {
         match ask(part.clone()).await {
             Ok(things) => found.extend(things),
@@ -31,25 +35,19 @@ where
     Ok(found)
 }
 
-/// Each name once, in calls of at most `most`, the last call first.
-fn parts(names: &[String], most: usize) -> Vec<Vec<String>> {
-    let mut seen = BTreeSet::new();
-    let names: Vec<String> = names.iter().filter(|name| seen.insert(*name)).cloned().collect();
-    names.chunks(most.max(1)).rev().map(<[String]>::to_vec).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::Error;
 
     fn names(numbers: impl Iterator<Item = u32>) -> Vec<String> {
         numbers.map(|number| number.to_string()).collect()
     }
 
     /// Asks for the names 0 to 49, of which AWS does not know `gone`, and returns the answer and the number of calls.
-    async fn asked(gone: &[&str], also: Option<Error>) -> (Result<Vec<String>, Error>, usize) {
+    async fn asked(gone: &[&str], also: Option<Error>) -> (Result<Vec<String>>, usize) {
         let calls = Mutex::new(0);
         let answer = known(&names(0..50), 20, |part| {
             *calls.lock().unwrap() += 1;

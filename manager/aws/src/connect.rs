@@ -1,10 +1,12 @@
 //! Making the clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::call_observer::Observing;
@@ -12,7 +14,6 @@ use crate::ec2::SdkEc2;
 use crate::elb::SdkElb;
 use crate::elbv2::SdkElbv2;
 use crate::retry::NotWhenThrottled;
-use crate::role::AssumedRole;
 use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http_client};
 
 /// Longest time for one call, its repetitions included.
@@ -20,6 +21,9 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Application name in the user agent when the settings name none.
 const APP_NAME: &str = "outrigger-manager";
+
+/// Session name of the assumed role, as it shows in AWS's audit trail.
+const SESSION_NAME: &str = "outrigger-manager";
 
 /// One client per AWS service.
 #[derive(Clone)]
@@ -76,13 +80,15 @@ pub async fn connect(settings: &Settings, observer: Arc<dyn CallObserver>) -> Re
     }
 
     Ok(Clients {
-        ec2: Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(ec2.build()))),
-        elb: Arc::new(SdkElb::new(aws_sdk_elasticloadbalancing::Client::from_conf(
-            elb.build(),
-        ))),
-        elbv2: Arc::new(SdkElbv2::new(aws_sdk_elasticloadbalancingv2::Client::from_conf(
-            elbv2.build(),
-        ))),
+        ec2: Arc::new(SdkEc2 {
+            client: aws_sdk_ec2::Client::from_conf(ec2.build()),
+        }),
+        elb: Arc::new(SdkElb {
+            client: aws_sdk_elasticloadbalancing::Client::from_conf(elb.build()),
+        }),
+        elbv2: Arc::new(SdkElbv2 {
+            client: aws_sdk_elasticloadbalancingv2::Client::from_conf(elbv2.build()),
+        }),
     })
 }
 
@@ -114,12 +120,72 @@ fn with_role(config: SdkConfig, settings: &Settings, observing: &Observing) -> R
     let account = Settings::role_account(role_arn)?;
     let sts = aws_sdk_sts::config::Builder::from(&config).interceptor(observing.clone());
     let sts = aws_sdk_sts::Client::from_conf(sts.build());
-    let role = AssumedRole::new(sts, role_arn, account, source_arn);
+    let role = AssumedRole {
+        sts,
+        role_arn: role_arn.into(),
+        account: account.into(),
+        source_arn: source_arn.map(str::to_owned),
+    };
 
-    Ok(config
-        .into_builder()
-        .credentials_provider(SharedCredentialsProvider::new(role))
-        .build())
+    let builder = config.into_builder();
+    let provider = SharedCredentialsProvider::new(role);
+    Ok(builder.credentials_provider(provider).build())
+}
+
+/// Credentials of an assumed role.
+///
+/// The SDK's own provider cannot send the two headers that a role's trust policy checks against the confused deputy
+/// problem, so this one exists. The SDK caches what it returns.
+#[derive(Debug)]
+struct AssumedRole {
+    sts: aws_sdk_sts::Client,
+    role_arn: String,
+    /// For the header `x-amz-source-account`.
+    account: String,
+    /// For the header `x-amz-source-arn`.
+    source_arn: Option<String>,
+}
+
+impl AssumedRole {
+    async fn assume(&self) -> provider::Result {
+        let (account, source_arn) = (self.account.clone(), self.source_arn.clone());
+        let output = self
+            .sts
+            .assume_role()
+            .role_arn(&self.role_arn)
+            .role_session_name(SESSION_NAME)
+            .customize()
+            .mutate_request(move |request| {
+                request.headers_mut().insert("x-amz-source-account", account.clone());
+                if let Some(arn) = &source_arn {
+                    request.headers_mut().insert("x-amz-source-arn", arn.clone());
+                }
+            })
+            .send()
+            .await
+            .map_err(CredentialsError::provider_error)?;
+        let Some(given) = output.credentials else {
+            return Err(CredentialsError::unhandled("AssumeRole answered without credentials"));
+        };
+
+        let expires = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+        Ok(Credentials::new(
+            given.access_key_id,
+            given.secret_access_key,
+            Some(given.session_token),
+            Some(expires),
+            "AssumedRole",
+        ))
+    }
+}
+
+impl ProvideCredentials for AssumedRole {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.assume())
+    }
 }
 
 #[cfg(test)]

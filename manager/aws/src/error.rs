@@ -29,6 +29,9 @@ pub enum Kind {
     Other,
 }
 
+/// The result of a call of AWS.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// A failed call of AWS.
 #[derive(Debug, Clone)]
 pub struct Error {
@@ -41,43 +44,36 @@ pub struct Error {
 }
 
 impl Error {
+    fn new(operation: &'static str, kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            operation,
+            kind,
+            code: None,
+            message: message.into(),
+            request_id: None,
+            source: None,
+        }
+    }
+
     /// An error that AWS answered with `code`; [`Kind`] follows from the table.
     #[must_use]
     pub fn answered(operation: &'static str, code: &str, message: impl Into<String>) -> Self {
         Self {
-            operation,
-            kind: kind_of(code),
             code: Some(code.to_owned()),
-            message: message.into(),
-            request_id: None,
-            source: None,
+            ..Self::new(operation, kind_of(code), message)
         }
     }
 
     /// A call that got no answer.
     #[must_use]
     pub fn unanswered(operation: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            operation,
-            kind: Kind::Transport,
-            code: None,
-            message: message.into(),
-            request_id: None,
-            source: None,
-        }
+        Self::new(operation, Kind::Transport, message)
     }
 
     /// An unusable response or request; `message` names the missing field.
     #[must_use]
     pub fn unusable(operation: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            operation,
-            kind: Kind::Other,
-            code: None,
-            message: message.into(),
-            request_id: None,
-            source: None,
-        }
+        Self::new(operation, Kind::Other, message)
     }
 
     /// With the ID by which AWS's support finds the call.

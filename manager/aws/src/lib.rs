@@ -32,7 +32,6 @@ pub mod limit;
 mod page;
 mod proxy;
 mod retry;
-mod role;
 mod sdk;
 mod settings;
 #[cfg(test)]
@@ -45,8 +44,8 @@ pub use connect::{Clients, connect};
 pub use ec2::{Ec2, Filter, Instance, InstanceId, InstanceState};
 pub use elb::{Elb, LoadBalancer};
 pub use elbv2::Elbv2;
-pub use error::{Error, Kind};
-pub use page::Page;
+pub use error::{Error, Kind, Result};
+pub use page::{Page, Token};
 pub use proxy::Proxies;
 pub use settings::{EndpointOverride, Settings, SettingsError};
 pub use tags::Tags;

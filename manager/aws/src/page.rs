@@ -1,24 +1,27 @@
 //! Lists that AWS answers in pages.
 
-use crate::Error;
+use crate::{Error, Result};
+
+/// The token of a page. `None` requests the first page, and is the token after the last one.
+pub type Token = Option<String>;
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// May be empty on any page.
     pub items: Vec<T>,
-    /// The token that requests the next page; `None` on the last one.
-    pub next: Option<String>,
+    pub next: Token,
 }
 
 impl<T> Page<T> {
     /// A page that AWS answered with this token. Some actions end a list with an empty token instead of none.
-    pub(crate) fn new(items: Vec<T>, next: Option<String>) -> Self {
-        let next = next.filter(|token| !token.is_empty());
-        Self { items, next }
+    pub(crate) fn new(items: impl IntoIterator<Item = T>, next: Token) -> Self {
+        Self {
+            items: items.into_iter().collect(),
+            next: next.filter(|token| !token.is_empty()),
+        }
     }
 
-    /// The page with each item converted.
     pub(crate) fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
         Page {
             items: self.items.into_iter().map(convert).collect(),
@@ -32,9 +35,9 @@ impl<T> Page<T> {
 /// # Errors
 /// Those of `read`, and of code `None` when AWS answers with the token that it was sent: the list would never end, and a
 /// part of a list must not be taken for all of it.
-pub(crate) async fn all<T, F>(operation: &'static str, read: impl Fn(Option<String>) -> F) -> Result<Vec<T>, Error>
+pub(crate) async fn all<T, F>(operation: &'static str, read: impl Fn(Token) -> F) -> Result<Vec<T>>
 where
-    F: Future<Output = Result<Page<T>, Error>>,
+    F: Future<Output = Result<Page<T>>>,
 {
     let mut items = Vec::new();
     let mut token = None;
@@ -46,10 +49,8 @@ where
             return Ok(items);
         }
         if page.next == token {
-            return Err(Error::unusable(
-                operation,
-                "AWS answered twice with the same token of a next page",
-            ));
+            let message = "AWS answered twice with the same token of a next page";
+            return Err(Error::unusable(operation, message));
         }
 
         token = page.next;
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     /// A list of these pages, whose tokens are their numbers.
-    async fn read(pages: &[(&[u32], Option<&str>)]) -> (Result<Vec<u32>, Error>, Vec<Option<String>>) {
+    async fn read(pages: &[(&[u32], Option<&str>)]) -> (Result<Vec<u32>>, Vec<Token>) {
         let asked = Mutex::new(Vec::new());
         let answer = all("DescribeThings", |token| {
             let number = token.as_deref().map_or(0, |token| token.parse().unwrap());

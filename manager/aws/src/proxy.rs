@@ -228,10 +228,8 @@ impl Exception {
             return Some(Self::Address { address, port });
         }
 
-        let host = host
-            .strip_prefix('*')
-            .filter(|rest| rest.starts_with('.'))
-            .unwrap_or(host);
+        let domain = host.strip_prefix('*').filter(|rest| rest.starts_with('.'));
+        let host = domain.unwrap_or(host);
         let itself = !host.starts_with('.');
         let suffix = if itself { format!(".{host}") } else { host.to_owned() };
 

@@ -80,7 +80,12 @@ mod tests {
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .retry_classifier(NotWhenThrottled)
             .build();
-        (Arc::new(SdkEc2::new(aws_sdk_ec2::Client::from_conf(config))), asked)
+        (
+            Arc::new(SdkEc2 {
+                client: aws_sdk_ec2::Client::from_conf(config),
+            }),
+            asked,
+        )
     }
 
     #[tokio::test]

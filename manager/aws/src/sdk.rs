@@ -2,15 +2,28 @@
 
 use std::error::Error as StdError;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::{Error, Kind};
 
+/// Treats an empty text as absent: AWS sends empty names and IDs.
+pub(crate) fn told(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
 /// Converts an SDK error of `operation`. An error response keeps its code, message and request ID; any other error
 /// keeps the SDK's error as its source.
-pub(crate) fn failed<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Error
+pub(crate) fn failed<E>(operation: &'static str) -> impl FnOnce(SdkError<E, HttpResponse>) -> Error
+where
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+{
+    move |error| converted(operation, error)
+}
+
+fn converted<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Error
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
 {
@@ -53,15 +66,7 @@ where
 /// Whether a request failed before it was sent because no credentials could be had. The SDK reports that as one
 /// of several failures; only the chain of causes tells.
 fn is_about_credentials(error: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(current) = cause {
-        if current.is::<aws_credential_types::provider::error::CredentialsError>() {
-            return true;
-        }
-        cause = current.source();
-    }
-
-    false
+    std::iter::successors(Some(error), |&error| error.source()).any(|cause| cause.is::<CredentialsError>())
 }
 
 #[cfg(test)]
@@ -73,7 +78,7 @@ mod tests {
     #[test]
     fn a_time_out_is_no_answer_and_keeps_its_cause() {
         let error: SdkError<DescribeInstancesError, HttpResponse> = SdkError::timeout_error("30 s passed");
-        let error = failed("DescribeInstances", error);
+        let error = failed("DescribeInstances")(error);
         assert_eq!(error.kind(), Kind::Transport);
         assert_eq!(error.to_string(), "AWS DescribeInstances: no answer in time");
         assert!(
@@ -85,8 +90,8 @@ mod tests {
 
     #[test]
     fn missing_credentials_are_access_denied_and_not_a_transport_failure() {
-        let cause = aws_credential_types::provider::error::CredentialsError::not_loaded("none found");
+        let cause = CredentialsError::not_loaded("none found");
         let error: SdkError<DescribeInstancesError, HttpResponse> = SdkError::construction_failure(cause);
-        assert_eq!(failed("DescribeInstances", error).kind(), Kind::AccessDenied);
+        assert_eq!(failed("DescribeInstances")(error).kind(), Kind::AccessDenied);
     }
 }

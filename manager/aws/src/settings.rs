@@ -46,7 +46,6 @@ pub struct EndpointOverride {
 pub enum SettingsError {
     #[error("no AWS region: set --region, or Region (or Zone) in section [Global] of the cloud config")]
     NoRegion,
-    /// The role's ARN cannot be read.
     #[error(
         "RoleARN {0:?} in section [Global] of the cloud config is no ARN of a role: expected arn:PARTITION:iam::ACCOUNT:role/NAME"
     )]
@@ -56,17 +55,11 @@ pub enum SettingsError {
         "SourceARN {0:?} in section [Global] of the cloud config is no ARN: expected arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE"
     )]
     SourceArn(String),
-    /// An endpoint is no URL.
     #[error("URL {url:?} in the ServiceOverride for service {service:?} is no http:// or https:// URL")]
-    EndpointUrl {
-        /// The section's service.
-        service: String,
-        url: String,
-    },
+    EndpointUrl { service: String, url: String },
     /// The name cannot stand in a user agent.
     #[error("application name {0:?} may hold letters, digits and !#$%&'*+-.^_|~ only")]
     AppName(String),
-    /// A variable names no proxy.
     #[error("{variable} {value:?} is no proxy: expected http://HOST:PORT or https://HOST:PORT, or unset the variable")]
     Proxy {
         /// The variable as it was found.
@@ -90,9 +83,6 @@ impl Settings {
     }
 
     /// The account in the role's ARN.
-    ///
-    /// # Errors
-    /// When the text is no ARN of a role.
     pub(crate) fn role_account(arn: &str) -> Result<&str, SettingsError> {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
         match parts.as_slice() {
@@ -104,9 +94,6 @@ impl Settings {
     }
 
     /// The source ARN, checked for what a header can carry.
-    ///
-    /// # Errors
-    /// When the text is no ARN.
     pub(crate) fn checked_source_arn(&self) -> Result<Option<&str>, SettingsError> {
         match self.source_arn.as_deref().filter(|arn| !arn.is_empty()) {
             None => Ok(None),

@@ -53,7 +53,6 @@ pub struct Instance {
     /// Empty for terminated instances.
     #[serde(default)]
     pub private_dns_name: String,
-    /// Primary private address.
     pub private_ip_address: Option<String>,
     pub public_ip_address: Option<String>,
     #[serde(default)]
@@ -92,7 +91,6 @@ pub struct AttachedInterface {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NetworkInterface {
     pub network_interface_id: String,
-    /// Primary private address.
     pub private_ip_address: String,
     #[serde(default)]
     pub private_dns_name: String,
@@ -152,7 +150,6 @@ fn attached() -> String {
     "attached".to_owned()
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the default of an optional field")]
 fn primary() -> Option<i32> {
     Some(0)
 }

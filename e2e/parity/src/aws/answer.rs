@@ -4,7 +4,7 @@ use outrigger_aws_sim::query::Query;
 use outrigger_aws_sim::xml::Element;
 
 use super::account::{Account, ZONES};
-use super::{instances, network};
+use super::instances;
 
 /// One ID for all answers, so that messages with it are the same in every run.
 pub(super) const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";
@@ -51,7 +51,7 @@ pub(super) fn answer(account: &Account, query: &Query) -> Result<Element, Refusa
     let content = match query.action.as_str() {
         "DescribeInstances" => instances::describe(account, query),
         "DescribeInstanceTopology" => instances::topology(account, query),
-        "DescribeNetworkInterfaces" => network::describe(account, query),
+        "DescribeNetworkInterfaces" => instances::network_interfaces(account, query),
         "DescribeAvailabilityZones" => Ok(zones()),
         unknown => Err(Refusal::new(
             "InvalidAction",
@@ -73,10 +73,8 @@ pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Resu
         .iter()
         .find(|(name, _)| !(known.contains(name) || known.contains(&"tag-key") && name.starts_with("tag:")));
     unknown.map_or(Ok(()), |(name, _)| {
-        Err(Refusal::new(
-            "InvalidParameterValue",
-            format!("The filter '{name}' is invalid"),
-        ))
+        let message = format!("The filter '{name}' is invalid");
+        Err(Refusal::new("InvalidParameterValue", message))
     })
 }
 
@@ -84,16 +82,17 @@ pub(super) fn check_names(filters: &[(&str, Vec<&str>)], known: &[&str]) -> Resu
 /// (<https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html>).
 fn check_filters(query: &Query) -> Result<(), Refusal> {
     let filters = query.parameters.filters();
-    match filters.iter().find(|(_, values)| values.len() > 200) {
-        Some((name, values)) => Err(Refusal::new(
+    filters.iter().try_for_each(|(name, values)| {
+        let count = values.len();
+        if count <= 200 {
+            return Ok(());
+        }
+        let what = "The maximum number of filter values specified on a single call is 200";
+        Err(Refusal::new(
             "FilterLimitExceeded",
-            format!(
-                "The maximum number of filter values specified on a single call is 200; {name} has {}",
-                values.len()
-            ),
-        )),
-        None => Ok(()),
-    }
+            format!("{what}; {name} has {count}"),
+        ))
+    })
 }
 
 fn zones() -> Vec<Element> {

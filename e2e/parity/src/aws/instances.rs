@@ -1,9 +1,9 @@
-//! DescribeInstances and DescribeInstanceTopology. Pure.
+//! DescribeInstances and DescribeInstanceTopology, and DescribeNetworkInterfaces for the interfaces of Fargate. Pure.
 
 use outrigger_aws_sim::query::{Parameters, Query};
 use outrigger_aws_sim::xml::Element;
 
-use super::account::{Account, AttachedInterface, Instance, SUBNET_ID};
+use super::account::{Account, AttachedInterface, Instance, NetworkInterface, SUBNET_ID};
 use super::answer::{Answered, Refusal, check_names, item, optional};
 
 /// The longest page, below the requested sizes, so that every caller must follow the pages.
@@ -19,13 +19,21 @@ const FILTERS: [&str; 6] = [
     "tag-key",
 ];
 
+/// The same for network interfaces.
+const INTERFACE_FILTERS: [&str; 6] = [
+    "attachment.status",
+    "vpc-id",
+    "private-ip-address",
+    "addresses.private-ip-address",
+    "network-interface-id",
+    "private-dns-name",
+];
+
 pub(super) fn describe(account: &Account, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
     if !ids.is_empty() && query.parameters.get("MaxResults").is_some() {
-        return Err(Refusal::new(
-            "InvalidParameterCombination",
-            "The parameter instancesSet cannot be used with the parameter maxResults",
-        ));
+        let message = "The parameter instancesSet cannot be used with the parameter maxResults";
+        return Err(Refusal::new("InvalidParameterCombination", message));
     }
 
     check_ids(account, &ids)?;
@@ -34,41 +42,29 @@ pub(super) fn describe(account: &Account, query: &Query) -> Answered {
     check_names(&filters, &FILTERS)?;
 
     let requested = |instance: &&Instance| ids.is_empty() || ids.contains(&instance.instance_id.as_str());
-    let found: Vec<&Instance> = account
-        .instances
-        .iter()
-        .filter(requested)
-        .filter(|instance| matches(instance, &filters))
-        .collect();
+    let found = account.instances.iter().filter(requested);
+    let found: Vec<&Instance> = found.filter(|instance| matches(instance, &filters)).collect();
 
     page(&query.parameters, &found)
 }
 
 /// EC2 fails the whole call if one ID is malformed or does not exist. It checks the form of all IDs first.
 fn check_ids(account: &Account, ids: &[&str]) -> Result<(), Refusal> {
-    let quoted = |ids: &[&str]| ids.join(", ");
     let malformed: Vec<&str> = ids.iter().copied().filter(|id| !is_id(id)).collect();
     if !malformed.is_empty() {
         let plural = if malformed.len() == 1 { "id" } else { "ids" };
-        return Err(Refusal::new(
-            "InvalidInstanceID.Malformed",
-            format!("Invalid {plural}: \"{}\"", quoted(&malformed)),
-        ));
+        let message = format!("Invalid {plural}: \"{}\"", malformed.join(", "));
+        return Err(Refusal::new("InvalidInstanceID.Malformed", message));
     }
 
     let exists = |id: &str| account.instances.iter().any(|instance| instance.instance_id == id);
     let missing: Vec<&str> = ids.iter().copied().filter(|id| !exists(id)).collect();
-    match missing.len() {
-        0 => Ok(()),
-        1 => Err(Refusal::new(
-            "InvalidInstanceID.NotFound",
-            format!("The instance ID '{}' does not exist", quoted(&missing)),
-        )),
-        _ => Err(Refusal::new(
-            "InvalidInstanceID.NotFound",
-            format!("The instance IDs '{}' do not exist", quoted(&missing)),
-        )),
-    }
+    let message = match missing.as_slice() {
+        [] => return Ok(()),
+        [id] => format!("The instance ID '{id}' does not exist"),
+        ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
+    };
+    Err(Refusal::new("InvalidInstanceID.NotFound", message))
 }
 
 /// `i-` and 8 or 17 hexadecimal digits.
@@ -98,21 +94,19 @@ fn matches(instance: &Instance, filters: &[(&str, Vec<&str>)]) -> bool {
 
 /// Only calls with `MaxResults` or a token have pages. A token is the number of instances on earlier pages.
 fn page(parameters: &Parameters, found: &[&Instance]) -> Answered {
-    let number = |name: &str| parameters.get(name).map(str::parse::<usize>);
     let invalid = |name: &str| {
         let value = parameters.get(name).unwrap_or_default();
-        Refusal::new(
-            "InvalidParameterValue",
-            format!("Value ( {value} ) for parameter {name} is invalid."),
-        )
+        let message = format!("Value ( {value} ) for parameter {name} is invalid.");
+        Refusal::new("InvalidParameterValue", message)
     };
-    let start = number("NextToken")
-        .transpose()
-        .map_err(|_| invalid("NextToken"))?
-        .unwrap_or(0);
-    let length = match number("MaxResults") {
+    let number = |name: &str| {
+        let number = parameters.get(name).map(str::parse::<usize>).transpose();
+        number.map_err(|_| invalid(name))
+    };
+    let start = number("NextToken")?.unwrap_or(0);
+    let length = match number("MaxResults")? {
         None => found.len(),
-        Some(Ok(most)) if (5..=1000).contains(&most) => most.min(PAGE),
+        Some(most) if (5..=1000).contains(&most) => most.min(PAGE),
         Some(_) => return Err(invalid("MaxResults")),
     };
     let rest = found.get(start..).unwrap_or_default();
@@ -134,7 +128,19 @@ fn page(parameters: &Parameters, found: &[&Instance]) -> Answered {
 }
 
 fn element(instance: &Instance) -> Element {
-    let mut element = item([
+    let state = instance.state.as_ref().map(|state| {
+        let code = code_of(state).to_string();
+        let name = Element::text("name", state);
+        Element::parent("instanceState", [Element::text("code", code), name])
+    });
+    let placement = instance.availability_zone.as_ref().map(|zone| {
+        let zone = Element::text("availabilityZone", zone);
+        Element::parent("placement", [zone, Element::text("tenancy", "default")])
+    });
+    let tags = instance.tags.iter();
+    let tags = tags.map(|(key, value)| item([Element::text("key", key), Element::text("value", value)]));
+
+    let always = [
         Element::text("instanceId", &instance.instance_id),
         Element::text("imageId", "ami-00000000000000001"),
         Element::text("privateDnsName", &instance.private_dns_name),
@@ -143,39 +149,17 @@ fn element(instance: &Instance) -> Element {
         Element::text("vpcId", &instance.vpc_id),
         // Long before the creation of any Node.
         Element::text("launchTime", "2020-01-01T00:00:00.000Z"),
-    ]);
-
-    let state = instance.state.as_ref().map(|state| {
-        let code = code_of(state).to_string();
-        Element::parent(
-            "instanceState",
-            [Element::text("code", code), Element::text("name", state)],
-        )
-    });
-    let placement = instance.availability_zone.as_ref().map(|zone| {
-        let zone = Element::text("availabilityZone", zone);
-        Element::parent("placement", [zone, Element::text("tenancy", "default")])
-    });
-    let tags = instance
-        .tags
-        .iter()
-        .map(|(key, value)| item([Element::text("key", key), Element::text("value", value)]));
-
-    element.children.extend(
-        [
-            optional("instanceType", instance.instance_type.as_ref()),
-            optional("privateIpAddress", instance.private_ip_address.as_ref()),
-            optional("ipAddress", instance.public_ip_address.as_ref()),
-            state,
-            placement,
-            Some(Element::parent("tagSet", tags)),
-            Some(Element::parent("networkInterfaceSet", interfaces(instance))),
-        ]
-        .into_iter()
-        .flatten(),
-    );
-
-    element
+        Element::parent("tagSet", tags),
+        Element::parent("networkInterfaceSet", interfaces(instance)),
+    ];
+    let sometimes = [
+        optional("instanceType", instance.instance_type.as_ref()),
+        optional("privateIpAddress", instance.private_ip_address.as_ref()),
+        optional("ipAddress", instance.public_ip_address.as_ref()),
+        state,
+        placement,
+    ];
+    item(always.into_iter().chain(sometimes.into_iter().flatten()))
 }
 
 fn code_of(state: &str) -> u8 {
@@ -213,32 +197,23 @@ fn interface(from: &AttachedInterface) -> Element {
         let primary = Element::text("primary", (place == 0).to_string());
         item([Element::text("privateIpAddress", address), primary])
     });
-    let ipv6 = from
-        .ipv6_addresses
-        .iter()
-        .map(|address| item([Element::text("ipv6Address", address)]));
-    let mut element = item([
+    let ipv6 = from.ipv6_addresses.iter();
+    let ipv6 = ipv6.map(|address| item([Element::text("ipv6Address", address)]));
+    let always = [
         Element::text("status", &from.status),
         Element::parent("privateIpAddressesSet", private),
         Element::parent("ipv6AddressesSet", ipv6),
-    ]);
-
-    element
-        .children
-        .extend(optional("privateIpAddress", from.private_ip_addresses.first()));
-    element.children.extend(attachment);
-
-    element
+    ];
+    let address = optional("privateIpAddress", from.private_ip_addresses.first());
+    item(always.into_iter().chain(address).chain(attachment))
 }
 
 /// DescribeInstanceTopology: the answer omits instances without a topology.
 pub(super) fn topology(account: &Account, query: &Query) -> Answered {
     let ids = query.parameters.list("InstanceId");
     if ids.len() > 100 {
-        return Err(Refusal::new(
-            "InvalidParameterValue",
-            format!("{} instance IDs; at most 100 are allowed", ids.len()),
-        ));
+        let message = format!("{} instance IDs; at most 100 are allowed", ids.len());
+        return Err(Refusal::new("InvalidParameterValue", message));
     }
 
     check_ids(account, &ids)?;
@@ -247,20 +222,61 @@ pub(super) fn topology(account: &Account, query: &Query) -> Answered {
         let requested = ids.is_empty() || ids.contains(&instance.instance_id.as_str());
         let nodes = account.topology.get(&instance.instance_id).filter(|_| requested)?;
         let nodes = nodes.iter().map(|node| Element::text("item", node));
-        let mut element = item([
+        let always = [
             Element::text("instanceId", &instance.instance_id),
             Element::parent("networkNodeSet", nodes),
-        ]);
+        ];
         let zone = optional("availabilityZone", instance.availability_zone.as_ref());
-        element.children.extend(zone);
-
         let kind = optional("instanceType", instance.instance_type.as_ref());
-        element.children.extend(kind);
-
-        Some(element)
+        Some(item(always.into_iter().chain(zone).chain(kind)))
     });
 
     Ok(vec![Element::parent("instanceSet", with_topology)])
+}
+
+pub(super) fn network_interfaces(account: &Account, query: &Query) -> Answered {
+    let filters = query.parameters.filters();
+    check_names(&filters, &INTERFACE_FILTERS)?;
+    let found = account.network_interfaces.iter();
+    let found = found
+        .filter(|interface| interface_matches(interface, &filters))
+        .map(network_interface);
+    Ok(vec![Element::parent("networkInterfaceSet", found)])
+}
+
+fn interface_matches(interface: &NetworkInterface, filters: &[(&str, Vec<&str>)]) -> bool {
+    filters.iter().all(|(name, values)| {
+        let own = match *name {
+            "attachment.status" => &interface.attachment_status,
+            "vpc-id" => &interface.vpc_id,
+            "network-interface-id" => &interface.network_interface_id,
+            "private-dns-name" => &interface.private_dns_name,
+            _ => &interface.private_ip_address,
+        };
+        values.contains(&own.as_str())
+    })
+}
+
+fn network_interface(interface: &NetworkInterface) -> Element {
+    let primary = item([
+        Element::text("privateIpAddress", &interface.private_ip_address),
+        Element::text("primary", "true"),
+    ]);
+    let ipv6 = interface.ipv6_addresses.iter();
+    let ipv6 = ipv6.map(|address| item([Element::text("ipv6Address", address)]));
+    let always = [
+        Element::text("networkInterfaceId", &interface.network_interface_id),
+        Element::text("subnetId", SUBNET_ID),
+        Element::text("vpcId", &interface.vpc_id),
+        Element::text("status", "in-use"),
+        Element::text("privateIpAddress", &interface.private_ip_address),
+        Element::text("privateDnsName", &interface.private_dns_name),
+        Element::parent("attachment", [Element::text("status", &interface.attachment_status)]),
+        Element::parent("privateIpAddressesSet", [primary]),
+        Element::parent("ipv6AddressesSet", ipv6),
+    ];
+    let zone = optional("availabilityZone", interface.availability_zone.as_ref());
+    item(always.into_iter().chain(zone))
 }
 
 #[cfg(test)]

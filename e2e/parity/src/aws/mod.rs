@@ -7,7 +7,6 @@
 mod account;
 mod answer;
 mod instances;
-mod network;
 mod server;
 
 pub use account::{Account, CLUSTER_ID, Fault, Instance, SUBNET_ID, VPC_ID};

@@ -76,30 +76,25 @@ impl Drop for ScriptedEc2 {
 
 async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
     let query = Query::parse(&form);
-    let denial = shared
-        .policy
-        .as_ref()
-        .and_then(|policy| iam::evaluate_read(policy, &Service::Ec2, &query));
-    if let Some(denial) = denial {
-        return respond(
-            denial.status,
-            Service::Ec2.error_body(denial.status, denial.code, &denial.message, REQUEST_ID),
-        );
+    let policy = shared.policy.as_ref();
+    if let Some(denial) = policy.and_then(|policy| iam::evaluate_read(policy, &Service::Ec2, &query)) {
+        return refuse(denial.status, denial.code, &denial.message);
     }
 
-    let (status, body) = match answer(&shared.account, &query) {
-        Ok(answer) => (200, answer.document()),
+    match answer(&shared.account, &query) {
+        Ok(answer) => respond(200, answer.document()),
         Err(refusal) => {
             if refusal.is_unknown_action() {
                 let mut unknown = shared.unknown.lock().unwrap_or_else(PoisonError::into_inner);
                 unknown.insert(query.action);
             }
-            let body = Service::Ec2.error_body(refusal.status, &refusal.code, &refusal.message, REQUEST_ID);
-            (refusal.status, body)
+            refuse(refusal.status, &refusal.code, &refusal.message)
         }
-    };
+    }
+}
 
-    respond(status, body)
+fn refuse(status: u16, code: &str, message: &str) -> Response {
+    respond(status, Service::Ec2.error_body(status, code, message, REQUEST_ID))
 }
 
 fn respond(status: u16, body: String) -> Response {

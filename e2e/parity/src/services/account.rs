@@ -48,11 +48,11 @@ async fn read_once(proxy: &Proxy, names: &mut Names) -> Result<Account> {
     reader.target_groups(names, &mut account, tags).await?;
 
     let named = account.into_iter().map(|(object, fields)| {
-        let named = |(field, value): (String, Value)| {
+        let fields = fields.into_iter().filter(|(_, value)| !is_empty(value));
+        let fields = fields.map(|(field, value)| {
             let value = in_order(&field, names.name(&value));
             (field, value)
-        };
-        let fields = fields.into_iter().filter(|(_, value)| !is_empty(value)).map(named);
+        });
         (names.named(&object), fields.collect())
     });
 
@@ -83,9 +83,8 @@ pub(super) fn without_tag(mut account: Account, key: &str) -> Account {
 /// New and changed objects since `before`. Deleted objects have a field `gone`.
 pub(super) fn besides(account: Account, before: &Account) -> Account {
     let gone = before.keys().filter(|object| !account.contains_key(*object));
-    let gone: Vec<_> = gone
-        .map(|object| (object.clone(), fields(json!({"gone": true}))))
-        .collect();
+    let gone = gone.map(|object| (object.clone(), fields(json!({"gone": true}))));
+    let gone: Vec<_> = gone.collect();
     let new = account
         .into_iter()
         .filter(|(object, fields)| before.get(object) != Some(fields));
@@ -130,15 +129,12 @@ impl Reader<'_> {
             let of = [("LoadBalancerName", name)];
             let attributes = self.ask(elb, "DescribeLoadBalancerAttributes", &of).await?;
             let policies = self.ask(elb, "DescribeLoadBalancerPolicies", &of).await?;
-            let tags = self
-                .ask(elb, "DescribeTags", &[("LoadBalancerNames.member.1", name)])
-                .await?;
+            let named = [("LoadBalancerNames.member.1", name)];
+            let tags = self.ask(elb, "DescribeTags", &named).await?;
+            let attributes = flat(attributes.find("LoadBalancerAttributes"));
             let mut balancer = classic(item);
 
-            balancer.insert(
-                "attributes".into(),
-                json!(flat(attributes.find("LoadBalancerAttributes"))),
-            );
+            balancer.insert("attributes".into(), json!(attributes));
             balancer.insert("policies".into(), json!(policy_lines(&policies)));
             balancer.insert("tags".into(), json!(pairs(tags.items("Tags"), "Key", "Value")));
             account.insert(format!("classic load balancer {}", names.named(name)), balancer);
@@ -182,10 +178,8 @@ impl Reader<'_> {
         for (item, attributes, listeners) in found {
             let name = names.named(item.value("LoadBalancerName"));
             names.learn(item.value("LoadBalancerArn"), format!("nlb {name}"));
-            account.insert(
-                format!("network load balancer {name}"),
-                network(&item, &attributes, &tags),
-            );
+            let object = format!("network load balancer {name}");
+            account.insert(object, network(&item, &attributes, &tags));
 
             for listener in listeners.items("Listeners") {
                 let object = format!("listener {} of {name}", listener.value("Port"));
@@ -201,19 +195,16 @@ impl Reader<'_> {
             return Ok(BTreeMap::new());
         }
 
-        let numbered: Vec<(String, &String)> = arns
-            .iter()
-            .enumerate()
-            .map(|(n, arn)| (format!("ResourceArns.member.{}", n + 1), arn))
+        let numbered = arns.iter().zip(1..);
+        let numbered: Vec<(String, &str)> = numbered
+            .map(|(arn, number)| (format!("ResourceArns.member.{number}"), arn.as_str()))
             .collect();
-        let parameters: Vec<(&str, &str)> = numbered.iter().map(|(key, arn)| (key.as_str(), arn.as_str())).collect();
+        let parameters: Vec<(&str, &str)> = numbered.iter().map(|(key, arn)| (key.as_str(), *arn)).collect();
         let answer = self.ask(&Service::ElbV2, "DescribeTags", &parameters).await?;
         let described = answer.items("TagDescriptions").iter();
         let tags = described.map(|item| {
-            (
-                item.value("ResourceArn").to_owned(),
-                json!(pairs(list(item, "Tags"), "Key", "Value")),
-            )
+            let tags = pairs(list(item, "Tags"), "Key", "Value");
+            (item.value("ResourceArn").to_owned(), json!(tags))
         });
 
         Ok(tags.collect())
@@ -272,15 +263,11 @@ fn classic(item: &Element) -> Fields {
 fn classic_listener(item: &Element) -> String {
     let listener = item.child("Listener").cloned().unwrap_or_default();
     let of = |name: &str| listener.value(name).to_owned();
-    let mut line = format!(
-        "{} {} to {} {}",
-        of("Protocol"),
-        of("LoadBalancerPort"),
-        of("InstanceProtocol"),
-        of("InstancePort")
-    );
-    let certificate = of("SSLCertificateId");
+    let (protocol, instance_protocol) = (of("Protocol"), of("InstanceProtocol"));
+    let (port, instance_port) = (of("LoadBalancerPort"), of("InstancePort"));
+    let mut line = format!("{protocol} {port} to {instance_protocol} {instance_port}");
 
+    let certificate = of("SSLCertificateId");
     if !certificate.is_empty() {
         line.push_str(&format!(" certificate {certificate}"));
     }
@@ -295,15 +282,11 @@ fn classic_listener(item: &Element) -> String {
 
 fn policy_lines(answer: &Element) -> Vec<String> {
     let policy = |item: &Element| {
-        let attributes = list(item, "PolicyAttributeDescriptions").iter();
-        let attributes =
-            sorted(attributes.map(|a| format!("{}={}", a.value("AttributeName"), a.value("AttributeValue"))));
-        format!(
-            "{} {} {}",
-            item.value("PolicyName"),
-            item.value("PolicyTypeName"),
-            attributes.join(",")
-        )
+        let attribute = |item: &Element| format!("{}={}", item.value("AttributeName"), item.value("AttributeValue"));
+        let attributes = list(item, "PolicyAttributeDescriptions").iter().map(attribute);
+        let attributes = sorted(attributes).join(",");
+        let (name, kind) = (item.value("PolicyName"), item.value("PolicyTypeName"));
+        format!("{name} {kind} {attributes}")
     };
     sorted(answer.items("PolicyDescriptions").iter().map(policy))
 }

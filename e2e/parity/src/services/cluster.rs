@@ -34,7 +34,7 @@ pub(super) struct Cluster {
 pub(super) struct Subject {
     services: Api<Service>,
     events: Api<KubeEvent>,
-    name: String,
+    pub(super) name: String,
     /// It distinguishes the Service from another one of the same name.
     pub(super) uid: String,
     pub(super) namespace: String,
@@ -60,25 +60,18 @@ impl Cluster {
         }
 
         for name in &change.remove {
-            self.nodes
-                .delete(name, &DeleteParams::default())
-                .await
-                .with_context(|| format!("node {name}"))?;
+            let deleted = self.nodes.delete(name, &DeleteParams::default()).await;
+            deleted.with_context(|| format!("node {name}"))?;
         }
 
         for (name, patch) in &change.patch {
-            let patch = &environment.names.resolve(patch);
-            let status = json!({"status": patch["status"]});
-            let patched = self
-                .nodes
-                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-                .await;
+            let (patch, parameters) = (environment.names.resolve(patch), PatchParams::default());
+            let patched = self.nodes.patch(name, &parameters, &Patch::Merge(&patch)).await;
             patched.with_context(|| format!("node {name}"))?;
+
             if !patch["status"].is_null() {
-                let patched = self
-                    .nodes
-                    .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
-                    .await;
+                let status = Patch::Merge(json!({"status": patch["status"]}));
+                let patched = self.nodes.patch_status(name, &parameters, &status).await;
                 patched.with_context(|| format!("status of node {name}"))?;
             }
         }
@@ -97,10 +90,8 @@ impl Cluster {
         let there = self.nodes.list(&ListParams::default()).await?.items;
         let there: Vec<String> = there.into_iter().filter_map(|node| node.metadata.name).collect();
 
-        for name in there
-            .iter()
-            .filter(|name| touched(name) || !NODES.contains(&name.as_str()))
-        {
+        let changed = |name: &&String| touched(name) || !NODES.contains(&name.as_str());
+        for name in there.iter().filter(changed) {
             self.nodes.delete(name, &DeleteParams::default()).await?;
         }
 
@@ -128,21 +119,14 @@ impl Cluster {
         });
 
         let node: Node = serde_json::from_value(node)?;
-
-        self.nodes
-            .create(&PostParams::default(), &node)
-            .await
-            .with_context(|| format!("node {name}"))?;
-
-        Ok(())
+        let created = self.nodes.create(&PostParams::default(), &node).await;
+        created.with_context(|| format!("node {name}")).map(drop)
     }
 
     /// Creates a Service, and its namespace if it does not exist.
     pub(super) async fn create(&self, manifest: &Value) -> Result<Subject> {
-        let namespace = manifest["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or("default")
-            .to_owned();
+        let namespace = manifest["metadata"]["namespace"].as_str();
+        let namespace = namespace.unwrap_or("default").to_owned();
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         if namespaces.get_opt(&namespace).await?.is_none() {
             let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
@@ -155,10 +139,8 @@ impl Cluster {
 
         let services: Api<Service> = Api::namespaced(self.client.clone(), &namespace);
         let service: Service = serde_json::from_value(manifest.clone()).context("service")?;
-        let made = services
-            .create(&PostParams::default(), &service)
-            .await
-            .context("creating the Service")?;
+        let made = services.create(&PostParams::default(), &service).await;
+        let made = made.context("creating the Service")?;
 
         Ok(Subject {
             services,
@@ -182,30 +164,23 @@ fn without_instance(name: &str) -> Result<Option<String>> {
 }
 
 impl Subject {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Changes it by a JSON merge patch.
     pub(super) async fn update(&self, patch: &Value) -> Result<()> {
-        let patched = self
-            .services
-            .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
-        patched.context("changing the Service").map(|_| ())
+        let (patch, parameters) = (Patch::Merge(patch), PatchParams::default());
+        let patched = self.services.patch(&self.name, &parameters, &patch).await;
+        patched.context("changing the Service").map(drop)
     }
 
     pub(super) async fn no_op(&mut self) -> Result<()> {
         self.no_ops += 1;
-        let value = self.no_ops.to_string();
-        self.update(&json!({"metadata": {"annotations": {WITHOUT_EFFECT: value}}}))
-            .await
+        let annotations = json!({WITHOUT_EFFECT: self.no_ops.to_string()});
+        self.update(&json!({"metadata": {"annotations": annotations}})).await
     }
 
     /// The Service exists until its finalizers are removed.
     pub(super) async fn delete(&self) -> Result<()> {
         let deleted = self.services.delete(&self.name, &DeleteParams::default()).await;
-        deleted.context("deleting the Service").map(|_| ())
+        deleted.context("deleting the Service").map(drop)
     }
 
     /// Deletes it, and its finalizers, before the next case.

@@ -94,11 +94,8 @@ impl fmt::Display for Problem {
 /// adds it to existing resources nor removes it.
 #[must_use]
 pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
-    for line in outcome
-        .writes
-        .iter_mut()
-        .filter(|line| CREATIONS.contains(&action(line)))
-    {
+    let writes = outcome.writes.iter_mut();
+    for line in writes.filter(|line| CREATIONS.contains(&action(line))) {
         let key = format!("{CLUSTER_UID}=");
         while let Some(start) = line.find(&key) {
             let rest = &line[start..];
@@ -123,10 +120,8 @@ pub fn without_cluster_uid(mut outcome: Outcome) -> Outcome {
 /// The problems of a case. Without any, ours is equal to the record, or differs as the case and `docs/parity.md` say.
 pub fn problems(case: &Case, ours: &[Outcome], topics: &BTreeSet<String>) -> Vec<Problem> {
     let named = case.differs.iter().map(|difference| difference.parity.as_str());
-    let mut problems: Vec<Problem> = undocumented(named.chain(GENERAL), topics)
-        .into_iter()
-        .map(Problem::of_case)
-        .collect();
+    let undocumented = undocumented(named.chain(GENERAL), topics).into_iter();
+    let mut problems: Vec<Problem> = undocumented.map(Problem::of_case).collect();
     let Some(recorded) = &case.recorded else {
         problems.push(Problem::of_case(NOT_RECORDED));
         return problems;
@@ -195,10 +190,8 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
 
     let ensured = there.events.iter().any(|event| event.reason == "EnsuredLoadBalancer");
     // Drift after a manual call is repaired.
-    let no_op = case
-        .steps
-        .get(index)
-        .is_some_and(|step| step.action == Action::NoOp && step.calls.is_empty());
+    let step = case.steps.get(index);
+    let no_op = step.is_some_and(|step| step.action == Action::NoOp && step.calls.is_empty());
     let unchanged = no_op && ensured && there.aws.is_empty();
 
     if unchanged && here.reads > there.reads && !allowed.contains_key("reads") {

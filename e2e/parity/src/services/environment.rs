@@ -1,5 +1,6 @@
 //! The AWS of one worker: a moto with the resources of all cases and of one case, which are deleted after it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,8 +23,6 @@ pub(super) const LEGACY_TAG: &str = "KubernetesCluster";
 const INSTANCES: usize = 7;
 /// A security group without a cluster, for `ElbSecurityGroup` and annotations.
 const SHARED_GROUP: &str = "shared";
-/// A filter of the VPC's route tables, subnets and groups.
-const BY_VPC: &str = "vpc-id";
 
 pub(super) struct Environment {
     pub(super) proxy: Proxy,
@@ -73,13 +72,11 @@ impl Environment {
         };
 
         if legacy_tags {
-            environment
-                .account
-                .tag_all(&environment.moto, (LEGACY_TAG, CLUSTER_ID))
-                .await?;
+            let tag = (LEGACY_TAG, CLUSTER_ID);
+            environment.account.tag_all(&environment.moto, tag).await?;
         }
 
-        environment.group(SHARED_GROUP, &[]).await?;
+        environment.group(SHARED_GROUP, &BTreeMap::new()).await?;
         environment.baseline = account::read(&environment.proxy, &mut environment.names).await?;
 
         Ok(environment)
@@ -101,12 +98,7 @@ impl Environment {
 
         self.subnets(&wanted.subnets, &mut case).await?;
         for group in &wanted.groups {
-            let tags: Vec<(&str, &str)> = group
-                .tags
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.as_str()))
-                .collect();
-            let id = self.group(&group.name, &tags).await?;
+            let id = self.group(&group.name, &group.tags).await?;
             case.names.learn(&id, format!("sg:{}", group.name));
         }
 
@@ -116,11 +108,8 @@ impl Environment {
         }
 
         for (resource, tags) in &wanted.tags {
-            let id = case
-                .names
-                .id(resource)
-                .with_context(|| format!("aws.tags: {resource} is unknown"))?
-                .to_owned();
+            let id = case.names.id(resource).map(str::to_owned);
+            let id = id.with_context(|| format!("aws.tags: {resource} is unknown"))?;
             for (key, value) in tags {
                 let before = self.tag(&id, key, value.as_deref()).await?;
                 case.tags.push((id.clone(), key.clone(), before));
@@ -147,12 +136,10 @@ impl Environment {
             self.stopped.store(true, Ordering::Relaxed);
         }
 
-        let parameters = call
-            .parameters
-            .iter()
-            .map(|(key, value)| (key.clone(), names.resolved(value)));
+        let parameters = call.parameters.iter();
+        let parameters = parameters.map(|(key, value)| (key.clone(), names.resolved(value)));
         let answer = self.proxy.ask(&service, &call.action, parameters.collect()).await;
-        answer.with_context(|| format!("calls: {}", call.action)).map(|_| ())
+        answer.with_context(|| format!("calls: {}", call.action)).map(drop)
     }
 
     /// moto draws random IDs. The first subnet in each zone gets the smallest of its zone.
@@ -173,11 +160,8 @@ impl Environment {
         case.subnets = made.iter().map(|(_, id)| id.clone()).collect();
         made.sort();
         for subnet in wanted {
-            let position = made
-                .iter()
-                .position(|(zone, _)| *zone == subnet.zone)
-                .context("a subnet for each")?;
-            let (_, id) = made.remove(position);
+            let position = made.iter().position(|(zone, _)| *zone == subnet.zone);
+            let (_, id) = made.remove(position.context("a subnet for each")?);
             case.names.learn(&id, subnet.name.clone());
             for (key, value) in &subnet.tags {
                 self.tag(&id, key, Some(value)).await?;
@@ -212,7 +196,7 @@ impl Environment {
         Ok([text(&made, "associationId")?, table])
     }
 
-    async fn group(&self, name: &str, tags: &[(&str, &str)]) -> Result<String> {
+    async fn group(&self, name: &str, tags: &BTreeMap<String, String>) -> Result<String> {
         let parameters = [
             ("GroupName", name),
             ("GroupDescription", name),
@@ -226,7 +210,7 @@ impl Environment {
         }
 
         let own = format!("kubernetes.io/cluster/{CLUSTER_ID}");
-        if self.legacy_tags && tags.iter().any(|(key, _)| *key == own) {
+        if self.legacy_tags && tags.contains_key(&own) {
             self.tag(&id, LEGACY_TAG, Some(CLUSTER_ID)).await?;
         }
 
@@ -235,8 +219,7 @@ impl Environment {
 
     /// Sets or deletes a tag, and returns its old value.
     async fn tag(&self, id: &str, key: &str, value: Option<&str>) -> Result<Option<String>> {
-        let filters = [("Filter.1.Name", "resource-id"), ("Filter.1.Value.1", id)];
-        let there = self.ec2("DescribeTags", &filters).await?;
+        let there = self.filtered("DescribeTags", "resource-id", id).await?;
         let before = there.items("tagSet").iter().find(|tag| tag.value("key") == key);
         let before = before.map(|tag| tag.value("value").to_owned());
         let on = [("ResourceId.1", id), ("Tag.1.Key", key)];
@@ -287,27 +270,20 @@ impl Environment {
         Ok(())
     }
 
+    /// Deletes through the proxy, which has state of some resources.
     async fn clear_load_balancers(&self) -> Result<()> {
-        let balancers = self.call(&Service::Elb, "DescribeLoadBalancers", &[]).await?;
-        for balancer in balancers.items("LoadBalancerDescriptions") {
-            let name = balancer.value("LoadBalancerName");
-            self.through("DeleteLoadBalancer", &Service::Elb, ("LoadBalancerName", name))
-                .await?;
-        }
-
-        let v2 = &Service::ElbV2;
-        for balancer in self
-            .call(v2, "DescribeLoadBalancers", &[])
-            .await?
-            .items("LoadBalancers")
-        {
-            let arn = balancer.value("LoadBalancerArn");
-            self.through("DeleteLoadBalancer", v2, ("LoadBalancerArn", arn)).await?;
-        }
-
-        for group in self.call(v2, "DescribeTargetGroups", &[]).await?.items("TargetGroups") {
-            let arn = group.value("TargetGroupArn");
-            self.through("DeleteTargetGroup", v2, ("TargetGroupArn", arn)).await?;
+        let (elb, v2) = (&Service::Elb, &Service::ElbV2);
+        for (service, resource, list, key) in [
+            (elb, "LoadBalancer", "LoadBalancerDescriptions", "LoadBalancerName"),
+            (v2, "LoadBalancer", "LoadBalancers", "LoadBalancerArn"),
+            (v2, "TargetGroup", "TargetGroups", "TargetGroupArn"),
+        ] {
+            let described = self.call(service, &format!("Describe{resource}s"), &[]).await?;
+            for item in described.items(list) {
+                let parameters: Parameters = [(key, item.value(key))].into_iter().collect();
+                let action = format!("Delete{resource}");
+                self.proxy.ask(service, &action, parameters).await?;
+            }
         }
 
         Ok(())
@@ -315,11 +291,9 @@ impl Environment {
 
     /// Deletes the rules of groups of all cases, and all other groups.
     async fn clear_groups(&self) -> Result<()> {
-        let filter = [
-            ("Filter.1.Name", BY_VPC),
-            ("Filter.1.Value.1", self.account.vpc_id.as_str()),
-        ];
-        let groups = self.ec2("DescribeSecurityGroups", &filter).await?;
+        let groups = self
+            .filtered("DescribeSecurityGroups", "vpc-id", &self.account.vpc_id)
+            .await?;
         for group in groups.items("securityGroupInfo") {
             let id = group.value("groupId");
             if group.value("groupName") == "default" {
@@ -332,27 +306,20 @@ impl Environment {
                 continue;
             }
 
-            let rules = [("Filter.1.Name", "group-id"), ("Filter.1.Value.1", id)];
-            let rules = self.ec2("DescribeSecurityGroupRules", &rules).await?;
-            for rule in rules.items("securityGroupRuleSet") {
-                if rule.value("isEgress") == "false" {
-                    let rule = [
-                        ("GroupId", id),
-                        ("SecurityGroupRuleId.1", rule.value("securityGroupRuleId")),
-                    ];
-                    self.ec2("RevokeSecurityGroupIngress", &rule).await?;
-                }
+            let rules = self.filtered("DescribeSecurityGroupRules", "group-id", id).await?;
+            let rules = rules.items("securityGroupRuleSet").iter();
+            for rule in rules.filter(|rule| rule.value("isEgress") == "false") {
+                let rule = ("SecurityGroupRuleId.1", rule.value("securityGroupRuleId"));
+                self.ec2("RevokeSecurityGroupIngress", &[("GroupId", id), rule]).await?;
             }
         }
 
         Ok(())
     }
 
-    /// Deletes through the proxy, which has state of some resources.
-    async fn through(&self, action: &str, service: &Service, (key, value): (&str, &str)) -> Result<()> {
-        let parameters: Parameters = [(key, value)].into_iter().collect();
-        self.proxy.ask(service, action, parameters).await?;
-        Ok(())
+    async fn filtered(&self, action: &str, filter: &str, value: &str) -> Result<Element> {
+        let filters = [("Filter.1.Name", filter), ("Filter.1.Value.1", value)];
+        self.ec2(action, &filters).await
     }
 
     async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element> {

@@ -66,12 +66,8 @@ impl Names {
 
     /// The text with IDs for names.
     pub(super) fn resolved(&self, text: &str) -> String {
-        let mut ids: Vec<(&String, &String)> = self
-            .ids
-            .iter()
-            .filter(|(name, _)| text.contains(name.as_str()))
-            .collect();
-
+        let ids = self.ids.iter().filter(|(name, _)| text.contains(name.as_str()));
+        let mut ids: Vec<(&String, &String)> = ids.collect();
         ids.sort_by_key(|(name, _)| std::cmp::Reverse(name.len())); // names contain names
 
         let replaced = |text: String, (name, id): (&String, &String)| text.replace(name.as_str(), id);

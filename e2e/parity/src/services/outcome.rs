@@ -58,13 +58,8 @@ pub struct Event {
 
 impl From<Event> for String {
     fn from(event: Event) -> Self {
-        let Event {
-            kind,
-            reason,
-            component,
-            message,
-        } = event;
-        format!("{kind} {reason} of {component}: {message}")
+        let Event { kind, reason, .. } = &event;
+        format!("{kind} {reason} of {}: {}", event.component, event.message)
     }
 }
 
@@ -72,20 +67,18 @@ impl TryFrom<String> for Event {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let parts = || {
+        let event = || {
             let (kind, rest) = text.split_once(' ')?;
             let (reason, rest) = rest.split_once(" of ")?;
             let (component, message) = rest.split_once(": ").or_else(|| Some((rest.strip_suffix(':')?, "")))?;
-            Some((kind, reason, component, message))
+            Some(Self {
+                kind: kind.to_owned(),
+                reason: reason.to_owned(),
+                component: component.to_owned(),
+                message: message.to_owned(),
+            })
         };
-        let (kind, reason, component, message) =
-            parts().ok_or_else(|| format!("{text:?} is no Event; write TYPE REASON of COMPONENT: MESSAGE"))?;
-        Ok(Self {
-            kind: kind.to_owned(),
-            reason: reason.to_owned(),
-            component: component.to_owned(),
-            message: message.to_owned(),
-        })
+        event().ok_or_else(|| format!("{text:?} is no Event; write TYPE REASON of COMPONENT: MESSAGE"))
     }
 }
 

@@ -96,7 +96,7 @@ impl Ran {
 /// # Errors
 /// When a part of the harness fails.
 pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_workers(subject, &Permissions::All, cases, folder).await
+    run_all(subject, &Permissions::All, cases, folder).await
 }
 
 /// As [`run`], with the permissions of a role. A step is over when AWS and the Service are as recorded, independent of
@@ -105,7 +105,7 @@ pub async fn run(subject: Subject, cases: &[Case], folder: &Path) -> Result<Ran>
 /// # Errors
 /// As [`run`].
 pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path) -> Result<Ran> {
-    run_workers(subject, &Permissions::Role(role.clone()), cases, folder).await
+    run_all(subject, &Permissions::Role(role.clone()), cases, folder).await
 }
 
 /// Runs each case with a role without an action that the first Service of a manager may need. No Service is created
@@ -114,63 +114,58 @@ pub async fn run_as(subject: Subject, role: &Role, cases: &[Case], folder: &Path
 /// # Errors
 /// As [`run`].
 pub async fn run_without_an_action(subject: Subject, cases: &[(Role, Case)], folder: &Path) -> Result<Vec<Ran>> {
-    let tools = load_tools(subject).await?;
-    let etcd = Etcd::start(&tools, folder).await?;
-    let chunk = cases
-        .len()
-        .div_ceil(count_workers(cases.len(), CASES_WITHOUT_AN_ACTION));
-    let workers = cases.chunks(chunk.max(1)).enumerate().map(|(number, cases)| {
-        let (tools, etcd) = (&tools, &etcd);
-        async move {
-            let mut worker = Worker::start(subject, &Permissions::All, tools, etcd, folder, number).await?;
-            let mut all = Vec::new();
-            for (index, (role, case)) in cases.iter().enumerate() {
-                worker.permissions = Permissions::Lacking(role.clone());
-                let mut ran = Ran::default();
-                worker.group(index, std::slice::from_ref(case), &mut ran).await?;
-                all.push(ran);
-            }
-            anyhow::Ok(all)
-        }
+    let groups = cases.iter().map(|(role, case)| Group {
+        permissions: Permissions::Lacking(role.clone()),
+        cases: vec![case.clone()],
     });
-
-    Ok(try_join_all(workers).await?.into_iter().flatten().collect())
-}
-
-async fn load_tools(subject: Subject) -> Result<Tools> {
-    let mut wanted = subject.tools();
-    wanted.push(Tool::MotoPython);
-    Ok(Tools::load(&wanted).await?)
+    let groups: Vec<Group> = groups.collect();
+    let count = count_workers(cases.len(), CASES_WITHOUT_AN_ACTION);
+    let workers = groups.chunks(cases.len().div_ceil(count).max(1)).map(<[Group]>::to_vec);
+    run_workers(subject, false, &workers.collect::<Vec<_>>(), folder).await
 }
 
 fn count_workers(cases: usize, of_one: usize) -> usize {
     cases.div_ceil(of_one).clamp(1, WORKERS)
 }
 
-async fn run_workers(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
-    let tools = load_tools(subject).await?;
-    let etcd = Etcd::start(&tools, folder).await?;
-    let workers = workers(cases);
-    let workers = workers.iter().enumerate().map(|(number, groups)| {
-        let (tools, etcd) = (&tools, &etcd);
-        async move {
-            let worker = Worker::start(subject, permissions, tools, etcd, folder, number).await?;
-            let mut ran = Ran::default();
-            for (index, cases) in groups.iter().enumerate() {
-                worker.group(index, cases, &mut ran).await?;
-            }
-            anyhow::Ok(ran)
-        }
-    });
-
+async fn run_all(subject: Subject, permissions: &Permissions, cases: &[Case], folder: &Path) -> Result<Ran> {
+    let group = |cases| Group {
+        permissions: permissions.clone(),
+        cases,
+    };
+    let workers = workers(cases).into_iter();
+    let workers: Vec<Vec<Group>> = workers.map(|worker| worker.into_iter().map(group).collect()).collect();
     let mut all = Ran::default();
 
-    for ran in try_join_all(workers).await? {
+    for ran in run_workers(subject, permissions.legacy_tags(), &workers, folder).await? {
         all.outcomes.extend(ran.outcomes);
         all.failed.extend(ran.failed);
     }
 
     Ok(all)
+}
+
+/// Runs the groups of each worker one after the other.
+async fn run_workers(subject: Subject, legacy_tags: bool, workers: &[Vec<Group>], folder: &Path) -> Result<Vec<Ran>> {
+    let mut wanted = subject.tools();
+    wanted.push(Tool::MotoPython);
+    let tools = Tools::load(&wanted).await?;
+    let etcd = Etcd::start(&tools, folder).await?;
+
+    let workers = workers.iter().enumerate().map(|(number, groups)| {
+        let (tools, etcd) = (&tools, &etcd);
+        async move {
+            let mut worker = Worker::start(subject, legacy_tags, tools, etcd, folder, number).await?;
+            let mut all = Vec::new();
+            for (index, group) in groups.iter().enumerate() {
+                worker.permissions = group.permissions.clone();
+                all.push(worker.group(index, &group.cases).await?);
+            }
+            anyhow::Ok(all)
+        }
+    });
+
+    Ok(try_join_all(workers).await?.into_iter().flatten().collect())
 }
 
 /// Cases by worker and by run of a manager, about as many in each worker.
@@ -216,6 +211,13 @@ struct Patience {
     confirmed: Duration,
 }
 
+/// Cases of one cloud config for one run of a manager.
+#[derive(Clone)]
+struct Group {
+    permissions: Permissions,
+    cases: Vec<Case>,
+}
+
 /// The permissions of a manager.
 #[derive(Clone)]
 enum Permissions {
@@ -232,6 +234,10 @@ impl Permissions {
             Self::All => None,
             Self::Role(role) | Self::Lacking(role) => Some(role),
         }
+    }
+
+    fn legacy_tags(&self) -> bool {
+        self.role().is_some_and(|role| role.legacy_tags)
     }
 
     fn patience(&self) -> &'static Patience {
@@ -267,7 +273,7 @@ struct Progress<'a> {
 impl<'a> Worker<'a> {
     async fn start(
         subject: Subject,
-        permissions: &Permissions,
+        legacy_tags: bool,
         tools: &'a Tools,
         etcd: &Etcd,
         folder: &Path,
@@ -277,13 +283,12 @@ impl<'a> Worker<'a> {
         let options = ApiServerOptions::new(&name, Version::V1_36, format!("127.{}.0.0/16", 110 + number));
         let api = ApiServer::start(tools, folder, etcd, &options).await?;
         let folder = api.home().to_owned();
-        let legacy_tags = permissions.role().is_some_and(|role| role.legacy_tags);
         let environment = Environment::start(tools, &folder, legacy_tags).await?;
         let cluster = Cluster::start(api.client(&User::admin(), "parity").await?, &environment).await?;
 
         Ok(Self {
             subject,
-            permissions: permissions.clone(),
+            permissions: Permissions::All,
             tools,
             environment,
             cluster,
@@ -294,19 +299,21 @@ impl<'a> Worker<'a> {
     }
 
     /// Cases of one cloud config.
-    async fn group(&self, index: usize, cases: &[Case], ran: &mut Ran) -> Result<()> {
+    async fn group(&self, index: usize, cases: &[Case]) -> Result<Ran> {
+        let mut ran = Ran::default();
         let folder = self.folder.join(format!("group-{index}"));
         std::fs::create_dir_all(&folder)?;
         let Some(first) = cases.first() else {
-            return Ok(());
+            return Ok(ran);
         };
 
+        let (kubeconfig, environment) = (&self.kubeconfig, &self.environment);
         let process = manager::start(
             self.subject,
             self.tools,
             &folder,
-            &self.kubeconfig,
-            &self.environment,
+            kubeconfig,
+            environment,
             &first.config,
         )?;
         let clean = self.environment.prepare(&Aws::default()).await?;
@@ -327,7 +334,7 @@ impl<'a> Worker<'a> {
         self.environment.proxy.set_policy(None);
         process.stop(Duration::from_secs(5)).await?;
 
-        Ok(())
+        Ok(ran)
     }
 
     /// Creates and deletes a Service to fill the caches of the manager.
@@ -387,7 +394,7 @@ impl<'a> Worker<'a> {
         let mark = self.environment.proxy.mark();
         let manifest = names.resolve(&case.manifest());
         let service = self.cluster.create(&manifest).await?;
-        names.learn_service(CLUSTER_NAME, &service.namespace, service.name(), &service.uid);
+        names.learn_service(CLUSTER_NAME, &service.namespace, &service.name, &service.uid);
 
         let progress = Progress {
             case,
@@ -438,11 +445,8 @@ impl<'a> Worker<'a> {
         let action = progress.case.steps.get(index).map(|step| step.action);
         let recorded = progress.case.recorded.as_deref().unwrap_or_default().get(index);
         let ends = recorded.is_some_and(|outcome| outcome.events.iter().any(ends_a_step));
-        let least = if action == Some(Action::Nodes) {
-            AFTER_NODES
-        } else {
-            QUIET
-        };
+        let of_nodes = action == Some(Action::Nodes);
+        let least = if of_nodes { AFTER_NODES } else { QUIET };
         let patience = self.permissions.patience();
         let start = Instant::now();
         let (mut changed, mut last, mut compared) = (start, None, None);
@@ -470,18 +474,11 @@ impl<'a> Worker<'a> {
             }
             // Without a call or a write nothing is equal that was not.
             let is_late = seen.elapsed > patience.most || seen.quiet > patience.settled;
-            if compared == now && !is_late {
-                continue;
-            }
-            if busy || seen.quiet < QUIET {
-                continue;
-            }
-
             let over = match self.subject {
                 Subject::Incumbent => seen.incumbent_is_done(),
                 Subject::Ours => seen.elapsed >= least && (seen.ended || !ends || seen.elapsed > NO_EVENT),
             };
-            if !over {
+            if (compared == now && !is_late) || busy || seen.quiet < QUIET || !over {
                 continue;
             }
 
@@ -491,12 +488,11 @@ impl<'a> Worker<'a> {
 
             let equal = || {
                 let problems = compare::problems_of_step(progress.case, &progress.outcomes, index);
-                !problems
-                    .iter()
-                    .any(|problem| self.permissions.role().is_none() || problem.is_of_the_end_state())
+                let has_all = self.permissions.role().is_none();
+                !problems.iter().any(|problem| has_all || problem.is_of_the_end_state())
             };
             let loses = recorded.is_some_and(|outcome| outcome.writes.iter().any(|line| removes_targets(line)));
-            let ended = if loses || action == Some(Action::Nodes) {
+            let ended = if loses || of_nodes {
                 seen.quiet > patience.confirmed
             } else {
                 seen.ended && seen.quiet > patience.settled
@@ -513,8 +509,7 @@ impl<'a> Worker<'a> {
     /// The account, without the tag that only some roles need.
     async fn account(&self, case: &Case, names: &mut Names) -> Result<Account> {
         let account = account::read(&self.environment.proxy, names).await?;
-        let legacy_tags = self.permissions.role().is_some_and(|role| role.legacy_tags);
-        if !legacy_tags || case.config.contains_key(manager::LEGACY_TAG_KEY) {
+        if !self.permissions.legacy_tags() || case.config.contains_key(manager::LEGACY_TAG_KEY) {
             return Ok(account);
         }
         Ok(account::without_tag(account, environment::LEGACY_TAG))
@@ -532,15 +527,13 @@ impl<'a> Worker<'a> {
         let account = account::besides(account, &progress.before);
         let last = super::outcome::accounts(&progress.outcomes).pop().unwrap_or_default();
         let (writes, reads): (Vec<&Call>, Vec<&Call>) = calls.iter().partition(|call| call.is_write());
+        let writes = writes.into_iter().map(|call| writes::line(call, &progress.names));
 
         Ok(compare::without_cluster_uid(Outcome {
             step: label.to_owned(),
             events: named(new_events(events, &progress.events), &progress.names),
             service: state,
-            writes: writes
-                .into_iter()
-                .map(|call| writes::line(call, &progress.names))
-                .collect(),
+            writes: writes.collect(),
             reads: reads.len(),
             aws: super::outcome::change(&last, &account),
         }))

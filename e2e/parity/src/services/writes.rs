@@ -104,10 +104,8 @@ fn rendered(key: &str, value: &Tree) -> Option<String> {
             Some(format!("[{}]", rules.join(", ")))
         }
         Tree::List(items) => {
-            let mut items: Vec<String> = items
-                .values()
-                .filter_map(|item| pair(item).or_else(|| rendered("", item)))
-                .collect();
+            let text = |item: &Tree| pair(item).or_else(|| rendered("", item));
+            let mut items: Vec<String> = items.values().filter_map(text).collect();
             if UNORDERED.contains(&key) {
                 items.sort();
             }

@@ -3,20 +3,15 @@
 use aws_sdk_ec2::types as sdk;
 
 use super::{
-    AvailabilityZone, FargateEni, Filter, GroupPair, Instance, InstanceId, InstanceState, IpPermission, IpRange,
-    NetworkInterface, RouteTable, SecurityGroup, Subnet,
+    AvailabilityZone, FargateEni, Filter, GroupPair, Instance, InstanceId, InstanceLayers, InstanceState, IpPermission,
+    IpRange, NetworkInterface, Route, RouteTable, RouteTarget, SecurityGroup, Subnet,
 };
 use crate::Tags;
-
-/// Treats an empty text as absent: EC2 sends empty DNS names.
-pub(super) fn told(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}
+use crate::sdk::told;
 
 pub(super) fn tags(tags: Option<Vec<sdk::Tag>>) -> Tags {
-    let pairs = tags.unwrap_or_default().into_iter();
-    pairs
-        .filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
+    let tags = tags.into_iter().flatten();
+    tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
         .collect()
 }
 
@@ -27,20 +22,20 @@ pub(super) fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
 }
 
 pub(super) fn sdk_filters(filters: &[Filter]) -> Vec<sdk::Filter> {
-    filters
-        .iter()
-        .map(|filter| {
-            sdk::Filter::builder()
-                .name(&filter.name)
-                .set_values(Some(filter.values.clone()))
-                .build()
-        })
-        .collect()
+    let filter = |filter: &Filter| {
+        let builder = sdk::Filter::builder().name(&filter.name);
+        builder.set_values(Some(filter.values.clone())).build()
+    };
+    filters.iter().map(filter).collect()
+}
+
+pub(super) fn sdk_ids(ids: &[InstanceId]) -> Vec<String> {
+    ids.iter().map(|id| id.as_str().to_owned()).collect()
 }
 
 /// Instances with an ID; EC2 wraps them in reservations.
 pub(super) fn instances(reservations: Option<Vec<sdk::Reservation>>) -> impl Iterator<Item = Instance> {
-    let reservations = reservations.unwrap_or_default().into_iter();
+    let reservations = reservations.into_iter().flatten();
     reservations
         .flat_map(|reservation| reservation.instances.unwrap_or_default())
         .filter_map(instance)
@@ -59,7 +54,9 @@ pub(super) fn fargate_eni(from: sdk::NetworkInterface) -> FargateEni {
 }
 
 /// `None` for an instance without an ID, of which nothing can be said.
-pub(super) fn instance(from: sdk::Instance) -> Option<Instance> {
+fn instance(from: sdk::Instance) -> Option<Instance> {
+    let groups = from.security_groups.into_iter().flatten();
+    let interfaces = from.network_interfaces.into_iter().flatten();
     Some(Instance {
         id: InstanceId::new(told(from.instance_id)?),
         private_dns_name: told(from.private_dns_name),
@@ -73,13 +70,8 @@ pub(super) fn instance(from: sdk::Instance) -> Option<Instance> {
         vpc_id: told(from.vpc_id),
         subnet_id: told(from.subnet_id),
         tags: tags(from.tags),
-        security_groups: group_ids(from.security_groups),
-        network_interfaces: from
-            .network_interfaces
-            .unwrap_or_default()
-            .into_iter()
-            .map(network_interface)
-            .collect(),
+        security_groups: groups.filter_map(|group| told(group.group_id)).collect(),
+        network_interfaces: interfaces.map(network_interface).collect(),
         source_dest_check: from.source_dest_check,
     })
 }
@@ -94,14 +86,6 @@ fn state(name: &str) -> InstanceState {
         "stopped" => InstanceState::Stopped,
         other => InstanceState::Other(other.to_owned()),
     }
-}
-
-fn group_ids(groups: Option<Vec<sdk::GroupIdentifier>>) -> Vec<String> {
-    groups
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|group| told(group.group_id))
-        .collect()
 }
 
 fn network_interface(from: sdk::InstanceNetworkInterface) -> NetworkInterface {
@@ -136,6 +120,7 @@ pub(super) fn subnet(from: sdk::Subnet) -> Option<Subnet> {
 pub(super) fn route_table(from: sdk::RouteTable) -> RouteTable {
     let associations = from.associations.unwrap_or_default();
     let routes = from.routes.unwrap_or_default();
+    let gateways = routes.iter().filter_map(|route| told(route.gateway_id.clone()));
     RouteTable {
         id: from.route_table_id.unwrap_or_default(),
         main: associations.iter().any(|association| association.main == Some(true)),
@@ -143,27 +128,20 @@ pub(super) fn route_table(from: sdk::RouteTable) -> RouteTable {
             .into_iter()
             .filter_map(|association| told(association.subnet_id))
             .collect(),
-        gateway_ids: routes
-            .iter()
-            .filter_map(|route| told(route.gateway_id.clone()))
-            .collect(),
-        routes: routes.iter().map(super::route::route).collect(),
+        gateway_ids: gateways.collect(),
+        routes: routes.iter().map(route).collect(),
         tags: tags(from.tags),
     }
 }
 
 pub(super) fn security_group(from: sdk::SecurityGroup) -> Option<SecurityGroup> {
+    let permissions = from.ip_permissions.into_iter().flatten();
     Some(SecurityGroup {
         id: told(from.group_id)?,
         name: told(from.group_name),
         description: told(from.description),
         vpc_id: told(from.vpc_id),
-        ingress: from
-            .ip_permissions
-            .unwrap_or_default()
-            .into_iter()
-            .map(permission)
-            .collect(),
+        ingress: permissions.map(permission).collect(),
         tags: tags(from.tags),
     })
 }
@@ -204,25 +182,17 @@ pub(super) fn sdk_permissions(rules: &[IpPermission]) -> Vec<sdk::IpPermission> 
 /// Absent lists are left out of the request, since EC2 refuses empty ones for some protocols.
 fn sdk_permission(rule: &IpPermission) -> sdk::IpPermission {
     let ranges = rule.ranges.iter().map(|range| {
-        sdk::IpRange::builder()
-            .cidr_ip(&range.cidr)
-            .set_description(range.description.clone())
-            .build()
+        let builder = sdk::IpRange::builder().cidr_ip(&range.cidr);
+        builder.set_description(range.description.clone()).build()
     });
-    let ipv6 = rule
-        .ipv6_ranges
-        .iter()
-        .map(|cidr| sdk::Ipv6Range::builder().cidr_ipv6(cidr).build());
+    let ipv6 = rule.ipv6_ranges.iter();
+    let ipv6 = ipv6.map(|cidr| sdk::Ipv6Range::builder().cidr_ipv6(cidr).build());
     let groups = rule.groups.iter().map(|pair| {
-        sdk::UserIdGroupPair::builder()
-            .set_group_id(pair.group_id.clone())
-            .set_user_id(pair.user_id.clone())
-            .build()
+        let builder = sdk::UserIdGroupPair::builder().set_group_id(pair.group_id.clone());
+        builder.set_user_id(pair.user_id.clone()).build()
     });
-    let lists = rule
-        .prefix_lists
-        .iter()
-        .map(|id| sdk::PrefixListId::builder().prefix_list_id(id).build());
+    let lists = rule.prefix_lists.iter();
+    let lists = lists.map(|id| sdk::PrefixListId::builder().prefix_list_id(id).build());
 
     sdk::IpPermission::builder()
         .ip_protocol(&rule.protocol)
@@ -236,7 +206,46 @@ fn sdk_permission(rule: &IpPermission) -> sdk::IpPermission {
 }
 
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
-    if list.is_empty() { None } else { Some(list) }
+    Some(list).filter(|list| !list.is_empty())
+}
+
+fn route(from: &sdk::Route) -> Route {
+    let text = |value: Option<&str>| told(value.map(str::to_owned));
+    let others = [
+        from.gateway_id(),
+        from.nat_gateway_id(),
+        from.transit_gateway_id(),
+        from.vpc_peering_connection_id(),
+        from.local_gateway_id(),
+        from.carrier_gateway_id(),
+        from.core_network_arn(),
+        from.egress_only_internet_gateway_id(),
+        from.odb_network_arn(),
+    ];
+
+    let target = if let Some(id) = text(from.instance_id()) {
+        RouteTarget::Instance(InstanceId::new(id))
+    } else if let Some(other) = others.into_iter().find_map(text) {
+        RouteTarget::Other(other)
+    } else if let Some(id) = text(from.network_interface_id()) {
+        RouteTarget::NetworkInterface(id)
+    } else {
+        RouteTarget::Unknown
+    };
+
+    Route {
+        destination: text(from.destination_cidr_block()),
+        target,
+        blackhole: from.state() == Some(&sdk::RouteState::Blackhole),
+    }
+}
+
+/// An item without an ID is ignored. An empty name of a network node would shift the layers, so it ends the list.
+pub(super) fn layers(item: sdk::InstanceTopology) -> Option<InstanceLayers> {
+    let id = told(item.instance_id)?;
+    let nodes = item.network_nodes.unwrap_or_default();
+    let layers = nodes.into_iter().take_while(|node| !node.is_empty()).collect();
+    Some((InstanceId::new(id), layers))
 }
 
 #[cfg(test)]
@@ -295,5 +304,58 @@ mod tests {
         assert!(read.main);
         assert_eq!(read.subnet_ids, ["subnet-1"]);
         assert_eq!(read.gateway_ids, ["local", "igw-1"]);
+    }
+
+    fn read(build: impl FnOnce(sdk::builders::RouteBuilder) -> sdk::builders::RouteBuilder) -> Route {
+        route(&build(sdk::Route::builder()).build())
+    }
+
+    #[test]
+    fn each_kind_of_target_is_told_apart() {
+        let to = |build: fn(sdk::builders::RouteBuilder) -> sdk::builders::RouteBuilder| read(build).target;
+        assert_eq!(
+            to(|r| r.instance_id("i-1").network_interface_id("eni-1")),
+            RouteTarget::Instance(InstanceId::new("i-1"))
+        );
+        assert_eq!(
+            to(|r| r.network_interface_id("eni-1")),
+            RouteTarget::NetworkInterface("eni-1".into())
+        );
+        assert_eq!(to(|r| r.gateway_id("local")), RouteTarget::Other("local".into()));
+        assert_eq!(
+            to(|r| r.vpc_peering_connection_id("pcx-1")),
+            RouteTarget::Other("pcx-1".into())
+        );
+        assert_eq!(to(|r| r.instance_id("")), RouteTarget::Unknown);
+    }
+
+    #[test]
+    fn ipv6_and_prefix_lists_have_no_ipv4_destination_and_only_the_state_makes_a_blackhole() {
+        assert_eq!(read(|r| r.destination_ipv6_cidr_block("fd00::/64")).destination, None);
+        assert_eq!(read(|r| r.destination_prefix_list_id("pl-1")).destination, None);
+        let dead = read(|r| {
+            r.destination_cidr_block("10.0.1.0/24")
+                .state(sdk::RouteState::Blackhole)
+        });
+        assert!(dead.blackhole && dead.destination.as_deref() == Some("10.0.1.0/24"));
+        assert!(!read(|r| r.state(sdk::RouteState::Active)).blackhole);
+    }
+
+    #[test]
+    fn any_field_of_the_answer_may_be_missing() {
+        let bare = sdk::InstanceTopology::builder().build();
+        assert_eq!(layers(bare), None);
+        let without_nodes = sdk::InstanceTopology::builder().instance_id("i-1").build();
+        assert_eq!(layers(without_nodes), Some((InstanceId::new("i-1"), vec![])));
+        let with_a_hole = sdk::InstanceTopology::builder()
+            .instance_id("i-1")
+            .network_nodes("nn-1")
+            .network_nodes("")
+            .network_nodes("nn-3")
+            .build();
+        assert_eq!(
+            layers(with_a_hole),
+            Some((InstanceId::new("i-1"), vec!["nn-1".to_owned()]))
+        );
     }
 }

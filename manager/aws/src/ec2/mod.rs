@@ -2,22 +2,17 @@
 
 mod adapter;
 mod convert;
-mod instance;
-mod network;
-mod read_instances;
-mod route;
-mod topology;
+mod model;
 
 use async_trait::async_trait;
 
-pub use adapter::SdkEc2;
-pub use instance::{FargateEni, Instance, InstanceId, InstanceState, NetworkInterface};
-pub use network::{
-    AvailabilityZone, GroupPair, IpPermission, IpRange, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
+pub(crate) use adapter::SdkEc2;
+pub use model::{
+    AvailabilityZone, FargateEni, GroupPair, Instance, InstanceId, InstanceLayers, InstanceState, IpPermission,
+    IpRange, NetworkInterface, NewSecurityGroup, Route, RouteTable, RouteTarget, SecurityGroup, Subnet,
 };
-pub use route::{Route, RouteTarget};
 
-use crate::{Error, Page, Tags, page};
+use crate::{Page, Result, Tags, Token, page};
 
 /// Most values that EC2 accepts in one filter of a describe call.
 pub const MAX_FILTER_VALUES: usize = 200;
@@ -31,14 +26,13 @@ pub const MAX_IDS: usize = 1000;
 /// A filter of a describe call: the resource's `name` must equal one of `values` (which may hold wildcards).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// The filter's name as EC2 documents it for the call, for example `vpc-id`.
+    /// As EC2 documents it for the call, for example `vpc-id`.
     pub name: String,
     /// At most [`MAX_FILTER_VALUES`] values.
     pub values: Vec<String>,
 }
 
 impl Filter {
-    /// A filter for any of `values`.
     #[must_use]
     pub fn new<V: Into<String>>(name: impl Into<String>, values: impl IntoIterator<Item = V>) -> Self {
         Self {
@@ -57,11 +51,7 @@ pub enum InstanceQuery<'a> {
     PrivateDnsNames(&'a [String]),
     /// Those of a VPC, not yet terminated, with one of these primary private IPv4 addresses, at most
     /// [`MAX_FILTER_VALUES`].
-    PrivateIps {
-        vpc_id: &'a str,
-        /// The addresses.
-        ips: &'a [String],
-    },
+    PrivateIps { vpc_id: &'a str, ips: &'a [String] },
     /// Those of a VPC that run and pass a filter by tag.
     Running { vpc_id: &'a str, tag: &'a Filter },
 }
@@ -72,13 +62,12 @@ pub enum InstanceQuery<'a> {
 /// call has the token of the page before. The other methods read all pages.
 #[async_trait]
 pub trait Ec2: Send + Sync {
-    /// A page of instances.
-    async fn instances_page(&self, query: InstanceQuery<'_>, token: Option<String>) -> Result<Page<Instance>, Error>;
+    async fn instances_page(&self, query: InstanceQuery<'_>, token: Token) -> Result<Page<Instance>>;
 
     /// The instances of these IDs that EC2 knows, in no particular order. IDs that it does not know are simply
     /// absent: that is no proof of absence, since EC2 is eventually consistent.
     /// Asks by filter `instance-id`, at most [`MAX_FILTER_VALUES`] in a call; no ID: no call.
-    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
+    async fn instances_by_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>> {
         let mut found = Vec::with_capacity(ids.len());
         for chunk in ids.chunks(MAX_FILTER_VALUES) {
             let query = InstanceQuery::Ids(chunk);
@@ -88,7 +77,7 @@ pub trait Ec2: Send + Sync {
     }
 
     /// Instances, not yet terminated, whose private DNS name is one of these.
-    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>, Error> {
+    async fn instances_by_private_dns_name(&self, names: &[String]) -> Result<Vec<Instance>> {
         let mut found = Vec::with_capacity(names.len());
         for chunk in names.chunks(MAX_FILTER_VALUES) {
             let query = InstanceQuery::PrivateDnsNames(chunk);
@@ -98,30 +87,24 @@ pub trait Ec2: Send + Sync {
     }
 
     /// The zones of the region that are open to this account, with their types.
-    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error>;
+    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>>;
 
-    /// A page of the subnets that pass all filters. At least one filter is needed.
-    async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error>;
+    async fn subnets_page(&self, filters: &[Filter], token: Token) -> Result<Page<Subnet>>;
 
     /// Subnets that pass all filters. At least one filter is needed.
-    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, Error> {
+    async fn subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>> {
         page::all("DescribeSubnets", |token| self.subnets_page(filters, token)).await
     }
 
     /// The route tables of a VPC.
-    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Error> {
+    async fn route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>> {
         self.route_tables_by(&[Filter::new("vpc-id", [vpc_id])]).await
     }
 
-    /// A page of the security groups that pass all filters. At least one filter is needed.
-    async fn security_groups_page(
-        &self,
-        filters: &[Filter],
-        token: Option<String>,
-    ) -> Result<Page<SecurityGroup>, Error>;
+    async fn security_groups_page(&self, filters: &[Filter], token: Token) -> Result<Page<SecurityGroup>>;
 
     /// Security groups that pass all filters. At least one filter is needed.
-    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, Error> {
+    async fn security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>> {
         page::all("DescribeSecurityGroups", |token| {
             self.security_groups_page(filters, token)
         })
@@ -132,44 +115,40 @@ pub trait Ec2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when the VPC has a group of that name.
-    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error>;
+    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String>;
 
     /// Adds ingress rules.
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when one of the rules is there already; then none was added.
-    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error>;
+    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()>;
 
     /// Takes ingress rules away.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when one of the rules is not there.
-    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error>;
+    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()>;
 
     /// Deletes a security group.
     ///
     /// # Errors
     /// Of [`crate::Kind::DependencyViolation`] while anything still refers to it.
-    async fn delete_security_group(&self, group_id: &str) -> Result<(), Error>;
+    async fn delete_security_group(&self, group_id: &str) -> Result<()>;
 
     /// Sets tags on resources; other tags stay.
-    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
+    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<()>;
 
     /// A page of the network nodes above each of these instances, at most [`MAX_TOPOLOGY_IDS`].
-    async fn instance_topology_page(
-        &self,
-        ids: &[InstanceId],
-        token: Option<String>,
-    ) -> Result<Page<(InstanceId, Vec<String>)>, Error>;
+    async fn instance_topology_page(&self, ids: &[InstanceId], token: Token) -> Result<Page<InstanceLayers>>;
 
-    /// The network nodes above each of these instances, the outermost first: how near instances are to each other.
+    /// The network nodes above each of these instances.
     /// Instances of types that EC2 does not place in its network are absent. At most [`MAX_TOPOLOGY_IDS`] IDs in a call; no
     /// ID: no call. The account may call this once a second.
     ///
     /// # Errors
     /// Of code `UnsupportedOperation` where the region has no topology, and of [`crate::Kind::NotFound`] for the whole
     /// call when one of the IDs does not exist.
-    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Vec<String>)>, Error> {
+    async fn instance_topology(&self, ids: &[InstanceId]) -> Result<Vec<InstanceLayers>> {
         let mut found = Vec::with_capacity(ids.len());
         for chunk in ids.chunks(MAX_TOPOLOGY_IDS) {
             let page = |token| self.instance_topology_page(chunk, token);
@@ -178,11 +157,10 @@ pub trait Ec2: Send + Sync {
         Ok(found)
     }
 
-    /// A page of the route tables, with their routes, that pass all filters. At least one filter is needed.
-    async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error>;
+    async fn route_tables_page(&self, filters: &[Filter], token: Token) -> Result<Page<RouteTable>>;
 
     /// Route tables, with their routes, that pass all filters. At least one filter is needed.
-    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>, Error> {
+    async fn route_tables_by(&self, filters: &[Filter]) -> Result<Vec<RouteTable>> {
         page::all("DescribeRouteTables", |token| self.route_tables_page(filters, token)).await
     }
 
@@ -190,26 +168,26 @@ pub trait Ec2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when the table has a route for this range, wherever it leads.
-    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error>;
+    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()>;
 
     /// Lets the route for an IPv4 range lead to another instance, with no time between in which there is none.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
-    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error>;
+    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()>;
 
     /// Takes the route for an IPv4 range away.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
-    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<(), Error>;
+    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<()>;
 
     /// Turns an instance's source/destination check off, so that it passes on packets of other addresses.
-    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error>;
+    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<()>;
 
     /// Takes tags off resources, each only where it still has this value; other tags stay. A tag that is not there is no
     /// error.
-    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error>;
+    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<()>;
 
     /// The instances of these IDs, at most [`MAX_IDS`], asked for by plain IDs in one call. For IDs that are known to
     /// exist: one that does not fails the whole call.
@@ -217,26 +195,20 @@ pub trait Ec2: Send + Sync {
     /// # Errors
     /// With code `InvalidInstanceID.NotFound` or `InvalidInstanceID.Malformed` when EC2 refuses some of the IDs. Its
     /// message names them.
-    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error>;
+    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>>;
 
     /// Instances of the VPC, not yet terminated, whose primary private IPv4 address is one of these, at most
     /// [`MAX_FILTER_VALUES`].
-    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>, Error> {
+    async fn instances_by_private_ip(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<Instance>> {
         let query = InstanceQuery::PrivateIps { vpc_id, ips };
         page::all("DescribeInstances", |token| self.instances_page(query, token)).await
     }
 
-    /// A page of [`Ec2::fargate_interfaces`].
-    async fn fargate_interfaces_page(
-        &self,
-        vpc_id: &str,
-        ips: &[String],
-        token: Option<String>,
-    ) -> Result<Page<FargateEni>, Error>;
+    async fn fargate_interfaces_page(&self, vpc_id: &str, ips: &[String], token: Token) -> Result<Page<FargateEni>>;
 
     /// Attached network interfaces of the VPC whose primary private IPv4 address is one of these, at most
     /// [`MAX_FILTER_VALUES`]. Fargate nodes have nothing else that EC2 would show.
-    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>, Error> {
+    async fn fargate_interfaces(&self, vpc_id: &str, ips: &[String]) -> Result<Vec<FargateEni>> {
         page::all("DescribeNetworkInterfaces", |token| {
             self.fargate_interfaces_page(vpc_id, ips, token)
         })
@@ -245,25 +217,20 @@ pub trait Ec2: Send + Sync {
 
     /// Running instances of the VPC that pass a filter by tag, each with the time of its last start in seconds since 1970. Of a
     /// large cluster these are thousands, so no more is kept of each page than is asked for.
-    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>, Error> {
+    async fn running_instances(&self, vpc_id: &str, tag: &Filter) -> Result<Vec<(InstanceId, Option<i64>)>> {
         let query = InstanceQuery::Running { vpc_id, tag };
         let read = |token| async move {
             let page = self.instances_page(query, token).await?;
-            let items = page.items.into_iter().map(|instance| (instance.id, instance.launched));
-            Ok(Page {
-                items: items.collect(),
-                next: page.next,
-            })
+            Ok(page.map(|instance| (instance.id, instance.launched)))
         };
 
         page::all("DescribeInstances", read).await
     }
 
-    /// A page of [`Ec2::interfaces_of_group`].
-    async fn interfaces_of_group_page(&self, group_id: &str, token: Option<String>) -> Result<Page<String>, Error>;
+    async fn interfaces_of_group_page(&self, group_id: &str, token: Token) -> Result<Page<String>>;
 
     /// IDs of the network interfaces that have a security group.
-    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>, Error> {
+    async fn interfaces_of_group(&self, group_id: &str) -> Result<Vec<String>> {
         page::all("DescribeNetworkInterfaces", |token| {
             self.interfaces_of_group_page(group_id, token)
         })

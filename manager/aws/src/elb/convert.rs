@@ -7,17 +7,12 @@ use aws_sdk_elasticloadbalancing::error::BuildError;
 use aws_sdk_elasticloadbalancing::types as sdk;
 
 use super::{AccessLog, Attributes, HealthCheck, Listener, LoadBalancer};
+use crate::sdk::told;
 use crate::{InstanceId, Tags};
 
-fn told(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}
-
 pub(super) fn tags(tags: Option<Vec<sdk::Tag>>) -> Tags {
-    tags.unwrap_or_default()
-        .into_iter()
-        .map(|tag| (tag.key, tag.value.unwrap_or_default()))
-        .collect()
+    let tags = tags.into_iter().flatten();
+    tags.map(|tag| (tag.key, tag.value.unwrap_or_default())).collect()
 }
 
 pub(super) fn sdk_tags(tags: &Tags) -> Result<Vec<sdk::Tag>, BuildError> {
@@ -29,6 +24,12 @@ pub(super) fn sdk_tags(tags: &Tags) -> Result<Vec<sdk::Tag>, BuildError> {
 pub(super) fn load_balancer(name: &str, from: sdk::LoadBalancerDescription) -> LoadBalancer {
     let descriptions = from.listener_descriptions.unwrap_or_default();
     let backends = from.backend_server_descriptions.unwrap_or_default();
+    let policies = from.policies.and_then(|policies| policies.other_policies);
+    let instances = from.instances.into_iter().flatten();
+    let instances = instances.filter_map(|instance| told(instance.instance_id));
+    let listeners = descriptions
+        .iter()
+        .filter_map(|description| description.listener.clone());
     LoadBalancer {
         name: told(from.load_balancer_name).unwrap_or_else(|| name.to_owned()),
         dns_name: from.dns_name.unwrap_or_default(),
@@ -43,20 +44,11 @@ pub(super) fn load_balancer(name: &str, from: sdk::LoadBalancerDescription) -> L
                 .iter()
                 .filter_map(|backend| Some((backend.instance_port?, backend.policy_names.as_deref()))),
         ),
-        policies: from
-            .policies
-            .and_then(|policies| policies.other_policies)
-            .unwrap_or_default()
-            .into_iter()
-            .collect(),
-        listeners: descriptions
-            .into_iter()
-            .filter_map(|description| description.listener)
-            .map(listener)
-            .collect(),
-        subnets: from.subnets.unwrap_or_default().into_iter().collect(),
+        policies: policies.into_iter().flatten().collect(),
+        listeners: listeners.map(listener).collect(),
+        subnets: from.subnets.into_iter().flatten().collect(),
         security_groups: from.security_groups.unwrap_or_default(),
-        instances: instances(from.instances),
+        instances: instances.map(InstanceId::new).collect(),
         health_check: from.health_check.map(health_check),
     }
 }
@@ -65,14 +57,6 @@ fn by_port<'a>(entries: impl Iterator<Item = (i32, Option<&'a [String]>)>) -> BT
     entries
         .filter_map(|(port, names)| Some((port, names?.iter().cloned().collect::<BTreeSet<_>>())))
         .filter(|(_, names)| !names.is_empty())
-        .collect()
-}
-
-fn instances(from: Option<Vec<sdk::Instance>>) -> BTreeSet<InstanceId> {
-    from.unwrap_or_default()
-        .into_iter()
-        .filter_map(|instance| told(instance.instance_id))
-        .map(InstanceId::new)
         .collect()
 }
 
@@ -161,16 +145,14 @@ pub(super) fn sdk_attributes(attributes: &Attributes) -> Result<sdk::LoadBalance
             .set_timeout(attributes.connection_draining_timeout)
             .build()
     });
-    let settings = attributes
-        .idle_timeout
-        .map(|idle| sdk::ConnectionSettings::builder().idle_timeout(idle).build())
-        .transpose()?;
+    let settings = attributes.idle_timeout;
+    let settings = settings.map(|idle| sdk::ConnectionSettings::builder().idle_timeout(idle).build());
 
     Ok(sdk::LoadBalancerAttributes::builder()
         .set_cross_zone_load_balancing(cross_zone)
         .set_access_log(access_log)
         .set_connection_draining(draining)
-        .set_connection_settings(settings)
+        .set_connection_settings(settings.transpose()?)
         .build())
 }
 

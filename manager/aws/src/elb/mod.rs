@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use adapter::SdkElb;
+pub(crate) use adapter::SdkElb;
 pub use model::{AccessLog, Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
 
-use crate::{Error, InstanceId, Kind, Page, Tags, by_name, page};
+use crate::{InstanceId, Kind, Page, Result, Tags, Token, by_name, page};
 
 /// Names that one call takes at most. AWS names this number for tags only; for descriptions it is known to be taken.
 pub const MAX_NAMES: usize = 20;
@@ -24,10 +24,10 @@ pub trait Elb: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
-    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error>;
+    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>>;
 
     /// The load balancer, or `None` when AWS says that there is none of that name.
-    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>, Error> {
+    async fn describe(&self, name: &str) -> Result<Option<LoadBalancer>> {
         match self.describe_once(&[name.to_owned()]).await {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             // Several would be a fault of AWS; the incumbent takes the last one.
@@ -36,17 +36,17 @@ pub trait Elb: Send + Sync {
     }
 
     /// The load balancers of these names; names that AWS does not know are absent from the answer.
-    async fn describe_many(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
+    async fn describe_many(&self, names: &[String]) -> Result<Vec<LoadBalancer>> {
         let ask = |part: Vec<String>| async move { self.describe_once(&part).await };
         by_name::known(names, MAX_NAMES, ask).await
     }
 
     /// A page of all classic load balancers of account and region, 400 in a call: the first without a token, then each
     /// with the token of the one before.
-    async fn all_page(&self, token: Option<String>) -> Result<Page<LoadBalancer>, Error>;
+    async fn all_page(&self, token: Token) -> Result<Page<LoadBalancer>>;
 
     /// All classic load balancers of account and region.
-    async fn all(&self) -> Result<Vec<LoadBalancer>, Error> {
+    async fn all(&self) -> Result<Vec<LoadBalancer>> {
         page::all("DescribeLoadBalancers", |token| self.all_page(token)).await
     }
 
@@ -54,61 +54,60 @@ pub trait Elb: Send + Sync {
     ///
     /// AWS repeats its answer for a name that exists with the same settings, and refuses one with others
     /// ([`crate::Kind::AlreadyExists`]), so this call can be sent again after a lost answer.
-    async fn create(&self, load_balancer: &NewLoadBalancer) -> Result<String, Error>;
+    async fn create(&self, load_balancer: &NewLoadBalancer) -> Result<String>;
 
     /// Deletes it; deleting one that does not exist succeeds.
-    async fn delete(&self, name: &str) -> Result<(), Error>;
+    async fn delete(&self, name: &str) -> Result<()>;
 
     /// The attributes that the service controller cares for.
-    async fn attributes(&self, name: &str) -> Result<Attributes, Error>;
+    async fn attributes(&self, name: &str) -> Result<Attributes>;
 
     /// Sets these attributes; the ones that [`Attributes`] does not know stay as they are.
-    async fn modify_attributes(&self, name: &str, attributes: &Attributes) -> Result<(), Error>;
+    async fn modify_attributes(&self, name: &str, attributes: &Attributes) -> Result<()>;
 
-    /// Sets the health check.
-    async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<(), Error>;
+    async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<()>;
 
     /// Adds targets; those that are there already stay.
-    async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error>;
+    async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<()>;
 
     /// Takes targets away; those that are not there are passed over.
-    async fn deregister(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error>;
+    async fn deregister(&self, name: &str, instances: &[InstanceId]) -> Result<()>;
 
     /// Adds listeners.
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when a port has a listener with other settings.
-    async fn create_listeners(&self, name: &str, listeners: &[Listener]) -> Result<(), Error>;
+    async fn create_listeners(&self, name: &str, listeners: &[Listener]) -> Result<()>;
 
     /// Removes the listeners of these load balancer ports.
-    async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<(), Error>;
+    async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<()>;
 
     /// Adds subnets, at most one in a zone.
-    async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<(), Error>;
+    async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<()>;
 
     /// Takes subnets away; AWS does not let the last one go.
-    async fn detach_subnets(&self, name: &str, subnets: &[String]) -> Result<(), Error>;
+    async fn detach_subnets(&self, name: &str, subnets: &[String]) -> Result<()>;
 
     /// Replaces the list of security groups.
-    async fn apply_security_groups(&self, name: &str, groups: &[String]) -> Result<(), Error>;
+    async fn apply_security_groups(&self, name: &str, groups: &[String]) -> Result<()>;
 
     /// Sets tags; others stay.
-    async fn add_tags(&self, name: &str, tags: &Tags) -> Result<(), Error>;
+    async fn add_tags(&self, name: &str, tags: &Tags) -> Result<()>;
 
     /// One call for the tags of at most [`MAX_NAMES`] load balancers, by name.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
-    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error>;
+    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>>;
 
     /// Its tags; empty when there is no such load balancer.
-    async fn describe_tags(&self, name: &str) -> Result<Tags, Error> {
+    async fn describe_tags(&self, name: &str) -> Result<Tags> {
         let names = [name.to_owned()];
         Ok(self.tags_of_many(&names).await?.remove(name).unwrap_or_default())
     }
 
     /// Tags of these load balancers by name; names that AWS does not know are absent from the answer.
-    async fn tags_of_many(&self, names: &[String]) -> Result<BTreeMap<String, Tags>, Error> {
+    async fn tags_of_many(&self, names: &[String]) -> Result<BTreeMap<String, Tags>> {
         let ask = |part: Vec<String>| async move { self.tags_once(&part).await };
         Ok(by_name::known(names, MAX_NAMES, ask).await?.into_iter().collect())
     }
@@ -117,13 +116,13 @@ pub trait Elb: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when the load balancer has a policy of that name with other settings.
-    async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<(), Error>;
+    async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<()>;
 
     /// Replaces the policies of the backend that listens on `instance_port`; empty: none.
-    async fn set_backend_policies(&self, name: &str, instance_port: i32, policies: &[String]) -> Result<(), Error>;
+    async fn set_backend_policies(&self, name: &str, instance_port: i32, policies: &[String]) -> Result<()>;
 
     /// Replaces the policies of the listener on `port`.
-    async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<(), Error>;
+    async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<()>;
 
     /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
     /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.

@@ -50,20 +50,16 @@ pub struct Attributes {
     pub idle_timeout: Option<i32>,
 }
 
-/// Access logs of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessLog {
-    /// Whether logs are written.
     pub enabled: bool,
     /// Minutes between two log files, 5 or 60.
     pub emit_interval: Option<i32>,
-    /// Bucket in S3.
     pub bucket: Option<String>,
     /// Prefix of the log objects' keys.
     pub prefix: Option<String>,
 }
 
-/// A load balancer as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadBalancer {
     /// Name, unique in account and region.
@@ -83,13 +79,11 @@ pub struct LoadBalancer {
     pub subnets: BTreeSet<String>,
     /// Security groups, in AWS's order.
     pub security_groups: Vec<String>,
-    /// Registered instances.
     pub instances: BTreeSet<InstanceId>,
     /// Health check; AWS always has one, other implementations may not.
     pub health_check: Option<HealthCheck>,
 }
 
-/// A load balancer to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewLoadBalancer {
     /// Name, 1–32 characters.
@@ -100,19 +94,16 @@ pub struct NewLoadBalancer {
     pub listeners: Vec<Listener>,
     /// Subnets, at most one in a zone.
     pub subnets: Vec<String>,
-    /// Security groups.
     pub security_groups: Vec<String>,
     /// Tags, set in the same call.
     pub tags: Tags,
 }
 
-/// A policy to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPolicy {
     /// Name, unique within the load balancer.
     pub name: String,
     /// For example `ProxyProtocolPolicyType`.
     pub type_name: String,
-    /// Attributes of the policy type.
     pub attributes: BTreeMap<String, String>,
 }

@@ -15,7 +15,9 @@ async fn elb(answers: Vec<(u16, String)>) -> (SdkElb, Asked) {
         .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
         .build();
     (
-        SdkElb::new(aws_sdk_elasticloadbalancing::Client::from_conf(config)),
+        SdkElb {
+            client: aws_sdk_elasticloadbalancing::Client::from_conf(config),
+        },
         asked,
     )
 }

@@ -7,24 +7,21 @@ use super::{
     Attributes, Listener, ListenerSettings, NetworkLoadBalancer, SubnetMapping, Target, TargetGroup, TargetHealth,
     TargetHealthCheck,
 };
-use crate::{Error, InstanceId, Tags};
-
-fn told(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
-}
+use crate::sdk::told;
+use crate::{Error, InstanceId, Result, Tags};
 
 /// The value of a required field.
-fn needed<T>(operation: &'static str, what: &str, value: Option<T>) -> Result<T, Error> {
+fn needed<T>(operation: &'static str, what: &str, value: Option<T>) -> Result<T> {
     value.ok_or_else(|| Error::unusable(operation, format!("AWS's answer lacks {what}")))
 }
 
 pub(super) fn tags(tags: Option<Vec<sdk::Tag>>) -> Tags {
-    let tags = tags.unwrap_or_default().into_iter();
+    let tags = tags.into_iter().flatten();
     tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
         .collect()
 }
 
-pub(super) fn tagged(operation: &'static str, of_one: sdk::TagDescription) -> Result<(String, Tags), Error> {
+pub(super) fn tagged(operation: &'static str, of_one: sdk::TagDescription) -> Result<(String, Tags)> {
     let arn = needed(operation, "the ARN of tags", told(of_one.resource_arn))?;
     Ok((arn, tags(of_one.tags)))
 }
@@ -35,16 +32,14 @@ pub(super) fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
         .collect()
 }
 
-pub(super) fn load_balancer(operation: &'static str, from: sdk::LoadBalancer) -> Result<NetworkLoadBalancer, Error> {
-    let zones = from.availability_zones.unwrap_or_default().into_iter();
+pub(super) fn load_balancer(operation: &'static str, from: sdk::LoadBalancer) -> Result<NetworkLoadBalancer> {
+    let zones = from.availability_zones.into_iter().flatten();
+    let state = from.state.and_then(|state| state.code);
     Ok(NetworkLoadBalancer {
         arn: needed(operation, "the ARN of a load balancer", told(from.load_balancer_arn))?,
         name: needed(operation, "the name of a load balancer", told(from.load_balancer_name))?,
         dns_name: from.dns_name.unwrap_or_default(),
-        state: from
-            .state
-            .and_then(|state| state.code)
-            .map(|code| code.as_str().to_owned()),
+        state: state.map(|code| code.as_str().to_owned()),
         scheme: from.scheme.map(|scheme| scheme.as_str().to_owned()),
         vpc_id: told(from.vpc_id),
         subnets: zones.filter_map(|zone| told(zone.subnet_id)).collect(),
@@ -53,17 +48,15 @@ pub(super) fn load_balancer(operation: &'static str, from: sdk::LoadBalancer) ->
 }
 
 /// A description that must be a network load balancer's: a name is unique among the types of load balancers of this API.
-pub(super) fn network(operation: &'static str, from: sdk::LoadBalancer) -> Result<NetworkLoadBalancer, Error> {
+pub(super) fn network(operation: &'static str, from: sdk::LoadBalancer) -> Result<NetworkLoadBalancer> {
     match &from.r#type {
         None | Some(sdk::LoadBalancerTypeEnum::Network) => load_balancer(operation, from),
         Some(other) => {
             let name = from.load_balancer_name.as_deref().unwrap_or("without a name");
-            Err(Error::unusable(
-                operation,
-                format!(
-                    "the load balancer {name} is of type {other}, not network; delete or rename it, since the name is taken"
-                ),
-            ))
+            let message = format!(
+                "the load balancer {name} is of type {other}, not network; delete or rename it, since the name is taken"
+            );
+            Err(Error::unusable(operation, message))
         }
     }
 }
@@ -76,8 +69,8 @@ pub(super) fn sdk_subnet(mapping: &SubnetMapping) -> sdk::SubnetMapping {
         .build()
 }
 
-pub(super) fn listener(operation: &'static str, from: sdk::Listener) -> Result<Listener, Error> {
-    let certificates = from.certificates.unwrap_or_default().into_iter();
+pub(super) fn listener(operation: &'static str, from: sdk::Listener) -> Result<Listener> {
+    let mut certificates = from.certificates.into_iter().flatten();
     let protocol = from.protocol.map(|protocol| protocol.as_str().to_owned());
     Ok(Listener {
         arn: needed(operation, "the ARN of a listener", told(from.listener_arn))?,
@@ -85,7 +78,7 @@ pub(super) fn listener(operation: &'static str, from: sdk::Listener) -> Result<L
             port: needed(operation, "the port of a listener", from.port)?,
             protocol: needed(operation, "the protocol of a listener", protocol)?,
             target_group_arn: from.default_actions.and_then(forwarded_to),
-            certificate: certificates.into_iter().find_map(|one| told(one.certificate_arn)),
+            certificate: certificates.find_map(|one| told(one.certificate_arn)),
             ssl_policy: told(from.ssl_policy),
         },
     })
@@ -105,11 +98,8 @@ fn forwarded_to(actions: Vec<sdk::Action>) -> Option<String> {
 
 pub(super) fn sdk_forward(listener: &ListenerSettings) -> Option<Vec<sdk::Action>> {
     let arn = listener.target_group_arn.as_ref()?;
-    let forward = sdk::Action::builder()
-        .r#type(sdk::ActionTypeEnum::Forward)
-        .target_group_arn(arn)
-        .build();
-    Some(vec![forward])
+    let forward = sdk::Action::builder().r#type(sdk::ActionTypeEnum::Forward);
+    Some(vec![forward.target_group_arn(arn).build()])
 }
 
 pub(super) fn sdk_certificates(listener: &ListenerSettings) -> Option<Vec<sdk::Certificate>> {
@@ -118,7 +108,7 @@ pub(super) fn sdk_certificates(listener: &ListenerSettings) -> Option<Vec<sdk::C
 }
 
 /// A target group of any kind: those of functions have neither port nor protocol.
-pub(super) fn target_group(operation: &'static str, from: sdk::TargetGroup) -> Result<TargetGroup, Error> {
+pub(super) fn target_group(operation: &'static str, from: sdk::TargetGroup) -> Result<TargetGroup> {
     let text = |protocol: Option<sdk::ProtocolEnum>| protocol.map(|p| p.as_str().to_owned()).unwrap_or_default();
     Ok(TargetGroup {
         arn: needed(operation, "the ARN of a target group", told(from.target_group_arn))?,
@@ -135,24 +125,19 @@ pub(super) fn target_group(operation: &'static str, from: sdk::TargetGroup) -> R
             healthy_threshold: from.healthy_threshold_count.unwrap_or_default(),
             unhealthy_threshold: from.unhealthy_threshold_count.unwrap_or_default(),
         },
-        load_balancers: from.load_balancer_arns.unwrap_or_default().into_iter().collect(),
+        load_balancers: from.load_balancer_arns.into_iter().flatten().collect(),
     })
 }
 
 pub(super) fn sdk_targets(targets: &[Target]) -> Vec<sdk::TargetDescription> {
     let target = |target: &Target| {
-        sdk::TargetDescription::builder()
-            .id(target.id.as_str())
-            .port(target.port)
-            .build()
+        let builder = sdk::TargetDescription::builder().id(target.id.as_str());
+        builder.port(target.port).build()
     };
     targets.iter().map(target).collect()
 }
 
-pub(super) fn target_health(
-    operation: &'static str,
-    from: sdk::TargetHealthDescription,
-) -> Result<TargetHealth, Error> {
+pub(super) fn target_health(operation: &'static str, from: sdk::TargetHealthDescription) -> Result<TargetHealth> {
     let target = needed(operation, "a target", from.target)?;
     let health = from.target_health;
     Ok(TargetHealth {

@@ -3,20 +3,19 @@
 mod adapter;
 mod convert;
 mod model;
-mod target_groups;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use adapter::SdkElbv2;
+pub(crate) use adapter::SdkElbv2;
 pub use model::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
     NewTargetGroup, SubnetMapping, Target, TargetGroup, TargetHealth, TargetHealthCheck,
 };
 
-use crate::{Error, Page, Tags, by_name, page};
+use crate::{Page, Result, Tags, Token, by_name, page};
 
 /// Most targets that one call registers or deregisters.
 pub const MAX_TARGETS: usize = 100;
@@ -49,23 +48,22 @@ pub trait Elbv2: Send + Sync {
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which. Also when a name belongs
     /// to a load balancer of another type, which the error names.
-    async fn load_balancers_once(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error>;
+    async fn load_balancers_once(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>>;
 
     /// The network load balancers of these names; names that AWS does not know are absent from the answer.
     ///
     /// # Errors
     /// Also when a name belongs to a load balancer of another type, which the error names.
-    async fn load_balancers(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>, Error> {
+    async fn load_balancers(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>> {
         let ask = |part: Vec<String>| async move { self.load_balancers_once(&part).await };
         by_name::known(names, MAX_NAMES, ask).await
     }
 
     /// A page of all network load balancers of account and region. A page holds 400 load balancers of all types, so it may
     /// be empty.
-    async fn all_load_balancers_page(&self, token: Option<String>) -> Result<Page<NetworkLoadBalancer>, Error>;
+    async fn all_load_balancers_page(&self, token: Token) -> Result<Page<NetworkLoadBalancer>>;
 
-    /// All network load balancers of account and region.
-    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>, Error> {
+    async fn all_load_balancers(&self) -> Result<Vec<NetworkLoadBalancer>> {
         page::all("DescribeLoadBalancers", |token| self.all_load_balancers_page(token)).await
     }
 
@@ -73,40 +71,36 @@ pub trait Elbv2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
-    async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer, Error>;
+    async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer>;
 
     /// Deletes it with its listeners; deleting one that does not exist succeeds.
-    async fn delete_load_balancer(&self, arn: &str) -> Result<(), Error>;
+    async fn delete_load_balancer(&self, arn: &str) -> Result<()>;
 
-    /// Replaces its security groups.
-    async fn set_security_groups(&self, arn: &str, groups: &[String]) -> Result<(), Error>;
+    async fn set_security_groups(&self, arn: &str, groups: &[String]) -> Result<()>;
 
-    /// All its attributes.
-    async fn attributes(&self, arn: &str) -> Result<Attributes, Error>;
+    async fn attributes(&self, arn: &str) -> Result<Attributes>;
 
     /// Sets these attributes; others stay.
-    async fn modify_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
+    async fn modify_attributes(&self, arn: &str, attributes: &Attributes) -> Result<()>;
 
     /// One call for the tags of at most [`MAX_TAGGED`] load balancers, target groups or listeners, by ARN.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
-    async fn tags_once(&self, arns: &[String]) -> Result<Vec<(String, Tags)>, Error>;
+    async fn tags_once(&self, arns: &[String]) -> Result<Vec<(String, Tags)>>;
 
     /// Tags of load balancers, target groups or listeners by ARN; ARNs that AWS does not know are absent from the answer.
-    async fn tags(&self, arns: &[String]) -> Result<BTreeMap<String, Tags>, Error> {
+    async fn tags(&self, arns: &[String]) -> Result<BTreeMap<String, Tags>> {
         let ask = |part: Vec<String>| async move { self.tags_once(&part).await };
         Ok(by_name::known(arns, MAX_TAGGED, ask).await?.into_iter().collect())
     }
 
     /// Sets tags of at most [`MAX_TAGGED`] load balancers, target groups or listeners; others stay.
-    async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<(), Error>;
+    async fn add_tags(&self, arns: &[String], tags: &Tags) -> Result<()>;
 
-    /// A page of the listeners of a load balancer.
-    async fn listeners_page(&self, load_balancer_arn: &str, token: Option<String>) -> Result<Page<Listener>, Error>;
+    async fn listeners_page(&self, load_balancer_arn: &str, token: Token) -> Result<Page<Listener>>;
 
-    /// The listeners of a load balancer.
-    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>, Error> {
+    async fn listeners(&self, load_balancer_arn: &str) -> Result<Vec<Listener>> {
         page::all("DescribeListeners", |token| {
             self.listeners_page(load_balancer_arn, token)
         })
@@ -117,37 +111,28 @@ pub trait Elbv2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when the port has a listener, of whatever protocol.
-    async fn create_listener(
-        &self,
-        load_balancer_arn: &str,
-        listener: &ListenerSettings,
-        tags: &Tags,
-    ) -> Result<String, Error>;
+    async fn create_listener(&self, balancer_arn: &str, listener: &ListenerSettings, tags: &Tags) -> Result<String>;
 
     /// Gives a listener these settings, its port and protocol included.
-    async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<(), Error>;
+    async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<()>;
 
     /// Deletes a listener; deleting one that does not exist succeeds.
-    async fn delete_listener(&self, arn: &str) -> Result<(), Error>;
+    async fn delete_listener(&self, arn: &str) -> Result<()>;
 
     /// A page of target groups, 400 in a call.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know the load balancer, or one of the names; it does not say which.
-    async fn target_groups_page(
-        &self,
-        query: TargetGroupQuery<'_>,
-        token: Option<String>,
-    ) -> Result<Page<TargetGroup>, Error>;
+    async fn target_groups_page(&self, query: TargetGroupQuery<'_>, token: Token) -> Result<Page<TargetGroup>>;
 
     /// The target groups that a load balancer uses.
-    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>, Error> {
+    async fn target_groups(&self, load_balancer_arn: &str) -> Result<Vec<TargetGroup>> {
         let query = TargetGroupQuery::UsedBy(load_balancer_arn);
         page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
     }
 
     /// All target groups of account and region, whatever they are for.
-    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>, Error> {
+    async fn all_target_groups(&self) -> Result<Vec<TargetGroup>> {
         let query = TargetGroupQuery::All;
         page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
     }
@@ -156,13 +141,13 @@ pub trait Elbv2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when AWS does not know one of them; it does not say which.
-    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
+    async fn target_groups_once(&self, names: &[String]) -> Result<Vec<TargetGroup>> {
         let query = TargetGroupQuery::Names(names);
         page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
     }
 
     /// The target groups of these names; names that AWS does not know are absent from the answer.
-    async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>, Error> {
+    async fn target_groups_named(&self, names: &[String]) -> Result<Vec<TargetGroup>> {
         let ask = |part: Vec<String>| async move { self.target_groups_once(&part).await };
         by_name::known(names, MAX_NAMES, ask).await
     }
@@ -172,31 +157,30 @@ pub trait Elbv2: Send + Sync {
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
-    async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String, Error>;
+    async fn create_target_group(&self, new: &NewTargetGroup) -> Result<String>;
 
     /// Changes a target group's health check.
-    async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<(), Error>;
+    async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<()>;
 
     /// Deletes a target group; deleting one that does not exist succeeds.
     ///
     /// # Errors
     /// Of [`crate::Kind::DependencyViolation`] while a listener uses it.
-    async fn delete_target_group(&self, arn: &str) -> Result<(), Error>;
+    async fn delete_target_group(&self, arn: &str) -> Result<()>;
 
     /// Registered targets, those on their way out included.
-    async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>, Error>;
+    async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>>;
 
     /// Adds targets, at most [`MAX_TARGETS`]; those that are there already stay.
-    async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error>;
+    async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<()>;
 
     /// Takes targets away, at most [`MAX_TARGETS`]; those that are not there are passed over.
-    async fn deregister_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<(), Error>;
+    async fn deregister_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<()>;
 
-    /// A target group's attributes.
-    async fn target_group_attributes(&self, arn: &str) -> Result<Attributes, Error>;
+    async fn target_group_attributes(&self, arn: &str) -> Result<Attributes>;
 
     /// Sets these attributes of a target group; others stay.
-    async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<(), Error>;
+    async fn modify_target_group_attributes(&self, arn: &str, attributes: &Attributes) -> Result<()>;
 
     /// The expected wait of a call of this AWS action, for example `CreateLoadBalancer`, after `ahead` other calls,
     /// because of AWS's rate limit: see [`crate::limit::Limited`]. Zero without a limiter.

@@ -7,7 +7,6 @@ use crate::{InstanceId, Tags};
 /// Attributes of a load balancer or target group, by AWS's keys.
 pub type Attributes = BTreeMap<String, String>;
 
-/// A network load balancer as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkLoadBalancer {
     /// Its ARN, which every other call takes.
@@ -37,7 +36,6 @@ pub struct SubnetMapping {
     pub private_ipv4_address: Option<String>,
 }
 
-/// A network load balancer to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewNetworkLoadBalancer {
     /// Name, 1–32 characters.
@@ -67,7 +65,6 @@ pub struct ListenerSettings {
     pub ssl_policy: Option<String>,
 }
 
-/// A listener as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listener {
     pub arn: String,
@@ -91,7 +88,6 @@ pub struct TargetHealthCheck {
     pub unhealthy_threshold: i32,
 }
 
-/// A target group as described by AWS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetGroup {
     pub arn: String,
@@ -104,7 +100,6 @@ pub struct TargetGroup {
     /// `instance`, `ip`, `alb` or `lambda`.
     pub target_type: Option<String>,
     pub vpc_id: Option<String>,
-    /// Its health check.
     pub health_check: TargetHealthCheck,
     /// ARNs of the load balancers that use it; at most one.
     pub load_balancers: BTreeSet<String>,
@@ -120,7 +115,6 @@ pub struct NewTargetGroup {
     /// Protocol towards the targets.
     pub protocol: String,
     pub vpc_id: String,
-    /// Its health check.
     pub health_check: TargetHealthCheck,
     /// Tags, set in the same call.
     pub tags: Tags,
@@ -131,16 +125,13 @@ pub struct NewTargetGroup {
 pub struct HealthCheckChange {
     pub port: Option<String>,
     pub path: Option<String>,
-    /// Healthy threshold.
     pub healthy_threshold: Option<i32>,
-    /// Unhealthy threshold.
     pub unhealthy_threshold: Option<i32>,
 }
 
 /// A target: an instance and its port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The instance.
     pub id: InstanceId,
     pub port: i32,
 }

@@ -19,7 +19,9 @@ async fn elbv2(answers: Vec<(u16, String)>) -> (SdkElbv2, Asked) {
         .retry_classifier(crate::retry::NotWhenThrottled)
         .build();
     (
-        SdkElbv2::new(aws_sdk_elasticloadbalancingv2::Client::from_conf(config)),
+        SdkElbv2 {
+            client: aws_sdk_elasticloadbalancingv2::Client::from_conf(config),
+        },
         asked,
     )
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::Error;
+use super::refusals::refuse;
+use crate::Result;
 
 /// The remaining tokens of each bucket.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl Buckets {
     }
 
     /// Takes one call's tokens; a refused call costs none.
-    pub(super) fn admit(&mut self, action: &'static str, about: &str) -> Result<(), Error> {
+    pub(super) fn admit(&mut self, action: &'static str, about: &str) -> Result<()> {
         let (buckets, code) = buckets(action, about);
         let now = Instant::now();
         for (name, size, refill) in &buckets {
@@ -81,7 +82,7 @@ impl Buckets {
             *left = f64::min(*left + (now - *at).as_secs_f64() * refill * (1.0 - self.taken), *size);
             *at = now;
             if *left < 1.0 - 1e-6 {
-                return Err(Error::answered(action, code, "Rate exceeded"));
+                return refuse(action, code, "Rate exceeded");
             }
         }
 

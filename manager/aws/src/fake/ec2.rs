@@ -4,31 +4,24 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-use super::filters::tag_matches;
-use super::world::{join, same, split};
-use super::{FakeAws, World, routes};
+use super::refusals::refuse;
+use super::world::{join, pass_tags, same, split};
+use super::{FakeAws, World, instances, routes};
 use crate::ec2::{
-    AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceQuery, IpPermission, MAX_FILTER_VALUES,
-    MAX_TOPOLOGY_IDS, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
+    AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceLayers, InstanceQuery, IpPermission,
+    MAX_FILTER_VALUES, MAX_TOPOLOGY_IDS, NewSecurityGroup, RouteTable, SecurityGroup, Subnet,
 };
-use crate::{Ec2, Error, Page, Tags};
+use crate::{Ec2, Error, Page, Result, Tags, Token};
 
 fn about(filters: &[Filter]) -> String {
-    let texts: Vec<String> = filters
-        .iter()
-        .map(|f| format!("{}={}", f.name, f.values.join(",")))
-        .collect();
-    texts.join(" ")
+    let texts = filters.iter().map(|f| format!("{}={}", f.name, f.values.join(",")));
+    texts.collect::<Vec<_>>().join(" ")
 }
 
-fn check(action: &'static str, filters: &[Filter]) -> Result<(), Error> {
+fn check(action: &'static str, filters: &[Filter]) -> Result<()> {
     let bad = |f: &Filter| f.values.is_empty() || f.values.len() > MAX_FILTER_VALUES;
     if filters.is_empty() || filters.iter().any(bad) {
-        return Err(Error::answered(
-            action,
-            "InvalidParameterValue",
-            "a filter needs 1 to 200 values",
-        ));
+        return refuse(action, "InvalidParameterValue", "a filter needs 1 to 200 values");
     }
 
     Ok(())
@@ -38,41 +31,30 @@ fn has(filter: &Filter, value: Option<&String>) -> bool {
     value.is_some_and(|value| filter.values.contains(value))
 }
 
-fn unknown(action: &'static str, filter: &Filter) -> Error {
-    Error::answered(
-        action,
-        "InvalidParameterValue",
-        format!("The filter '{}' is invalid", filter.name),
-    )
-}
-
-fn group_passes(group: &SecurityGroup, filter: &Filter) -> Result<bool, Error> {
+fn group_passes(group: &SecurityGroup, filter: &Filter) -> Result<bool> {
+    let mut sources = group.ingress.iter().flat_map(|rule| &rule.groups);
     Ok(match filter.name.as_str() {
         "group-id" => filter.values.contains(&group.id),
         "group-name" => has(filter, group.name.as_ref()),
         "vpc-id" => has(filter, group.vpc_id.as_ref()),
-        "ip-permission.group-id" => group
-            .ingress
-            .iter()
-            .flat_map(|rule| &rule.groups)
-            .any(|pair| has(filter, pair.group_id.as_ref())),
-        _ => tag_matches(&group.tags, filter).ok_or_else(|| unknown("DescribeSecurityGroups", filter))?,
+        "ip-permission.group-id" => sources.any(|pair| has(filter, pair.group_id.as_ref())),
+        _ => pass_tags("DescribeSecurityGroups", &group.tags, filter)?,
     })
 }
 
-fn subnet_passes(subnet: &Subnet, filter: &Filter) -> Result<bool, Error> {
+fn subnet_passes(subnet: &Subnet, filter: &Filter) -> Result<bool> {
     Ok(match filter.name.as_str() {
         "subnet-id" => filter.values.contains(&subnet.id),
         "vpc-id" => has(filter, subnet.vpc_id.as_ref()),
-        _ => tag_matches(&subnet.tags, filter).ok_or_else(|| unknown("DescribeSubnets", filter))?,
+        _ => pass_tags("DescribeSubnets", &subnet.tags, filter)?,
     })
 }
 
 fn select<T: Clone>(
     from: impl Iterator<Item = T>,
     filters: &[Filter],
-    passes: impl Fn(&T, &Filter) -> Result<bool, Error>,
-) -> Result<Vec<T>, Error> {
+    passes: impl Fn(&T, &Filter) -> Result<bool>,
+) -> Result<Vec<T>> {
     let mut selected = Vec::new();
     'next: for item in from {
         for filter in filters {
@@ -86,13 +68,10 @@ fn select<T: Clone>(
     Ok(selected)
 }
 
-fn group_mut<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w mut SecurityGroup, Error> {
+fn group_mut<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w mut SecurityGroup> {
     world.security_groups.get_mut(id).ok_or_else(|| {
-        Error::answered(
-            action,
-            "InvalidGroup.NotFound",
-            format!("The security group '{id}' does not exist"),
-        )
+        let message = format!("The security group '{id}' does not exist");
+        Error::answered(action, "InvalidGroup.NotFound", message)
     })
 }
 
@@ -102,24 +81,14 @@ fn change_tags(
     action: &'static str,
     resources: &[String],
     change: impl Fn(&mut Tags),
-) -> Result<(), Error> {
+) -> Result<()> {
     if let Some(id) = resources.iter().find(|id| !has_form_of_id(id)) {
-        let message = format!("The ID '{id}' is not valid");
-        return Err(Error::answered(action, "InvalidID", message));
+        return refuse(action, "InvalidID", format!("The ID '{id}' is not valid"));
     }
 
-    let missing: Vec<&str> = resources
-        .iter()
-        .filter(|id| id.starts_with("i-") && !world.instances.contains_key(&InstanceId::new(id.as_str())))
-        .map(String::as_str)
-        .collect();
-    if !missing.is_empty() {
-        let message = match missing.as_slice() {
-            [id] => format!("The instance ID '{id}' does not exist"),
-            ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
-        };
-        return Err(Error::answered(action, "InvalidInstanceID.NotFound", message));
-    }
+    let ids = resources.iter().filter(|id| id.starts_with("i-"));
+    let ids: Vec<InstanceId> = ids.map(|id| InstanceId::new(id.as_str())).collect();
+    instances::all_exist(world, action, &ids)?;
 
     for resource in resources.iter().filter(|id| !id.starts_with("i-")) {
         group_mut(world, action, resource)?;
@@ -144,30 +113,26 @@ fn has_form_of_id(id: &str) -> bool {
 }
 
 fn in_use(world: &World, id: &str) -> bool {
-    let named = |group: &SecurityGroup| {
-        group.id != id
-            && group
-                .ingress
-                .iter()
-                .flat_map(|r| &r.groups)
-                .any(|p| p.group_id.as_deref() == Some(id))
+    let is_in = |groups: &[String]| groups.iter().any(|group| group == id);
+    let names = |group: &SecurityGroup| {
+        let mut sources = group.ingress.iter().flat_map(|rule| &rule.groups);
+        group.id != id && sources.any(|pair| pair.group_id.as_deref() == Some(id))
     };
-    world.security_groups.values().any(named)
-        || world
-            .load_balancers
-            .values()
-            .any(|lb| lb.described.security_groups.iter().any(|group| group == id))
+    let mut balancers = world.load_balancers.values();
+
+    world.security_groups.values().any(names)
+        || balancers.any(|lb| is_in(&lb.described.security_groups))
         || world.network.uses_group(id)
         || world.interfaces.values().any(|groups| groups.contains(id))
         || world
             .instances
             .values()
-            .any(|instance| instance.security_groups.iter().any(|group| group == id))
+            .any(|instance| is_in(&instance.security_groups))
 }
 
 /// Refuses rules that EC2 does not take: a protocol or network that is none, a source that does not exist.
-fn acceptable(world: &World, rules: &[IpPermission]) -> Result<(), Error> {
-    let refuse = |code, what: &str| Err(Error::answered("AuthorizeSecurityGroupIngress", code, what));
+fn acceptable(world: &World, rules: &[IpPermission]) -> Result<()> {
+    let refuse = |code, what: &str| refuse("AuthorizeSecurityGroupIngress", code, what);
     for rule in rules {
         let number = rule.protocol.parse::<u8>().is_ok();
         if !number && !matches!(rule.protocol.as_str(), "tcp" | "udp" | "icmp" | "icmpv6" | "-1") {
@@ -208,57 +173,43 @@ fn describe_rules(rules: &[IpPermission]) -> String {
 
 #[async_trait]
 impl Ec2 for FakeAws {
-    async fn instances_page(&self, query: InstanceQuery<'_>, token: Option<String>) -> Result<Page<Instance>, Error> {
-        let found = match query {
-            InstanceQuery::Ids(ids) => self.ids(ids),
-            InstanceQuery::PrivateDnsNames(names) => self.private_dns_names(names),
-            InstanceQuery::PrivateIps { vpc_id, ips } => self.private_ips(vpc_id, ips),
-            InstanceQuery::Running { vpc_id, tag } => self.running(vpc_id, tag),
-        };
-        Ok(self.page(found?, token.as_deref()))
+    async fn instances_page(&self, query: InstanceQuery<'_>, token: Token) -> Result<Page<Instance>> {
+        self.list("DescribeInstances", instances::about(query), token, |world| {
+            instances::found(world, query)
+        })
     }
 
-    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>, Error> {
+    async fn availability_zones(&self) -> Result<Vec<AvailabilityZone>> {
         self.read("DescribeAvailabilityZones", String::new(), |world| {
             Ok(world.zones.clone())
         })
     }
 
-    async fn subnets_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<Subnet>, Error> {
-        let found = self.read("DescribeSubnets", about(filters), |world| {
+    async fn subnets_page(&self, filters: &[Filter], token: Token) -> Result<Page<Subnet>> {
+        self.list("DescribeSubnets", about(filters), token, |world| {
             check("DescribeSubnets", filters)?;
             select(world.subnets.iter().cloned(), filters, subnet_passes)
-        })?;
-        Ok(self.page(found, token.as_deref()))
+        })
     }
 
-    async fn security_groups_page(
-        &self,
-        filters: &[Filter],
-        token: Option<String>,
-    ) -> Result<Page<SecurityGroup>, Error> {
-        let found = self.read("DescribeSecurityGroups", about(filters), |world| {
+    async fn security_groups_page(&self, filters: &[Filter], token: Token) -> Result<Page<SecurityGroup>> {
+        self.list("DescribeSecurityGroups", about(filters), token, |world| {
             check("DescribeSecurityGroups", filters)?;
             let mut groups = select(world.security_groups.values().cloned(), filters, group_passes)?;
             for group in &mut groups {
                 group.ingress = join(&group.ingress);
             }
             Ok(groups)
-        })?;
-        Ok(self.page(found, token.as_deref()))
+        })
     }
 
-    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String, Error> {
+    async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<String> {
         self.write("CreateSecurityGroup", group.name.clone(), |world| {
             let taken = |other: &SecurityGroup| {
                 other.name.as_deref() == Some(&group.name) && other.vpc_id.as_deref() == Some(&group.vpc_id)
             };
             if world.security_groups.values().any(taken) {
-                return Err(Error::answered(
-                    "CreateSecurityGroup",
-                    "InvalidGroup.Duplicate",
-                    "the name is taken",
-                ));
+                return refuse("CreateSecurityGroup", "InvalidGroup.Duplicate", "the name is taken");
             }
 
             world.groups_made += 1;
@@ -279,7 +230,7 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+    async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
         self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             acceptable(world, rules)?;
@@ -288,14 +239,10 @@ impl Ec2 for FakeAws {
             let (old, new) = (split(&group.ingress), split(rules));
             if (1..new.len()).any(|at| new[..at].iter().any(|other| same(&new[at], other))) {
                 let message = "The same permission must not appear multiple times";
-                return Err(Error::answered(ACTION, "InvalidParameterValue", message));
+                return refuse(ACTION, "InvalidParameterValue", message);
             }
             if new.iter().any(|rule| old.iter().any(|other| same(rule, other))) {
-                return Err(Error::answered(
-                    ACTION,
-                    "InvalidPermission.Duplicate",
-                    "the rule exists",
-                ));
+                return refuse(ACTION, "InvalidPermission.Duplicate", "the rule exists");
             }
 
             group.ingress = old.into_iter().chain(new).collect();
@@ -304,13 +251,13 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<(), Error> {
+    async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
         self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             let group = group_mut(world, ACTION, group_id)?;
             let (mut old, gone) = (split(&group.ingress), split(rules));
             if gone.iter().any(|rule| !old.iter().any(|other| same(rule, other))) {
-                return Err(Error::answered(ACTION, "InvalidPermission.NotFound", "no such rule"));
+                return refuse(ACTION, "InvalidPermission.NotFound", "no such rule");
             }
 
             old.retain(|other| !gone.iter().any(|rule| same(rule, other)));
@@ -320,25 +267,25 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn delete_security_group(&self, group_id: &str) -> Result<(), Error> {
+    async fn delete_security_group(&self, group_id: &str) -> Result<()> {
         const ACTION: &str = "DeleteSecurityGroup";
         self.write(ACTION, group_id.to_owned(), |world| {
             group_mut(world, ACTION, group_id)?;
             if world.lingers(group_id) || in_use(world, group_id) {
-                return Err(Error::answered(ACTION, "DependencyViolation", "has a dependent object"));
+                return refuse(ACTION, "DependencyViolation", "has a dependent object");
             }
             world.security_groups.remove(group_id);
             Ok(())
         })
     }
 
-    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+    async fn create_tags(&self, resources: &[String], tags: &Tags) -> Result<()> {
         self.write("CreateTags", resources.join(","), |world| {
             change_tags(world, "CreateTags", resources, |of| of.extend(tags.clone()))
         })
     }
 
-    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<(), Error> {
+    async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<()> {
         self.write("DeleteTags", resources.join(","), |world| {
             change_tags(world, "DeleteTags", resources, |of| {
                 of.retain(|key, value| tags.get(key) != Some(value));
@@ -346,94 +293,71 @@ impl Ec2 for FakeAws {
         })
     }
 
-    async fn instance_topology_page(
-        &self,
-        ids: &[InstanceId],
-        token: Option<String>,
-    ) -> Result<Page<(InstanceId, Vec<String>)>, Error> {
+    async fn instance_topology_page(&self, ids: &[InstanceId], token: Token) -> Result<Page<InstanceLayers>> {
         const ACTION: &str = "DescribeInstanceTopology";
-
-        let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
-        let found = self.read(ACTION, names.join(","), |world| {
+        self.list(ACTION, instances::names(ids, ","), token, |world| {
             if ids.len() > MAX_TOPOLOGY_IDS {
-                return Err(Error::answered(ACTION, "InvalidParameterValue", "at most 100 IDs"));
+                return refuse(ACTION, "InvalidParameterValue", "at most 100 IDs");
             }
 
-            let unknown: Vec<&str> = names
-                .iter()
-                .copied()
-                .filter(|id| !world.instances.contains_key(&InstanceId::new(*id)))
-                .collect();
-            if !unknown.is_empty() {
-                let message = format!("The instance IDs '{}' do not exist", unknown.join(", "));
-                return Err(Error::answered(ACTION, "InvalidInstanceID.NotFound", message));
-            }
-
-            let known = ids
-                .iter()
-                .filter_map(|id| Some((id.clone(), world.topology.get(id)?.clone())));
-            Ok(known.collect())
-        })?;
-
-        Ok(self.page(found, token.as_deref()))
+            instances::all_exist(world, ACTION, ids)?;
+            let layers = |id: &InstanceId| Some((id.clone(), world.topology.get(id)?.clone()));
+            Ok(ids.iter().filter_map(layers).collect())
+        })
     }
 
-    async fn route_tables_page(&self, filters: &[Filter], token: Option<String>) -> Result<Page<RouteTable>, Error> {
-        let found: Vec<RouteTable> = self.read("DescribeRouteTables", about(filters), |world| {
+    async fn route_tables_page(&self, filters: &[Filter], token: Token) -> Result<Page<RouteTable>> {
+        self.list("DescribeRouteTables", about(filters), token, |world| {
             check("DescribeRouteTables", filters)?;
             let tables = world.route_tables.iter();
             let all = tables.flat_map(|(vpc, tables)| tables.iter().map(move |table| (vpc.as_str(), table)));
             let chosen = select(all, filters, |(vpc, table), filter| routes::passes(vpc, table, filter))?;
             Ok(chosen.into_iter().map(|(_, table)| table.clone()).collect())
-        })?;
-        Ok(self.page(found, token.as_deref()))
+        })
     }
 
-    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+    async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()> {
         self.write("CreateRoute", format!("{table_id} {cidr} {instance}"), |world| {
             routes::create(world, table_id, cidr, instance)
         })
     }
 
-    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<(), Error> {
+    async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()> {
         self.write("ReplaceRoute", format!("{table_id} {cidr} {instance}"), |world| {
             routes::replace(world, table_id, cidr, instance)
         })
     }
 
-    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<(), Error> {
+    async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<()> {
         self.write("DeleteRoute", format!("{table_id} {cidr}"), |world| {
             routes::delete(world, table_id, cidr)
         })
     }
 
-    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<(), Error> {
+    async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<()> {
         self.write("ModifyInstanceAttribute", instance.to_string(), |world| {
             routes::instance(world, "ModifyInstanceAttribute", instance)?.source_dest_check = Some(false);
             Ok(())
         })
     }
 
-    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, Error> {
-        self.plain_ids(ids)
+    async fn instances_by_plain_id(&self, ids: &[InstanceId]) -> Result<Vec<Instance>> {
+        let about = format!("plain {}", instances::names(ids, ", "));
+        self.read("DescribeInstances", about, |world| instances::by_plain_id(world, ids))
     }
 
-    async fn fargate_interfaces_page(
-        &self,
-        vpc_id: &str,
-        ips: &[String],
-        token: Option<String>,
-    ) -> Result<Page<FargateEni>, Error> {
-        Ok(self.page(self.fargate_enis(vpc_id, ips)?, token.as_deref()))
+    async fn fargate_interfaces_page(&self, vpc_id: &str, ips: &[String], token: Token) -> Result<Page<FargateEni>> {
+        self.list("DescribeNetworkInterfaces", ips.join(","), token, |world| {
+            instances::fargate_enis(world, vpc_id, ips)
+        })
     }
 
-    async fn interfaces_of_group_page(&self, group_id: &str, token: Option<String>) -> Result<Page<String>, Error> {
+    async fn interfaces_of_group_page(&self, group_id: &str, token: Token) -> Result<Page<String>> {
         let about = format!("group-id={group_id}");
-        let found = self.read("DescribeNetworkInterfaces", about, |world| {
+        self.list("DescribeNetworkInterfaces", about, token, |world| {
             let has = |(_, groups): &(&String, &BTreeSet<String>)| groups.contains(group_id);
             Ok(world.interfaces.iter().filter(has).map(|(id, _)| id.clone()).collect())
-        })?;
-        Ok(self.page(found, token.as_deref()))
+        })
     }
 }
 

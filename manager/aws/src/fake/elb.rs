@@ -4,54 +4,39 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
+use super::refusals::{invalid, refuse, unfit};
 use super::world::new_attributes;
 use super::{FakeAws, FakeLoadBalancer, World, elb_validation};
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
-use crate::{Elb, Error, InstanceId, Page, Tags};
+use crate::{Elb, Error, InstanceId, Page, Result, Tags, Token};
 
-fn found<'w>(world: &'w mut World, action: &'static str, name: &str) -> Result<&'w mut FakeLoadBalancer, Error> {
-    world.load_balancers.get_mut(name).ok_or_else(|| missing(action, name))
-}
-
-fn known<'w>(world: &'w World, action: &'static str, name: &str) -> Result<&'w FakeLoadBalancer, Error> {
-    world.load_balancers.get(name).ok_or_else(|| missing(action, name))
+fn found<'w>(world: &'w mut World, action: &'static str, name: &str) -> Result<&'w mut FakeLoadBalancer> {
+    world.load_balancers.get_mut(name).ok_or_else(|| {
+        let message = format!("There is no ACTIVE Load Balancer named '{name}'");
+        Error::answered(action, "LoadBalancerNotFound", message)
+    })
 }
 
 /// AWS takes so many names in one call, and at least one where it takes any.
-pub(super) fn at_most(action: &'static str, names: &[String], most: usize) -> Result<(), Error> {
+pub(super) fn at_most(action: &'static str, names: &[String], most: usize) -> Result<()> {
     if names.is_empty() || names.len() > most {
-        let message = format!("1 to {most} are taken in one call, not {}", names.len());
-        return Err(Error::answered(action, "ValidationError", message));
+        let count = names.len();
+        return invalid(action, format!("1 to {most} are taken in one call, not {count}"));
     }
     Ok(())
 }
 
-fn missing(action: &'static str, name: &str) -> Error {
-    Error::answered(
-        action,
-        "LoadBalancerNotFound",
-        format!("There is no ACTIVE Load Balancer named '{name}'"),
-    )
+pub(super) fn zone_of(world: &World, action: &'static str, subnet: &str) -> Result<String> {
+    let found = world.subnets.iter().find(|s| s.id == subnet);
+    let zone = found.and_then(|subnet| subnet.availability_zone.clone());
+    zone.ok_or_else(|| Error::answered(action, "SubnetNotFound", subnet))
 }
 
-fn refused(action: &'static str, why: &str) -> Error {
-    Error::answered(action, "InvalidConfigurationRequest", why)
-}
-
-pub(super) fn zone_of(world: &World, subnet: &str) -> Option<String> {
-    world
-        .subnets
-        .iter()
-        .find(|s| s.id == subnet)
-        .and_then(|s| s.availability_zone.clone())
-}
-
-fn one_per_zone(world: &World, action: &'static str, subnets: &BTreeSet<String>) -> Result<(), Error> {
+fn one_per_zone(world: &World, action: &'static str, subnets: &BTreeSet<String>) -> Result<()> {
     let mut zones = BTreeSet::new();
     for subnet in subnets {
-        let zone = zone_of(world, subnet).ok_or_else(|| Error::answered(action, "SubnetNotFound", subnet.clone()))?;
-        if !zones.insert(zone) {
-            return Err(refused(action, "two subnets in one zone"));
+        if !zones.insert(zone_of(world, action, subnet)?) {
+            return unfit(action, "two subnets in one zone");
         }
     }
 
@@ -59,15 +44,12 @@ fn one_per_zone(world: &World, action: &'static str, subnets: &BTreeSet<String>)
 }
 
 fn make(world: &World, wanted: &NewLoadBalancer) -> LoadBalancer {
+    let subnet = world.subnets.iter().find(|s| wanted.subnets.contains(&s.id));
     LoadBalancer {
         name: wanted.name.clone(),
         dns_name: format!("{}-1234567890.eu-central-1.elb.amazonaws.com", wanted.name),
         scheme: Some(if wanted.internal { "internal" } else { "internet-facing" }.to_owned()),
-        vpc_id: world
-            .subnets
-            .iter()
-            .find(|s| wanted.subnets.contains(&s.id))
-            .and_then(|s| s.vpc_id.clone()),
+        vpc_id: subnet.and_then(|s| s.vpc_id.clone()),
         listeners: wanted.listeners.clone(),
         subnets: wanted.subnets.iter().cloned().collect(),
         security_groups: wanted.security_groups.clone(),
@@ -82,37 +64,43 @@ fn make(world: &World, wanted: &NewLoadBalancer) -> LoadBalancer {
     }
 }
 
-fn names(instances: &[InstanceId]) -> String {
-    instances.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(",")
+fn joined(values: impl IntoIterator<Item = impl ToString>) -> String {
+    let texts: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+    texts.join(",")
 }
 
-fn ports(listeners: &[Listener]) -> String {
-    listeners
-        .iter()
-        .map(|l| l.port.to_string())
-        .collect::<Vec<_>>()
-        .join(",")
+/// A load balancer that has all these policies.
+fn with_policies<'w>(
+    world: &'w mut World,
+    action: &'static str,
+    name: &str,
+    policies: &[String],
+) -> Result<&'w mut LoadBalancer> {
+    let balancer = &mut found(world, action, name)?.described;
+    if policies.iter().any(|policy| !balancer.policies.contains(policy)) {
+        return refuse(action, "PolicyNotFound", "no such policy");
+    }
+    Ok(balancer)
 }
 
 #[async_trait]
 impl Elb for FakeAws {
-    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>, Error> {
+    async fn describe_once(&self, names: &[String]) -> Result<Vec<LoadBalancer>> {
         const ACTION: &str = "DescribeLoadBalancers";
         self.read(ACTION, names.join(","), |world| {
             at_most(ACTION, names, MAX_NAMES)?;
-            let one = |name: &String| Ok(known(world, ACTION, name)?.described.clone());
+            let one = |name: &String| Ok(found(world, ACTION, name)?.described.clone());
             names.iter().map(one).collect()
         })
     }
 
-    async fn all_page(&self, token: Option<String>) -> Result<Page<LoadBalancer>, Error> {
-        let all = self.read("DescribeLoadBalancers", String::new(), |world| {
+    async fn all_page(&self, token: Token) -> Result<Page<LoadBalancer>> {
+        self.list("DescribeLoadBalancers", String::new(), token, |world| {
             Ok(world.load_balancers.values().map(|lb| lb.described.clone()).collect())
-        })?;
-        Ok(self.page(all, token.as_deref()))
+        })
     }
 
-    async fn create(&self, wanted: &NewLoadBalancer) -> Result<String, Error> {
+    async fn create(&self, wanted: &NewLoadBalancer) -> Result<String> {
         const ACTION: &str = "CreateLoadBalancer";
         self.write(ACTION, wanted.name.clone(), |world| {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
@@ -126,11 +114,10 @@ impl Elb for FakeAws {
 
             if let Some(old) = world.load_balancers.get(&wanted.name) {
                 let same = old.described.listeners == new.listeners && old.described.subnets == new.subnets;
-                let taken = || Error::answered(ACTION, "DuplicateLoadBalancerName", wanted.name.clone());
                 return if same {
                     Ok(old.described.dns_name.clone())
                 } else {
-                    Err(taken())
+                    refuse(ACTION, "DuplicateLoadBalancerName", wanted.name.clone())
                 };
             }
 
@@ -147,25 +134,21 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn delete(&self, name: &str) -> Result<(), Error> {
+    async fn delete(&self, name: &str) -> Result<()> {
         self.write("DeleteLoadBalancer", name.to_owned(), |world| {
             world.load_balancers.remove(name);
             Ok(())
         })
     }
 
-    async fn attributes(&self, name: &str) -> Result<Attributes, Error> {
+    async fn attributes(&self, name: &str) -> Result<Attributes> {
         const ACTION: &str = "DescribeLoadBalancerAttributes";
         self.read(ACTION, name.to_owned(), |world| {
-            world
-                .load_balancers
-                .get(name)
-                .map(|lb| lb.attributes.clone())
-                .ok_or_else(|| missing(ACTION, name))
+            Ok(found(world, ACTION, name)?.attributes.clone())
         })
     }
 
-    async fn modify_attributes(&self, name: &str, wanted: &Attributes) -> Result<(), Error> {
+    async fn modify_attributes(&self, name: &str, wanted: &Attributes) -> Result<()> {
         const ACTION: &str = "ModifyLoadBalancerAttributes";
         self.write(ACTION, name.to_owned(), |world| {
             let now = &mut found(world, ACTION, name)?.attributes;
@@ -180,7 +163,7 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<(), Error> {
+    async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<()> {
         const ACTION: &str = "ConfigureHealthCheck";
         self.write(ACTION, format!("{name} {}", check.target), |world| {
             let lb = found(world, ACTION, name)?;
@@ -190,57 +173,49 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error> {
+    async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<()> {
         const ACTION: &str = "RegisterInstancesWithLoadBalancer";
-        self.write(ACTION, format!("{name} {}", names(instances)), |world| {
+        self.write(ACTION, format!("{name} {}", joined(instances)), |world| {
             elb_validation::instances(world, ACTION, instances)?;
-            found(world, ACTION, name)?
-                .described
-                .instances
-                .extend(instances.iter().cloned());
+            let now = &mut found(world, ACTION, name)?.described.instances;
+            now.extend(instances.iter().cloned());
             Ok(())
         })
     }
 
-    async fn deregister(&self, name: &str, instances: &[InstanceId]) -> Result<(), Error> {
+    async fn deregister(&self, name: &str, instances: &[InstanceId]) -> Result<()> {
         const ACTION: &str = "DeregisterInstancesFromLoadBalancer";
-        self.write(ACTION, format!("{name} {}", names(instances)), |world| {
-            found(world, ACTION, name)?
-                .described
-                .instances
-                .retain(|id| !instances.contains(id));
+        self.write(ACTION, format!("{name} {}", joined(instances)), |world| {
+            let now = &mut found(world, ACTION, name)?.described.instances;
+            now.retain(|id| !instances.contains(id));
             Ok(())
         })
     }
 
-    async fn create_listeners(&self, name: &str, listeners: &[Listener]) -> Result<(), Error> {
+    async fn create_listeners(&self, name: &str, listeners: &[Listener]) -> Result<()> {
         const ACTION: &str = "CreateLoadBalancerListeners";
-        self.write(ACTION, format!("{name} {}", ports(listeners)), |world| {
-            let now = &mut found(world, ACTION, name)?.described.listeners;
-            elb_validation::listeners(ACTION, listeners)?;
-            if listeners
-                .iter()
-                .any(|new| now.iter().any(|old| old.port == new.port && old != new))
-            {
-                return Err(Error::answered(
-                    ACTION,
-                    "DuplicateListener",
-                    "the port has another listener",
-                ));
-            }
+        self.write(
+            ACTION,
+            format!("{name} {}", joined(listeners.iter().map(|listener| listener.port))),
+            |world| {
+                let now = &mut found(world, ACTION, name)?.described.listeners;
+                elb_validation::listeners(ACTION, listeners)?;
+                let taken = |new: &Listener| now.iter().any(|old| old.port == new.port && old != new);
+                if listeners.iter().any(taken) {
+                    return refuse(ACTION, "DuplicateListener", "the port has another listener");
+                }
 
-            now.retain(|old| !listeners.contains(old));
-            now.extend(listeners.iter().cloned());
+                now.retain(|old| !listeners.contains(old));
+                now.extend(listeners.iter().cloned());
 
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 
-    async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<(), Error> {
+    async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<()> {
         const ACTION: &str = "DeleteLoadBalancerListeners";
-
-        let texts: Vec<String> = ports.iter().map(i32::to_string).collect();
-        self.write(ACTION, format!("{name} {}", texts.join(",")), |world| {
+        self.write(ACTION, format!("{name} {}", joined(ports)), |world| {
             let now = &mut found(world, ACTION, name)?.described;
             now.listeners.retain(|old| !ports.contains(&old.port));
             now.listener_policies.retain(|port, _| !ports.contains(port));
@@ -248,7 +223,7 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<(), Error> {
+    async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<()> {
         const ACTION: &str = "AttachLoadBalancerToSubnets";
         self.write(ACTION, format!("{name} {}", subnets.join(",")), |world| {
             let mut all = found(world, ACTION, name)?.described.subnets.clone();
@@ -259,19 +234,19 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn detach_subnets(&self, name: &str, subnets: &[String]) -> Result<(), Error> {
+    async fn detach_subnets(&self, name: &str, subnets: &[String]) -> Result<()> {
         const ACTION: &str = "DetachLoadBalancerFromSubnets";
         self.write(ACTION, format!("{name} {}", subnets.join(",")), |world| {
             let now = &mut found(world, ACTION, name)?.described.subnets;
             if now.iter().all(|subnet| subnets.contains(subnet)) {
-                return Err(refused(ACTION, "the last subnet cannot be detached"));
+                return unfit(ACTION, "the last subnet cannot be detached");
             }
             now.retain(|subnet| !subnets.contains(subnet));
             Ok(())
         })
     }
 
-    async fn apply_security_groups(&self, name: &str, groups: &[String]) -> Result<(), Error> {
+    async fn apply_security_groups(&self, name: &str, groups: &[String]) -> Result<()> {
         const ACTION: &str = "ApplySecurityGroupsToLoadBalancer";
         self.write(ACTION, format!("{name} {}", groups.join(",")), |world| {
             let vpc = found(world, ACTION, name)?.described.vpc_id.clone();
@@ -281,69 +256,54 @@ impl Elb for FakeAws {
         })
     }
 
-    async fn add_tags(&self, name: &str, tags: &Tags) -> Result<(), Error> {
-        let keys: Vec<&str> = tags.keys().map(String::as_str).collect();
-        self.write("AddTags", format!("{name} {}", keys.join(",")), |world| {
+    async fn add_tags(&self, name: &str, tags: &Tags) -> Result<()> {
+        self.write("AddTags", format!("{name} {}", joined(tags.keys())), |world| {
             found(world, "AddTags", name)?.tags.extend(tags.clone());
             Ok(())
         })
     }
 
-    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>, Error> {
+    async fn tags_once(&self, names: &[String]) -> Result<Vec<(String, Tags)>> {
         const ACTION: &str = "DescribeTags";
         self.read(ACTION, names.join(","), |world| {
             at_most(ACTION, names, MAX_NAMES)?;
-            let one = |name: &String| Ok((name.clone(), known(world, ACTION, name)?.tags.clone()));
+            let one = |name: &String| Ok((name.clone(), found(world, ACTION, name)?.tags.clone()));
             names.iter().map(one).collect()
         })
     }
 
-    async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<(), Error> {
+    async fn create_policy(&self, name: &str, policy: &NewPolicy) -> Result<()> {
         const ACTION: &str = "CreateLoadBalancerPolicy";
         self.write(ACTION, format!("{name} {}", policy.name), |world| {
             let policies = &mut found(world, ACTION, name)?.described.policies;
             if policies.insert(policy.name.clone()) {
                 return Ok(());
             }
-            Err(Error::answered(ACTION, "DuplicatePolicyName", policy.name.clone()))
+            refuse(ACTION, "DuplicatePolicyName", policy.name.clone())
         })
     }
 
-    async fn set_backend_policies(&self, name: &str, instance_port: i32, policies: &[String]) -> Result<(), Error> {
+    async fn set_backend_policies(&self, name: &str, instance_port: i32, policies: &[String]) -> Result<()> {
         const ACTION: &str = "SetLoadBalancerPoliciesForBackendServer";
-        self.write(
-            ACTION,
-            format!("{name} {instance_port} {}", policies.join(",")),
-            |world| {
-                let now = &mut found(world, ACTION, name)?.described;
-                if policies.iter().any(|policy| !now.policies.contains(policy)) {
-                    return Err(Error::answered(ACTION, "PolicyNotFound", "no such policy"));
-                }
+        let about = format!("{name} {instance_port} {}", policies.join(","));
+        self.write(ACTION, about, |world| {
+            let now = with_policies(world, ACTION, name, policies)?;
+            now.backend_policies.remove(&instance_port);
+            if !policies.is_empty() {
+                let policies = policies.iter().cloned().collect();
+                now.backend_policies.insert(instance_port, policies);
+            }
 
-                now.backend_policies.remove(&instance_port);
-                if !policies.is_empty() {
-                    now.backend_policies
-                        .insert(instance_port, policies.iter().cloned().collect());
-                }
-
-                Ok(())
-            },
-        )
+            Ok(())
+        })
     }
 
-    async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<(), Error> {
+    async fn set_listener_policies(&self, name: &str, port: i32, policies: &[String]) -> Result<()> {
         const ACTION: &str = "SetLoadBalancerPoliciesOfListener";
         self.write(ACTION, format!("{name} {port} {}", policies.join(",")), |world| {
-            let now = &mut found(world, ACTION, name)?.described;
-            if policies.iter().any(|policy| !now.policies.contains(policy)) {
-                return Err(Error::answered(ACTION, "PolicyNotFound", "no such policy"));
-            }
+            let now = with_policies(world, ACTION, name, policies)?;
             if !now.listeners.iter().any(|listener| listener.port == port) {
-                return Err(Error::answered(
-                    ACTION,
-                    "ListenerNotFound",
-                    format!("no listener on {port}"),
-                ));
+                return refuse(ACTION, "ListenerNotFound", format!("no listener on {port}"));
             }
 
             now.listener_policies.insert(port, policies.iter().cloned().collect());

@@ -4,33 +4,22 @@
 use std::collections::BTreeSet;
 
 use super::World;
+use super::refusals::{invalid, refuse, unfit};
 use crate::elb::{Attributes, HealthCheck, Listener};
-use crate::{Error, InstanceId};
-
-type Validation = Result<(), Error>;
-
-fn invalid(action: &'static str, why: String) -> Validation {
-    Err(Error::answered(action, "ValidationError", why))
-}
-
-fn unfit(action: &'static str, why: String) -> Validation {
-    Err(Error::answered(action, "InvalidConfigurationRequest", why))
-}
+use crate::{InstanceId, Result};
 
 /// Listeners of one call: ports in range and each once, protocols of one layer, a certificate exactly where the front
 /// is encrypted.
-pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validation {
+pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Result<()> {
     if listeners.is_empty() {
-        return invalid(action, "no listener".to_owned());
+        return invalid(action, "no listener");
     }
 
     let mut ports = BTreeSet::new();
     for listener in listeners {
         let port = listener.port;
-        if ![port, listener.instance_port]
-            .iter()
-            .all(|port| (1..=65535).contains(port))
-        {
+        let in_range = |port: &i32| (1..=65535).contains(port);
+        if ![port, listener.instance_port].iter().all(in_range) {
             return invalid(action, format!("listener {port}: a port is out of range"));
         }
         if !ports.insert(port) {
@@ -49,10 +38,8 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
 
         let encrypted = matches!(listener.protocol.as_str(), "https" | "ssl");
         if encrypted != listener.certificate.is_some() {
-            return unfit(
-                action,
-                format!("listener {port}: a certificate goes with https and ssl"),
-            );
+            let why = format!("listener {port}: a certificate goes with https and ssl");
+            return unfit(action, why);
         }
     }
 
@@ -60,19 +47,17 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Validat
 }
 
 /// A health check: numbers in range, a time-out below the interval, a target of a known form.
-pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Validation {
+pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Result<()> {
     let in_range = (5..=300).contains(&check.interval)
         && (2..=60).contains(&check.timeout)
         && (2..=10).contains(&check.healthy_threshold)
         && (2..=10).contains(&check.unhealthy_threshold);
     if !in_range {
-        return invalid(
-            action,
-            format!("a number of the health check is out of range: {check:?}"),
-        );
+        let why = format!("a number of the health check is out of range: {check:?}");
+        return invalid(action, why);
     }
     if check.timeout >= check.interval {
-        return invalid(action, "the time-out must be smaller than the interval".to_owned());
+        return invalid(action, "the time-out must be smaller than the interval");
     }
 
     let (protocol, place) = check.target.split_once(':').unwrap_or_default();
@@ -92,40 +77,38 @@ pub(super) fn health_check(action: &'static str, check: &HealthCheck) -> Validat
 }
 
 /// Attributes: numbers in range, and logs only with a bucket.
-pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Validation {
-    if attributes
-        .idle_timeout
-        .is_some_and(|seconds| !(1..=4000).contains(&seconds))
-    {
-        return invalid(action, "the idle time-out is 1 to 4000 s".to_owned());
+pub(super) fn attributes(action: &'static str, attributes: &Attributes) -> Result<()> {
+    let idle = attributes.idle_timeout;
+    if idle.is_some_and(|seconds| !(1..=4000).contains(&seconds)) {
+        return invalid(action, "the idle time-out is 1 to 4000 s");
     }
 
     let draining = attributes.connection_draining_timeout;
     if draining.is_some_and(|seconds| !(1..=3600).contains(&seconds)) {
-        return invalid(action, "the draining time-out is 1 to 3600 s".to_owned());
+        return invalid(action, "the draining time-out is 1 to 3600 s");
     }
     let Some(log) = attributes.access_log.as_ref() else {
         return Ok(());
     };
     if log.emit_interval.is_some_and(|minutes| !matches!(minutes, 5 | 60)) {
-        return invalid(action, "logs are written every 5 or 60 minutes".to_owned());
+        return invalid(action, "logs are written every 5 or 60 minutes");
     }
     if log.enabled && log.bucket.is_none() {
-        return unfit(action, "logs need a bucket".to_owned());
+        return unfit(action, "logs need a bucket");
     }
 
     Ok(())
 }
 
 /// Security groups of a load balancer: at least one, all there, all of its VPC.
-pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc: Option<&String>) -> Validation {
+pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc: Option<&String>) -> Result<()> {
     if groups.is_empty() {
-        return invalid(action, "no security group".to_owned());
+        return invalid(action, "no security group");
     }
 
     for id in groups {
         let Some(group) = world.security_groups.get(id) else {
-            return Err(Error::answered(action, "InvalidSecurityGroup", id.clone()));
+            return refuse(action, "InvalidSecurityGroup", id.clone());
         };
         if vpc.is_some() && group.vpc_id.is_some() && group.vpc_id.as_ref() != vpc {
             return unfit(action, format!("security group {id} is of another VPC"));
@@ -136,7 +119,7 @@ pub(super) fn groups(world: &World, action: &'static str, groups: &[String], vpc
 }
 
 /// Instances to be registered: EC2 must know them, and they must not be on their way out.
-pub(super) fn instances(world: &World, action: &'static str, instances: &[InstanceId]) -> Validation {
+pub(super) fn instances(world: &World, action: &'static str, instances: &[InstanceId]) -> Result<()> {
     use crate::ec2::InstanceState::{ShuttingDown, Terminated};
 
     for id in instances {
@@ -145,7 +128,7 @@ pub(super) fn instances(world: &World, action: &'static str, instances: &[Instan
             .get(id)
             .is_some_and(|instance| !matches!(instance.state, Some(ShuttingDown | Terminated)));
         if !living {
-            return Err(Error::answered(action, "InvalidInstance", id.to_string()));
+            return refuse(action, "InvalidInstance", id.to_string());
         }
     }
 

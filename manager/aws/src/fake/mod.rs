@@ -11,9 +11,9 @@ mod ec2;
 mod elb;
 mod elb_validation;
 mod elbv2;
-mod filters;
 mod instances;
 mod network;
+mod refusals;
 mod routes;
 mod target_groups;
 mod world;
@@ -24,7 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
 pub use world::{FakeLoadBalancer, World};
 
-use crate::{Error, Page};
+use crate::{Error, Page, Result, Token};
+use refusals::refuse;
 
 /// One call as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +64,6 @@ pub struct FakeAws {
 }
 
 impl FakeAws {
-    /// AWS in the given state.
     #[must_use]
     pub fn new(world: World) -> Self {
         Self {
@@ -78,7 +78,6 @@ impl FakeAws {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of the present state.
     #[must_use]
     pub fn world(&self) -> World {
         self.inner().world.clone()
@@ -102,7 +101,6 @@ impl FakeAws {
         calls.map(|call| format!("{} {}", call.action, call.about)).collect()
     }
 
-    /// Empties the log.
     pub fn forget_calls(&self) {
         self.inner().calls.clear();
     }
@@ -165,13 +163,19 @@ impl FakeAws {
         self.inner().page_size = Some(items);
     }
 
-    /// The page of a list that begins at `token`, the number of items before it.
-    fn page<T>(&self, list: Vec<T>, token: Option<&str>) -> Page<T> {
+    /// Reads the page of a list that begins at `token`, the number of items before it.
+    fn list<T>(
+        &self,
+        action: &'static str,
+        about: String,
+        token: Token,
+        answer: impl FnOnce(&mut World) -> Result<Vec<T>>,
+    ) -> Result<Page<T>> {
+        let list = self.read(action, about, answer)?;
         let begin = token.and_then(|token| token.parse().ok()).unwrap_or(0);
         let end = self.inner().page_size.map_or(list.len(), |size| begin + size);
         let next = (end < list.len()).then(|| end.to_string());
-        let items = list.into_iter().take(end).skip(begin).collect();
-        Page::new(items, next)
+        Ok(Page::new(list.into_iter().take(end).skip(begin), next))
     }
 
     /// No policy allows this IAM action (`ec2:CreateTags`) from now on. The message does not name it: AWS names it only
@@ -181,35 +185,14 @@ impl FakeAws {
         self.inner().denied.insert(action.to_owned());
     }
 
-    fn read<T>(
-        &self,
-        action: &'static str,
-        about: String,
-        answer: impl FnOnce(&World) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let mut inner = self.inner();
-        inner.admit(action, about, false)?;
-        answer(&inner.world)
-    }
-
-    /// A read that AWS itself moves on by: what takes time there takes a number of reads here.
-    fn watch<T>(
-        &self,
-        action: &'static str,
-        about: String,
-        answer: impl FnOnce(&mut World) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    /// A read. AWS may move on by it: what takes time there takes a number of reads here.
+    fn read<T>(&self, action: &'static str, about: String, answer: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
         let mut inner = self.inner();
         inner.admit(action, about, false)?;
         answer(&mut inner.world)
     }
 
-    fn write<T>(
-        &self,
-        action: &'static str,
-        about: String,
-        effect: impl FnOnce(&mut World) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    fn write<T>(&self, action: &'static str, about: String, effect: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
 
@@ -234,13 +217,13 @@ impl FakeAws {
 
 impl Inner {
     /// An action of the same name is one permission in both APIs of load balancers.
-    fn allowed(&self, action: &'static str) -> Result<(), Error> {
+    fn allowed(&self, action: &'static str) -> Result<()> {
         let name = action.strip_suffix("/v2").unwrap_or(action);
         if !self.denied.contains(name) {
             return Ok(());
         }
         let message = "You are not authorized to perform this operation.";
-        Err(Error::answered(name, "UnauthorizedOperation", message))
+        refuse(name, "UnauthorizedOperation", message)
     }
 
     fn testify(&mut self, before: Option<World>) {
@@ -249,7 +232,7 @@ impl Inner {
         }
     }
 
-    fn admit(&mut self, action: &'static str, about: String, write: bool) -> Result<(), Error> {
+    fn admit(&mut self, action: &'static str, about: String, write: bool) -> Result<()> {
         if self.dead {
             return Err(Error::unanswered(action, "the caller is dead"));
         }

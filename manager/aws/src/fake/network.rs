@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::refusals::{invalid, refuse, unfit};
 use crate::elbv2::{Attributes, ListenerSettings, NetworkLoadBalancer, SubnetMapping, Target, TargetGroup};
-use crate::{Error, Tags};
+use crate::{Error, Result, Tags};
 
 /// The policy of a `TLS` listener that is created without one.
 pub(super) const DEFAULT_SSL_POLICY: &str = "ELBSecurityPolicy-2016-08";
@@ -11,13 +12,11 @@ pub(super) const DEFAULT_SSL_POLICY: &str = "ELBSecurityPolicy-2016-08";
 /// A load balancer with what AWS keeps apart from its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeNetworkLoadBalancer {
-    /// Its description.
     pub described: NetworkLoadBalancer,
     /// `network`; load balancers of other types share the names.
     pub kind: String,
     /// The subnets at creation, with addresses.
     pub mappings: Vec<SubnetMapping>,
-    /// Its attributes.
     pub attributes: Attributes,
     pub tags: Tags,
     /// After how many more descriptions it is `active`.
@@ -37,10 +36,8 @@ pub struct FakeListener {
 pub struct FakeTargetGroup {
     /// Its load balancers are ignored: they follow from the listeners.
     pub described: TargetGroup,
-    /// Its attributes.
     pub attributes: Attributes,
     pub tags: Tags,
-    /// Registered targets.
     pub targets: BTreeSet<Target>,
     /// Draining targets, with the number of further descriptions that show them.
     pub draining: BTreeMap<Target, u32>,
@@ -49,10 +46,8 @@ pub struct FakeTargetGroup {
 /// Network load balancers, listeners and target groups, all by ARN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Load balancers.
     pub load_balancers: BTreeMap<String, FakeNetworkLoadBalancer>,
     pub listeners: BTreeMap<String, FakeListener>,
-    /// Target groups.
     pub target_groups: BTreeMap<String, FakeTargetGroup>,
     /// How many targets a target group may have; `None`: any number. Draining targets do not count.
     pub most_targets: Option<usize>,
@@ -79,14 +74,6 @@ impl Default for Network {
             still_named: BTreeMap::new(),
         }
     }
-}
-
-pub(super) fn refused(action: &'static str, why: impl Into<String>) -> Error {
-    Error::answered(action, "InvalidConfigurationRequest", why)
-}
-
-pub(super) fn invalid(action: &'static str, why: impl Into<String>) -> Error {
-    Error::answered(action, "ValidationError", why)
 }
 
 fn missing(action: &'static str, code: &str, what: &str, which: &str) -> Error {
@@ -121,24 +108,22 @@ impl Network {
     }
 
     pub(super) fn uses_group(&self, id: &str) -> bool {
-        let mut groups = self
-            .load_balancers
-            .values()
-            .flat_map(|lb| &lb.described.security_groups);
+        let balancers = self.load_balancers.values();
+        let mut groups = balancers.flat_map(|lb| &lb.described.security_groups);
         groups.any(|group| group == id)
     }
 
-    pub(super) fn balancer(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeNetworkLoadBalancer, Error> {
+    pub(super) fn balancer(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeNetworkLoadBalancer> {
         let missing = || missing(action, "LoadBalancerNotFound", "Load balancer", arn);
         self.load_balancers.get_mut(arn).ok_or_else(missing)
     }
 
-    pub(super) fn group(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeTargetGroup, Error> {
+    pub(super) fn group(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeTargetGroup> {
         let missing = || missing(action, "TargetGroupNotFound", "Target group", arn);
         self.target_groups.get_mut(arn).ok_or_else(missing)
     }
 
-    pub(super) fn listener(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeListener, Error> {
+    pub(super) fn listener(&mut self, action: &'static str, arn: &str) -> Result<&mut FakeListener> {
         let missing = || missing(action, "ListenerNotFound", "Listener", arn);
         self.listeners.get_mut(arn).ok_or_else(missing)
     }
@@ -164,7 +149,7 @@ impl Network {
     }
 
     /// The tags of a load balancer, target group or listener.
-    pub(super) fn tags_of(&mut self, action: &'static str, arn: &str) -> Result<&mut Tags, Error> {
+    pub(super) fn tags_of(&mut self, action: &'static str, arn: &str) -> Result<&mut Tags> {
         if arn.contains(":targetgroup/") {
             return Ok(&mut self.group(action, arn)?.tags);
         }
@@ -194,13 +179,10 @@ impl Network {
         load_balancer_arn: &str,
         own_arn: Option<&str>,
         wanted: &ListenerSettings,
-    ) -> Result<ListenerSettings, Error> {
+    ) -> Result<ListenerSettings> {
         self.balancer(action, load_balancer_arn)?;
         if !(1..=65535).contains(&wanted.port) {
-            return Err(invalid(
-                action,
-                format!("port {} is not within 1 and 65535", wanted.port),
-            ));
+            return invalid(action, format!("port {} is not within 1 and 65535", wanted.port));
         }
 
         let taken = |(arn, other): (&String, &FakeListener)| {
@@ -209,22 +191,17 @@ impl Network {
                 && Some(arn.as_str()) != own_arn
         };
         if self.listeners.iter().any(taken) {
-            let message = format!(
-                "A listener already exists on port {} of this load balancer",
-                wanted.port
-            );
-            return Err(Error::answered(action, "DuplicateListener", message));
+            let port = wanted.port;
+            let message = format!("A listener already exists on port {port} of this load balancer");
+            return refuse(action, "DuplicateListener", message);
         }
 
-        let old = own_arn
-            .and_then(|arn| self.listeners.get(arn))
-            .map(|old| old.settings.clone());
-        let Some(group_arn) = wanted
-            .target_group_arn
-            .clone()
-            .or_else(|| old.as_ref()?.target_group_arn.clone())
-        else {
-            return Err(invalid(action, "a default action is needed"));
+        let old = own_arn.and_then(|arn| self.listeners.get(arn));
+        let old = old.map(|old| old.settings.clone());
+        let group_arn = wanted.target_group_arn.clone();
+        let group_arn = group_arn.or_else(|| old.as_ref()?.target_group_arn.clone());
+        let Some(group_arn) = group_arn else {
+            return invalid(action, "a default action is needed");
         };
 
         let group_protocol = self.group(action, &group_arn)?.described.protocol.clone();
@@ -234,18 +211,15 @@ impl Network {
             "TLS" => &["TCP", "TLS"],
             "TCP_UDP" => &["TCP_UDP"],
             other => {
-                return Err(invalid(
-                    action,
-                    format!("protocol '{other}' is not for network load balancers"),
-                ));
+                return invalid(action, format!("protocol '{other}' is not for network load balancers"));
             }
         };
         if !fits.contains(&group_protocol.as_str()) {
             let message = format!("{} to a target group of {group_protocol}", wanted.protocol);
-            return Err(Error::answered(action, "IncompatibleProtocols", message));
+            return refuse(action, "IncompatibleProtocols", message);
         }
         if self.users_of(&group_arn).iter().any(|user| user != load_balancer_arn) {
-            return Err(Error::answered(action, "TargetGroupAssociationLimit", group_arn));
+            return refuse(action, "TargetGroupAssociationLimit", group_arn);
         }
 
         let (certificate, ssl_policy) = secured(action, wanted, old.as_ref())?;
@@ -263,27 +237,22 @@ fn secured(
     action: &'static str,
     wanted: &ListenerSettings,
     old: Option<&ListenerSettings>,
-) -> Result<(Option<String>, Option<String>), Error> {
+) -> Result<(Option<String>, Option<String>)> {
     if wanted.protocol != "TLS" {
         return match (&wanted.certificate, &wanted.ssl_policy) {
             (None, None) => Ok((None, None)),
-            _ => Err(invalid(
-                action,
-                "certificate or policy beside a protocol that is not TLS",
-            )),
+            _ => invalid(action, "certificate or policy beside a protocol that is not TLS"),
         };
     }
 
     let certificate = wanted.certificate.clone().or_else(|| old?.certificate.clone());
     if certificate.is_none() {
-        return Err(invalid(action, "A certificate must be specified for TLS listeners"));
+        return invalid(action, "A certificate must be specified for TLS listeners");
     }
 
     let policy = wanted.ssl_policy.clone().or_else(|| old?.ssl_policy.clone());
     match policy {
-        Some(policy) if !policy.starts_with("ELBSecurityPolicy-") => {
-            Err(Error::answered(action, "SSLPolicyNotFound", policy))
-        }
+        Some(policy) if !policy.starts_with("ELBSecurityPolicy-") => refuse(action, "SSLPolicyNotFound", policy),
         Some(policy) => Ok((certificate, Some(policy))),
         None => Ok((certificate, Some(DEFAULT_SSL_POLICY.to_owned()))),
     }
@@ -346,9 +315,9 @@ fn attributes(pairs: &[(&str, &str)]) -> Attributes {
 }
 
 /// Sets attributes, all or none.
-pub(super) fn set(action: &'static str, now: &mut Attributes, wanted: &Attributes) -> Result<(), Error> {
+pub(super) fn set(action: &'static str, now: &mut Attributes, wanted: &Attributes) -> Result<()> {
     if let Some(key) = wanted.keys().find(|key| !now.contains_key(*key)) {
-        return Err(invalid(action, format!("attribute key '{key}' is not recognized")));
+        return invalid(action, format!("attribute key '{key}' is not recognized"));
     }
 
     let mut new = now.clone();
@@ -358,7 +327,7 @@ pub(super) fn set(action: &'static str, now: &mut Attributes, wanted: &Attribute
         .get("access_logs.s3.enabled")
         .is_some_and(|enabled| enabled == "true");
     if logs && new.get("access_logs.s3.bucket").is_none_or(String::is_empty) {
-        return Err(refused(action, "access logs need a bucket"));
+        return unfit(action, "access logs need a bucket");
     }
 
     *now = new;

@@ -1,22 +1,20 @@
 //! Route tables in memory.
 
 use super::World;
-use super::filters::tag_matches;
+use super::refusals::refuse;
+use super::world::pass_tags;
 use crate::ec2::{Filter, Instance, Route, RouteTable, RouteTarget};
-use crate::{Error, InstanceId};
+use crate::{Error, InstanceId, Result};
 
-pub(super) fn passes(vpc_id: &str, table: &RouteTable, filter: &Filter) -> Result<bool, Error> {
+pub(super) fn passes(vpc_id: &str, table: &RouteTable, filter: &Filter) -> Result<bool> {
     Ok(match filter.name.as_str() {
         "vpc-id" => filter.values.iter().any(|value| value == vpc_id),
         "route-table-id" => filter.values.contains(&table.id),
-        name => tag_matches(&table.tags, filter).ok_or_else(|| {
-            let message = format!("The filter '{name}' is invalid");
-            Error::answered("DescribeRouteTables", "InvalidParameterValue", message)
-        })?,
+        _ => pass_tags("DescribeRouteTables", &table.tags, filter)?,
     })
 }
 
-fn table<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w mut RouteTable, Error> {
+fn table<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w mut RouteTable> {
     let mut tables = world.route_tables.values_mut().flatten();
     tables.find(|table| table.id == id).ok_or_else(|| {
         let message = format!("The routeTable ID '{id}' does not exist");
@@ -24,11 +22,7 @@ fn table<'w>(world: &'w mut World, action: &'static str, id: &str) -> Result<&'w
     })
 }
 
-pub(super) fn instance<'w>(
-    world: &'w mut World,
-    action: &'static str,
-    id: &InstanceId,
-) -> Result<&'w mut Instance, Error> {
+pub(super) fn instance<'w>(world: &'w mut World, action: &'static str, id: &InstanceId) -> Result<&'w mut Instance> {
     world.instances.get_mut(id).ok_or_else(|| {
         let message = format!("The instance ID '{id}' does not exist");
         Error::answered(action, "InvalidInstanceID.NotFound", message)
@@ -39,7 +33,7 @@ fn is_to(route: &Route, cidr: &str) -> bool {
     route.destination.as_deref() == Some(cidr)
 }
 
-pub(super) fn create(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<(), Error> {
+pub(super) fn create(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<()> {
     const ACTION: &str = "CreateRoute";
 
     instance(world, ACTION, to)?;
@@ -48,11 +42,11 @@ pub(super) fn create(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -
     let routes = &mut table(world, ACTION, id)?.routes;
     if routes.iter().any(|route| is_to(route, cidr)) {
         let message = format!("The route identified by {cidr} already exists.");
-        return Err(Error::answered(ACTION, "RouteAlreadyExists", message));
+        return refuse(ACTION, "RouteAlreadyExists", message);
     }
     if most.is_some_and(|most| routes.len() >= most) {
         let message = format!("route table {id} has reached its limit");
-        return Err(Error::answered(ACTION, "RouteLimitExceeded", message));
+        return refuse(ACTION, "RouteLimitExceeded", message);
     }
 
     routes.push(Route {
@@ -69,7 +63,7 @@ fn existing<'w>(
     action: &'static str,
     id: &str,
     cidr: &str,
-) -> Result<(&'w mut Vec<Route>, usize), Error> {
+) -> Result<(&'w mut Vec<Route>, usize)> {
     let routes = &mut table(world, action, id)?.routes;
     let place = routes.iter().position(|route| is_to(route, cidr)).ok_or_else(|| {
         let message = format!("no route with destination-cidr-block {cidr} in route table {id}");
@@ -78,7 +72,7 @@ fn existing<'w>(
     Ok((routes, place))
 }
 
-pub(super) fn replace(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<(), Error> {
+pub(super) fn replace(world: &mut World, id: &str, cidr: &str, to: &InstanceId) -> Result<()> {
     const ACTION: &str = "ReplaceRoute";
 
     instance(world, ACTION, to)?;
@@ -92,7 +86,7 @@ pub(super) fn replace(world: &mut World, id: &str, cidr: &str, to: &InstanceId) 
     Ok(())
 }
 
-pub(super) fn delete(world: &mut World, id: &str, cidr: &str) -> Result<(), Error> {
+pub(super) fn delete(world: &mut World, id: &str, cidr: &str) -> Result<()> {
     let (routes, place) = existing(world, "DeleteRoute", id, cidr)?;
     routes.remove(place);
     Ok(())

@@ -1,30 +1,29 @@
 //! Target groups in memory: AWS's rules for health checks and targets.
 
+use std::collections::BTreeSet;
+
 use super::World;
 use super::elb::at_most;
-use super::network::{FakeTargetGroup, Network, invalid, new_group_attributes, refused};
+use super::network::{FakeTargetGroup, Network, new_group_attributes};
+use super::refusals::{invalid, refuse, unfit};
 use crate::ec2::InstanceState;
 use crate::elbv2::{
     HealthCheckChange, MAX_NAMES, MAX_TARGETS, NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth,
     TargetHealthCheck,
 };
-use crate::{Error, InstanceId};
+use crate::{InstanceId, Result};
 
 /// Why AWS refuses these settings of a health check, if it does.
-fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
+fn check(action: &'static str, check: &TargetHealthCheck) -> Result<()> {
     let within = |what: &str, value: i32, least: i32, most: i32| {
-        let message = || format!("{what} {value} is not within {least} and {most}");
         if (least..=most).contains(&value) {
-            Ok(())
-        } else {
-            Err(invalid(action, message()))
+            return Ok(());
         }
+        invalid(action, format!("{what} {value} is not within {least} and {most}"))
     };
     if !["TCP", "HTTP", "HTTPS"].contains(&check.protocol.as_str()) {
-        return Err(invalid(
-            action,
-            format!("health check protocol '{}' is not known", check.protocol),
-        ));
+        let protocol = &check.protocol;
+        return invalid(action, format!("health check protocol '{protocol}' is not known"));
     }
 
     if check.port != "traffic-port" {
@@ -33,10 +32,10 @@ fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
     }
 
     if check.protocol == "TCP" && check.path.is_some() {
-        return Err(refused(action, "a health check of TCP has no path"));
+        return unfit(action, "a health check of TCP has no path");
     }
     if check.path.as_ref().is_some_and(|path| !path.starts_with('/')) {
-        return Err(invalid(action, "a health check path begins with /"));
+        return invalid(action, "a health check path begins with /");
     }
 
     within("health check interval", check.interval, 5, 300)?;
@@ -45,7 +44,7 @@ fn check(action: &'static str, check: &TargetHealthCheck) -> Result<(), Error> {
     within("unhealthy threshold", check.unhealthy_threshold, 2, 10)
 }
 
-pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Result<Vec<TargetGroup>, Error> {
+pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Result<Vec<TargetGroup>> {
     const ACTION: &str = "DescribeTargetGroups";
 
     let all = |network: &Network| -> Vec<TargetGroup> {
@@ -72,7 +71,7 @@ pub(super) fn describe(network: &mut Network, query: TargetGroupQuery<'_>) -> Re
 }
 
 /// Makes a target group, or finds the one that was made with the same settings.
-pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<String, Error> {
+pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<String> {
     const ACTION: &str = "CreateTargetGroup";
 
     let mut health_check = new.health_check.clone();
@@ -82,46 +81,35 @@ pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<Stri
 
     check(ACTION, &health_check)?;
     if new.name.is_empty() || new.name.len() > 32 || !(1..=65535).contains(&new.port) {
-        return Err(invalid(ACTION, "name or port is not valid"));
+        return invalid(ACTION, "name or port is not valid");
     }
     if !["TCP", "UDP", "TLS", "TCP_UDP"].contains(&new.protocol.as_str()) {
-        return Err(invalid(ACTION, format!("protocol '{}' is not known", new.protocol)));
+        return invalid(ACTION, format!("protocol '{}' is not known", new.protocol));
     }
 
-    let wanted = TargetGroup {
-        arn: String::new(),
+    let mut group = TargetGroup {
         name: new.name.clone(),
         port: new.port,
         protocol: new.protocol.clone(),
         target_type: Some("instance".to_owned()),
         vpc_id: Some(new.vpc_id.clone()),
         health_check,
-        load_balancers: std::collections::BTreeSet::new(),
+        ..TargetGroup::default()
     };
     if let Some(old) = network.target_group_named(&new.name) {
-        let arn = old.described.arn.clone();
-        let same = TargetGroup {
-            arn: arn.clone(),
-            ..wanted
-        } == old.described;
-        let message = format!(
-            "A target group with the same name '{}' exists, but with different settings",
-            new.name
-        );
-
-        return if same {
-            Ok(arn)
-        } else {
-            Err(Error::answered(ACTION, "DuplicateTargetGroupName", message))
-        };
+        group.arn.clone_from(&old.described.arn);
+        if group == old.described {
+            return Ok(group.arn);
+        }
+        let name = &new.name;
+        let message = format!("A target group with the same name '{name}' exists, but with different settings");
+        return refuse(ACTION, "DuplicateTargetGroupName", message);
     }
 
     let arn = network.new_arn(&format!("targetgroup/{}", new.name));
+    group.arn.clone_from(&arn);
     let made = FakeTargetGroup {
-        described: TargetGroup {
-            arn: arn.clone(),
-            ..wanted
-        },
+        described: group,
         attributes: new_group_attributes(&new.protocol),
         tags: new.tags.clone(),
         ..FakeTargetGroup::default()
@@ -133,7 +121,7 @@ pub(super) fn create(network: &mut Network, new: &NewTargetGroup) -> Result<Stri
 }
 
 /// Changes a health check.
-pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChange) -> Result<(), Error> {
+pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChange) -> Result<()> {
     const ACTION: &str = "ModifyTargetGroup";
 
     let now = &mut network.group(ACTION, arn)?.described.health_check;
@@ -153,7 +141,7 @@ pub(super) fn modify(network: &mut Network, arn: &str, change: &HealthCheckChang
 }
 
 /// Deletes a target group that no listener uses.
-pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
+pub(super) fn delete(world: &mut World, arn: &str) -> Result<()> {
     const ACTION: &str = "DeleteTargetGroup";
 
     if !world.network.target_groups.contains_key(arn) {
@@ -161,7 +149,7 @@ pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
     }
     if world.lingers(arn) || !world.network.users_of(arn).is_empty() {
         let message = format!("Target group '{arn}' is currently in use by a listener or a rule");
-        return Err(Error::answered(ACTION, "ResourceInUse", message));
+        return refuse(ACTION, "ResourceInUse", message);
     }
 
     world.network.target_groups.remove(arn);
@@ -169,19 +157,17 @@ pub(super) fn delete(world: &mut World, arn: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn in_one_call(action: &'static str, targets: &[Target]) -> Result<(), Error> {
+fn in_one_call(action: &'static str, targets: &[Target]) -> Result<()> {
     if targets.is_empty() || targets.len() > MAX_TARGETS {
-        let message = format!(
-            "1 to {MAX_TARGETS} targets are taken in one call, not {}",
-            targets.len()
-        );
-        return Err(invalid(action, message));
+        let count = targets.len();
+        let message = format!("1 to {MAX_TARGETS} targets are taken in one call, not {count}");
+        return invalid(action, message);
     }
     Ok(())
 }
 
 /// Adds targets, all or none.
-pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
+pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Result<()> {
     const ACTION: &str = "RegisterTargets";
 
     in_one_call(ACTION, targets)?;
@@ -195,18 +181,15 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
     if !stopped.is_empty() {
         let stopped = stopped.join(", ");
         let message = format!("The following targets are not in a running state: {stopped}");
-        return Err(Error::answered(ACTION, "InvalidTarget", message));
+        return refuse(ACTION, "InvalidTarget", message);
     }
 
     let most = world.network.most_targets;
     let group = world.network.group(ACTION, arn)?;
-    let all: std::collections::BTreeSet<Target> = group.targets.iter().chain(targets).cloned().collect();
-    if most.is_some_and(|most| all.len() > most) {
-        let message = format!(
-            "Target group '{arn}' can have at most {} targets",
-            most.unwrap_or_default()
-        );
-        return Err(Error::answered(ACTION, "TooManyTargets", message));
+    let all: BTreeSet<Target> = group.targets.iter().chain(targets).cloned().collect();
+    if let Some(most) = most.filter(|most| all.len() > *most) {
+        let message = format!("Target group '{arn}' can have at most {most} targets");
+        return refuse(ACTION, "TooManyTargets", message);
     }
 
     group.draining.retain(|target, _| !targets.contains(target));
@@ -216,7 +199,7 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
 }
 
 /// Takes targets away; where a listener uses the group they drain for a while.
-pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Result<(), Error> {
+pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Result<()> {
     const ACTION: &str = "DeregisterTargets";
 
     in_one_call(ACTION, targets)?;
@@ -235,7 +218,7 @@ pub(super) fn deregister(world: &mut World, arn: &str, targets: &[Target]) -> Re
 }
 
 /// Describes the targets. Each description advances the deregistration of draining targets.
-pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealth>, Error> {
+pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealth>> {
     let used = !network.users_of(arn).is_empty();
     let group = network.group("DescribeTargetHealth", arn)?;
     let (state, reason) = if used {
@@ -262,12 +245,12 @@ pub(super) fn health(network: &mut Network, arn: &str) -> Result<Vec<TargetHealt
 }
 
 /// Sets attributes of a target group.
-pub(super) fn set_attributes(network: &mut Network, arn: &str, wanted: &crate::elbv2::Attributes) -> Result<(), Error> {
+pub(super) fn set_attributes(network: &mut Network, arn: &str, wanted: &crate::elbv2::Attributes) -> Result<()> {
     const ACTION: &str = "ModifyTargetGroupAttributes";
     let group = network.group(ACTION, arn)?;
     let off = |key: &str| wanted.get(key).is_some_and(|value| value == "false");
     if group.described.protocol.ends_with("UDP") && off("preserve_client_ip.enabled") {
-        return Err(refused(ACTION, "preserve_client_ip.enabled stays true for UDP"));
+        return unfit(ACTION, "preserve_client_ip.enabled stays true for UDP");
     }
     super::network::set(ACTION, &mut group.attributes, wanted)
 }

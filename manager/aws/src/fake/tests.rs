@@ -77,7 +77,7 @@ fn target(id: &str) -> Target {
     }
 }
 
-fn code<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
+fn code<T: std::fmt::Debug>(answer: Result<T>) -> String {
     answer.unwrap_err().code().unwrap_or("none").to_owned()
 }
 

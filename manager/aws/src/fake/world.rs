@@ -2,26 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ec2::{AvailabilityZone, FargateEni, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
+use crate::ec2::{AvailabilityZone, FargateEni, Filter, Instance, IpPermission, RouteTable, SecurityGroup, Subnet};
 use crate::elb::{AccessLog, Attributes, LoadBalancer};
-use crate::{InstanceId, Tags};
+use crate::{InstanceId, Result, Tags};
 
 use super::network::Network;
+use super::refusals::refuse;
 
 /// A load balancer with what AWS keeps apart from its description.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FakeLoadBalancer {
-    /// Its description.
     pub described: LoadBalancer,
-    /// Its attributes.
     pub attributes: Attributes,
     pub tags: Tags,
 }
 
-/// Everything that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
-    /// Instances by ID.
     pub instances: BTreeMap<InstanceId, Instance>,
     /// The network nodes of those instances that have some.
     pub topology: BTreeMap<InstanceId, Vec<String>>,
@@ -139,4 +136,28 @@ pub(super) fn same(a: &IpPermission, b: &IpPermission) -> bool {
         )
     };
     key(a) == key(b)
+}
+
+/// Whether tags pass a filter by tag, which is the last kind that there may be.
+pub(super) fn pass_tags(action: &'static str, tags: &Tags, filter: &Filter) -> Result<bool> {
+    let message = format!("The filter '{}' is invalid", filter.name);
+    tag_matches(tags, filter).map_or_else(|| refuse(action, "InvalidParameterValue", message), Ok)
+}
+
+/// The same; `None` for a filter that is not by tag.
+pub(super) fn tag_matches(tags: &Tags, filter: &Filter) -> Option<bool> {
+    if filter.name == "tag-key" {
+        return Some(tags.keys().any(|key| filter.values.contains(key)));
+    }
+    let key = filter.name.strip_prefix("tag:")?;
+    let matches = |value: &String| filter.values.iter().any(|pattern| is_like(value, pattern));
+    Some(tags.get(key).is_some_and(matches))
+}
+
+/// Whether a value fits a pattern; of EC2's wildcards the one that stands at the end.
+fn is_like(value: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => value.starts_with(start),
+        None => value == pattern,
+    }
 }

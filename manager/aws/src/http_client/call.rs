@@ -17,8 +17,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::connector::{Connector, Paths};
-use super::timeout::{TimedOut, within};
+use super::connector::{Connector, Paths, TimedOut, within};
 
 /// A pool of connections, and the time limit of an answer.
 pub(super) struct Caller {
@@ -90,12 +89,8 @@ fn metadata(connection: &CaptureConnection) -> Option<ConnectionMetadata> {
             connected.poison();
         }
     };
-    Some(
-        ConnectionMetadata::builder()
-            .proxied(is_proxied)
-            .poison_fn(poison)
-            .build(),
-    )
+    let metadata = ConnectionMetadata::builder().proxied(is_proxied);
+    Some(metadata.poison_fn(poison).build())
 }
 
 /// The kinds that the SDK's own client gives, which decide whether the SDK retries.

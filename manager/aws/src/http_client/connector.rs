@@ -1,6 +1,7 @@
 //! Connects to a destination directly or through a proxy.
 
 use std::fmt;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,14 +9,14 @@ use std::time::Duration;
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::Matcher;
 use rustls::ClientConfig;
 use tower::{Service, ServiceExt};
 
-use super::stream::Stream;
-use super::timeout::within;
 use crate::proxy::Path;
 use crate::{Proxies, tcp};
 
@@ -69,21 +70,22 @@ impl Paths {
 
     async fn connect(&self, to: Uri) -> Result<Stream, BoxError> {
         let direct = self.direct.clone();
-        match (self.proxies.path(&to.to_string()), &self.http_proxy, &self.https_proxy) {
-            (Path::HttpProxy, Some(proxy), _) => {
-                let connection = direct.oneshot(proxy.uri.clone()).await?;
-                Ok(Stream::to_http_proxy(connection))
-            }
+        let path = (self.proxies.path(&to.to_string()), &self.http_proxy, &self.https_proxy);
+        let to_http_proxy = matches!(path, (Path::HttpProxy, Some(_), _));
+        let io: Box<dyn Io> = match path {
+            (Path::HttpProxy, Some(proxy), _) => Box::new(direct.oneshot(proxy.uri.clone()).await?),
             (Path::HttpsProxy, _, Some(proxy)) => {
                 let mut tunnel = Tunnel::new(proxy.uri.clone(), direct);
                 if let Some(authorization) = &proxy.authorization {
                     tunnel = tunnel.with_auth(authorization.clone());
                 }
                 let through_tunnel = HttpsConnector::from((tunnel, Arc::clone(&self.tls)));
-                Ok(Stream::to_destination(through_tunnel.oneshot(to).await?))
+                Box::new(through_tunnel.oneshot(to).await?)
             }
-            _ => Ok(Stream::to_destination(direct.oneshot(to).await?)),
-        }
+            _ => Box::new(direct.oneshot(to).await?),
+        };
+
+        Ok(Stream { io, to_http_proxy })
     }
 }
 
@@ -114,5 +116,77 @@ impl Service<Uri> for Connector {
     fn call(&mut self, to: Uri) -> Self::Future {
         let Self { paths, timeout } = self.clone();
         Box::pin(async move { within("HTTP connect", timeout, paths.connect(to)).await })
+    }
+}
+
+trait Io: Read + Write + Connection + Send + Unpin {}
+
+impl<T: Read + Write + Connection + Send + Unpin> Io for T {}
+
+/// A connection of any kind.
+pub(super) struct Stream {
+    io: Box<dyn Io>,
+    /// To a proxy that reads the whole URL of each request.
+    to_http_proxy: bool,
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        self.io.connected().proxy(self.to_http_proxy)
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{part} timeout occurred after {after:?}")]
+pub(super) struct TimedOut {
+    part: &'static str,
+    after: Duration,
+}
+
+/// Runs `future`, a part of a request, for at most `limit`.
+pub(super) async fn within<T, E: Into<BoxError>>(
+    part: &'static str,
+    limit: Option<Duration>,
+    future: impl Future<Output = Result<T, E>>,
+) -> Result<T, BoxError> {
+    let Some(after) = limit else {
+        return future.await.map_err(Into::into);
+    };
+
+    match tokio::time::timeout(after, future).await {
+        Ok(result) => result.map_err(Into::into),
+        Err(_) => Err(TimedOut { part, after }.into()),
     }
 }

@@ -5,10 +5,8 @@
 
 mod call;
 mod connector;
-mod stream;
 #[cfg(test)]
 mod tests;
-mod timeout;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,11 +29,10 @@ use connector::Paths;
 pub(crate) fn client(settings: &Settings) -> Result<SharedHttpClient, SettingsError> {
     let tls = tls_config(settings.ca_bundle.as_deref())?;
     let tcp = tcp::connector(settings.tcp_user_timeout);
-    Ok(SharedHttpClient::new(Client::new(Paths::new(
-        &settings.proxies,
-        tcp,
-        tls,
-    ))))
+    Ok(SharedHttpClient::new(Client {
+        paths: Arc::new(Paths::new(&settings.proxies, tcp, tls)),
+        connectors: Mutex::default(),
+    }))
 }
 
 /// A client without proxies, which sends no writes.
@@ -89,15 +86,6 @@ type Timeouts = (Option<Duration>, Option<Duration>);
 struct Client {
     paths: Arc<Paths>,
     connectors: Mutex<HashMap<Timeouts, SharedHttpConnector>>,
-}
-
-impl Client {
-    fn new(paths: Paths) -> Self {
-        Self {
-            paths: Arc::new(paths),
-            connectors: Mutex::default(),
-        }
-    }
 }
 
 impl fmt::Debug for Client {

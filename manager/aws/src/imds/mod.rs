@@ -25,7 +25,6 @@ pub struct OwnInstance {
     pub region: Option<String>,
     /// The availability zone, for example `us-east-1a`.
     pub zone: Option<String>,
-    /// The instance's ID.
     pub id: Option<InstanceId>,
     /// VPC of the first interface.
     pub vpc_id: Option<String>,
@@ -36,34 +35,23 @@ pub struct OwnInstance {
 /// The service said nothing of use. The text names its address, so that a wrong override shows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// The environment forbids to ask.
     #[error("the instance metadata service is switched off by {DISABLED}")]
     Disabled,
-    /// The address cannot be used.
     #[error("the address {0:?} of the instance metadata service is no http:// URL")]
     Address(String),
-    /// Nothing came back in time.
     #[error(
         "the instance metadata service at {0} gave no answer within {seconds} s (a Pod without hostNetwork needs a hop limit of 2)",
         seconds = PATIENCE.as_secs()
     )]
     Silent(String),
-    /// No connection.
     #[error("the instance metadata service at {address} cannot be reached: {reason}")]
     Unreachable {
-        /// Its address.
         address: String,
         /// The innermost cause.
         reason: String,
     },
-    /// It answered, and refused.
     #[error("the instance metadata service at {address} refuses: {reason}")]
-    Refused {
-        /// Its address.
-        address: String,
-        /// The response or the error.
-        reason: String,
-    },
+    Refused { address: String, reason: String },
 }
 
 /// Where the service is.
@@ -183,13 +171,10 @@ impl Metadata {
                 address,
                 reason: format!("HTTP status {}", answer.response().status().as_u16()),
             },
-            ImdsError::FailedToLoadToken(token) if !token.is_dispatch_failure() => {
-                let reason = innermost(error);
-                MetadataError::Refused {
-                    address,
-                    reason: format!("no session token: {reason}"),
-                }
-            }
+            ImdsError::FailedToLoadToken(token) if !token.is_dispatch_failure() => MetadataError::Refused {
+                address,
+                reason: format!("no session token: {}", innermost(error)),
+            },
             _ => MetadataError::Unreachable {
                 address,
                 reason: innermost(error),
@@ -200,11 +185,8 @@ impl Metadata {
 
 /// The innermost cause is the shortest message; the outer causes are the SDK's layers.
 fn innermost(error: &(dyn StdError + 'static)) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]

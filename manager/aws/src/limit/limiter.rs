@@ -11,8 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
 use super::bucket_size::BucketSize;
-use super::priority::Priority;
-use super::wait_flag::Waiting;
+use super::task::{Priority, Waiting};
 
 /// The bucket of one action or kind of action, and its waiting calls: by priority, then by order of arrival.
 pub(super) struct Limiter {
@@ -71,7 +70,11 @@ impl Limiter {
     /// [`WaitFlag::is_waiting`](super::WaitFlag::is_waiting) is asked before each time that the call is sent.
     pub(super) async fn acquire(&self, position: Position) {
         let _waiting = Waiting::begin();
-        let place = self.join(position);
+        self.state().waiting.insert(position);
+        let place = QueueEntry {
+            limiter: self,
+            at: position,
+        };
         yield_now().await;
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -101,11 +104,6 @@ impl Limiter {
         let ahead = state.waiting.range(..=(priority, u64::MAX)).count();
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(more);
         state.bucket.expected_wait(Instant::now(), ahead)
-    }
-
-    fn join(&self, at: Position) -> QueueEntry<'_> {
-        self.state().waiting.insert(at);
-        QueueEntry { limiter: self, at }
     }
 
     /// AWS throttled a call that was sent at `sent`.

@@ -8,27 +8,14 @@ use tokio::time::Instant;
 
 use super::bucket_size::BucketSize;
 use super::limiter::Limiter;
-use super::priority::Priority;
-use super::retries::Retries;
-use crate::{Error, Kind};
+use super::task::Priority;
+use crate::{Kind, Result};
 
-/// The buckets that a call takes a token of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Buckets<'a> {
-    /// The buckets that count as empty after AWS throttles the call.
-    pub throttling: &'a [&'static str],
-    pub others: &'a [&'static str],
-}
+/// Maximum retries of one call. The backoffs before them are 1, 2, 4, 8 and 10 s, each shortened by up to a half.
+const MOST: u32 = 5;
 
-impl<'a> Buckets<'a> {
-    /// Buckets any of which may be the empty one.
-    pub(super) fn throttling(throttling: &'a [&'static str]) -> Self {
-        Self {
-            throttling,
-            others: &[],
-        }
-    }
-}
+/// A call is not retried when this time has passed since AWS throttled it first.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Limiters by the names of their buckets.
 pub(super) struct Limiters {
@@ -51,19 +38,25 @@ impl Limiters {
         Arc::clone(limiters.entry(bucket).or_insert_with(new))
     }
 
-    /// Sends a call when each of these buckets has a token, and reports the result to their limiters. A throttled call
-    /// is retried and keeps its position in the queue.
-    pub(super) async fn call<T, F>(&self, buckets: Buckets<'_>, call: impl Fn() -> F) -> Result<T, Error>
+    /// Sends a call when each of these buckets has a token, and reports the result to the limiters of `throttling`: any
+    /// of these may be the empty one after AWS throttles the call. A throttled call is retried and keeps its position in
+    /// the queue.
+    pub(super) async fn call<T, F>(
+        &self,
+        throttling: &[&'static str],
+        others: &[&'static str],
+        call: impl Fn() -> F,
+    ) -> Result<T>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T>>,
     {
         let arrived = |bucket: &&'static str| {
             let limiter = self.limiter(bucket);
             let position = limiter.arrive(Priority::current());
             (limiter, position)
         };
-        let throttling: Vec<_> = buckets.throttling.iter().map(arrived).collect();
-        let others: Vec<_> = buckets.others.iter().map(arrived).collect();
+        let throttling: Vec<_> = throttling.iter().map(arrived).collect();
+        let others: Vec<_> = others.iter().map(arrived).collect();
         let mut retries = Retries::default();
 
         loop {
@@ -93,5 +86,39 @@ impl Limiters {
     /// yet.
     pub(super) fn expected_wait(&self, bucket: &'static str, ahead: u32) -> Duration {
         self.limiter(bucket).expected_wait(Priority::current(), ahead)
+    }
+}
+
+/// The retries of one throttled call. No IO: the time is an argument.
+#[derive(Debug, Default)]
+struct Retries {
+    made: u32,
+    first: Option<Instant>,
+}
+
+impl Retries {
+    /// AWS throttled the call. Returns whether it is to be sent again.
+    fn throttled(&mut self, now: Instant) -> bool {
+        let first = *self.first.get_or_insert(now);
+        let again = self.made < MOST && now.saturating_duration_since(first) < PATIENCE;
+        self.made += u32::from(again);
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_five_retries_within_a_minute() {
+        let now = Instant::now();
+        let mut retries = Retries::default();
+        assert_eq!((0..9).filter(|_| retries.throttled(now)).count(), 5);
+
+        let mut slow = Retries::default();
+        assert!(slow.throttled(now));
+        assert!(slow.throttled(now + Duration::from_secs(59)));
+        assert!(!slow.throttled(now + Duration::from_secs(60)));
     }
 }

@@ -10,11 +10,8 @@ mod bucket_size;
 mod limited;
 mod limiter;
 mod limiters;
-mod priority;
-mod retries;
-mod wait_flag;
+mod task;
 
 pub use bucket_size::Share;
 pub use limited::Limited;
-pub use priority::Priority;
-pub use wait_flag::WaitFlag;
+pub use task::{Priority, WaitFlag};

@@ -6,7 +6,6 @@
 mod annotations;
 mod environment;
 pub mod judge;
-mod nodes;
 mod rng;
 mod service;
 mod steps;
@@ -16,7 +15,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use nodes::History;
+use environment::History;
 use rng::Rng;
 use service::Draft;
 
@@ -44,7 +43,7 @@ fn case(seed: u64, number: usize) -> Value {
     let mut so_far = History::default();
     // Some Nodes have the labels that a later step may require.
     let labels = if rng.chance(30) { "role" } else { "" };
-    let nodes = nodes::before(&mut rng, &format!("{service}{labels}"), &mut so_far);
+    let nodes = environment::nodes_before(&mut rng, &format!("{service}{labels}"), &mut so_far);
     let steps = steps::drawn(&mut rng, &mut draft, plain, &mut so_far);
     let text = format!("{service}{}", json!(steps));
     let aws = environment::aws(&mut rng, &text);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::annotations::{PREFIX, TYPE};
-use super::nodes::{self, History};
+use super::environment::{History, step_of_nodes};
 use super::rng::Rng;
 use super::service::{Draft, Port, RANGES, TCP, UDP};
 
@@ -13,7 +13,7 @@ pub(super) fn drawn(rng: &mut Rng, draft: &mut Draft, plain: bool, so_far: &mut 
         let step = match rng.below(100) {
             0..66 => update(rng, draft),
             66..74 => Some(json!({"do": "no-op"})),
-            74..90 => Some(nodes::step(rng, so_far)),
+            74..90 => Some(step_of_nodes(rng, so_far)),
             _ if plain && draft.good && draft.wanted && !so_far.ever_stopped => drift(rng, draft),
             _ => update(rng, draft),
         };

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::super::Priority;
 use super::*;
 use crate::fake::FakeAws;
-use crate::{InstanceId, Kind, Tags};
+use crate::{Error, InstanceId, Kind, Tags};
 
 fn limited(aws: &Arc<FakeAws>) -> Arc<Limited> {
     Arc::new(Limited::new(aws.clone(), Share::default()))
@@ -18,7 +18,7 @@ fn throttled(action: &'static str) -> Error {
     Error::answered(action, "RequestLimitExceeded", "slow down")
 }
 
-async fn tag(ec2: &Limited) -> Result<(), Error> {
+async fn tag(ec2: &Limited) -> Result<()> {
     ec2.create_tags(&[], &Tags::new()).await
 }
 
@@ -307,7 +307,7 @@ async fn elbv2_that_answers(answers: Vec<(u16, String)>) -> (Arc<dyn Elbv2>, cra
         .retry_classifier(crate::retry::NotWhenThrottled)
         .build();
     let client = aws_sdk_elasticloadbalancingv2::Client::from_conf(config);
-    let elbv2 = Limited::elbv2(Arc::new(crate::elbv2::SdkElbv2::new(client)), Share::default());
+    let elbv2 = Limited::elbv2(Arc::new(crate::elbv2::SdkElbv2 { client }), Share::default());
     (Arc::new(elbv2), asked)
 }
 

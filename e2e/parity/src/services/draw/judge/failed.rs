@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::super::compare::{self, Problem};
-use super::super::super::outcome::{Event, Outcome};
-use super::brought::NODES_GROUP;
 use super::targets::is_of_targets;
-use super::{Both, good, known, problem, value};
+use super::{Both, NODES_GROUP, good, has_event, known, problem, value};
+use crate::services::compare::{self, Problem};
+use crate::services::outcome::{Event, Outcome};
 
 /// Descriptions of rules for traffic of this load balancer.
 const OPENED: [&str; 3] = [
@@ -47,24 +46,19 @@ impl Both<'_> {
         }
 
         let ends = self.ours.iter().take(index + 1).flat_map(|outcome| &outcome.events);
-        let is_end = |event: &&Event| known::SUCCEEDS.contains(&event.reason.as_str());
-        if ends
+        let last = ends
             .rev()
-            .find(is_end)
-            .is_some_and(|event| event.reason == "DeletedLoadBalancer")
-        {
+            .find(|event| known::SUCCEEDS.contains(&event.reason.as_str()));
+        if last.is_some_and(|event| event.reason == "DeletedLoadBalancer") {
             return found; // after a failure ours finds and deletes more
         }
 
         let missing = theirs.keys().filter(|object| !account.contains_key(*object));
-        for object in missing.filter(|object| !object.starts_with("target group ")) {
-            found.push(problem(
-                step,
-                &format!("aws/{object}"),
-                "ours does not have it",
-                Value::Null,
-            ));
-        }
+        let missing = missing.filter(|object| !object.starts_with("target group "));
+        found.extend(missing.map(|object| {
+            let field = format!("aws/{object}");
+            problem(step, &field, "ours does not have it", Value::Null)
+        }));
 
         found
     }
@@ -83,12 +77,8 @@ impl Both<'_> {
         }
 
         if ours.is_empty() && !self.reported_before(index) {
-            found.push(problem(
-                here,
-                "events",
-                "ours does not report its failure",
-                json!(here.events),
-            ));
+            let what = "ours does not report its failure";
+            found.push(problem(here, "events", what, json!(here.events)));
         }
 
         if there.service != here.service && !apart {
@@ -129,19 +119,15 @@ impl Both<'_> {
                     || is_between(was.as_ref(), there.as_ref(), here);
 
                 if !explained {
-                    let what = format!(
-                        "is neither unchanged ({}) nor as v1.37.0 leaves it ({})",
-                        json!(was),
-                        json!(there)
-                    );
+                    let (was, there) = (json!(was), json!(there));
+                    let what = format!("is neither unchanged ({was}) nor as v1.37.0 leaves it ({there})");
                     found.push(problem(step, &field, &what, here.clone()));
                 }
             }
         }
 
-        let gone = before
-            .keys()
-            .filter(|object| !ours.contains_key(*object) && theirs.contains_key(*object));
+        let is_gone = |object: &&String| !ours.contains_key(*object) && theirs.contains_key(*object);
+        let gone = before.keys().filter(is_gone);
         found.extend(gone.map(|object| problem(step, &format!("aws/{object}"), "only ours deletes it", Value::Null)));
 
         found
@@ -164,11 +150,6 @@ fn is_between(was: Option<&Value>, there: Option<&Value>, here: &Value) -> bool 
     let (was, there, mut has) = (items(was), items(there), items(Some(here)));
     has.retain(|item| was.contains(item) || !OPENED.iter().any(|words| item.contains(words)));
     here.is_array() && has.is_subset(&(&was | &there)) && (&was & &there).is_subset(&has)
-}
-
-fn has_event(outcome: &Outcome, reasons: &[&str]) -> bool {
-    let mut events = outcome.events.iter();
-    events.any(|event| reasons.contains(&event.reason.as_str()))
 }
 
 /// Reasons and beginnings of Events about failures.

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::super::case::{Action, Step};
-use super::super::super::compare::{self, Problem, SETTERS};
-use super::super::super::outcome::Outcome;
-use super::brought::{self, BROUGHT, NODES_GROUP, OWN_GROUP};
 use super::known::OURS_ONLY;
 use super::targets::is_of_targets;
-use super::{Both, value};
+use super::{BROUGHT, Both, NODES_GROUP, OWN_GROUP, are_named, nodes_group_is_untagged, own_group_stays, value};
+use crate::services::case::{Action, Step};
+use crate::services::compare::{self, Problem, SETTERS};
+use crate::services::outcome::Outcome;
 
 /// Calls that v1.37.0 repeats for a load balancer that was created manually or is orphaned.
 const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
@@ -29,8 +28,8 @@ impl Both<'_> {
         found.retain(|problem| match problem.field.as_str() {
             "writes" => !self.same_in_any_order(index),
             "events" => !self.same_reasons(index),
-            "reads" => !brought::are_named(self.case),
-            field if brought::own_group_stays(self.case) && field.contains(OWN_GROUP) => {
+            "reads" => !are_named(self.case),
+            field if own_group_stays(self.case) && field.contains(OWN_GROUP) => {
                 value(&theirs, field) != value(&mine, field)
             }
             field if self.has_other_node_rules(index) && field.contains(NODES_GROUP) => false,
@@ -48,7 +47,7 @@ impl Both<'_> {
     /// Whether the rules of the nodes' group may differ: one side has no targets, or v1.37.0 does not revoke rules.
     fn has_other_node_rules(&self, index: usize) -> bool {
         let gone = self.case.steps.iter().take(index + 1).any(ends_load_balancer);
-        self.one_is_without_targets(index) || (gone && brought::nodes_group_is_untagged(self.case))
+        self.one_is_without_targets(index) || (gone && nodes_group_is_untagged(self.case))
     }
 
     /// Compares the reasons of Events, without those that only ours has. Ours emits `UpdatedLoadBalancer` only if its
@@ -73,7 +72,7 @@ impl Both<'_> {
     fn same_in_any_order(&self, index: usize) -> bool {
         let unlike = self.unlike_targets(index);
         let (again, rules) = (self.by_hand(index), self.has_other_node_rules(index));
-        let own = brought::own_group_stays(self.case);
+        let own = own_group_stays(self.case);
         let items = |outcomes: &[Outcome], theirs: bool| -> Vec<String> {
             let lines = outcomes.get(index).map(|outcome| &outcome.writes).into_iter().flatten();
             let lines = lines.filter(|line| {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::super::compare::Problem;
-use super::super::super::outcome::Outcome;
 use super::super::annotations::PREFIX;
-use super::{Both, problem, state};
+use super::{Both, problem, targets};
+use crate::services::compare::Problem;
+use crate::services::outcome::Outcome;
 
 /// Events of success.
 pub(super) const SUCCEEDS: [&str; 2] = ["EnsuredLoadBalancer", "DeletedLoadBalancer"];
@@ -86,21 +86,17 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
 
 impl Both<'_> {
     pub(super) fn only_theirs_fails(&self, index: usize) -> Option<Problem> {
-        if has_words(&ONLY_THEIRS, self.theirs.get(..=index)?) {
-            return None;
-        }
+        let explained = has_words(&ONLY_THEIRS, self.theirs.get(..=index)?);
         let (there, here) = (self.theirs.get(index)?, self.ours.get(index)?);
-        Some(problem(here, "events", "only v1.37.0 fails", json!(there.events)))
+        (!explained).then(|| problem(here, "events", "only v1.37.0 fails", json!(there.events)))
     }
 
     pub(super) fn only_ours_fails(&self, index: usize) -> Option<Problem> {
-        let service = state::service(self.case, index);
+        let service = targets::service(self.case, index);
         let refused = REFUSED.iter().any(|(has, _)| has(&service));
-        if refused || has_words(&ONLY_OURS, self.ours.get(..=index)?) {
-            return None;
-        }
+        let explained = refused || has_words(&ONLY_OURS, self.ours.get(..=index)?);
         let here = self.ours.get(index)?;
-        Some(problem(here, "events", "only ours fails", json!(here.events)))
+        (!explained).then(|| problem(here, "events", "only ours fails", json!(here.events)))
     }
 }
 
@@ -140,11 +136,8 @@ fn has_no_node_port(service: &Value) -> bool {
 
 fn has_ipv6(service: &Value) -> bool {
     let ranges = service["spec"]["loadBalancerSourceRanges"].as_array();
-    ranges.is_some_and(|ranges| {
-        ranges
-            .iter()
-            .any(|range| range.as_str().is_some_and(|range| range.contains(':')))
-    })
+    let mut ranges = ranges.into_iter().flatten().filter_map(Value::as_str);
+    ranges.any(|range| range.contains(':'))
 }
 
 #[cfg(test)]

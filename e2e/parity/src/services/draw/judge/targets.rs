@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::annotations::{NODE_LABELS, PREFIX};
-use super::super::nodes::{AUTOSCALER, EXCLUDE};
-use super::{Both, state};
+use super::super::environment::{AUTOSCALER, EXCLUDE};
+use super::Both;
+use crate::services::case::{Case, Nodes};
+use crate::services::cluster::NODES;
 use crate::services::outcome::Account;
 
 type Instances = BTreeSet<String>;
@@ -27,13 +29,13 @@ impl Both<'_> {
     /// Instances that must be targets, and instances that may be. A Node that is not Ready is a target only if it was
     /// one before.
     fn required_targets(&self, index: usize, before: &Instances) -> (Instances, Instances) {
-        let service = state::service(self.case, index);
+        let service = service(self.case, index);
         let labels = &service["metadata"]["annotations"][format!("{PREFIX}{NODE_LABELS}")];
         let labels = pairs(labels.as_str().unwrap_or_default());
-        let stopped = state::stopped(self.case, index);
+        let stopped = stopped(self.case, index);
         let (mut must, mut may) = (Instances::new(), Instances::new());
 
-        for node in state::nodes(self.case, index).values() {
+        for node in nodes(self.case, index).values() {
             let Some(instance) = instance(node).filter(|_| is_eligible(node) && has_labels(node, &labels)) else {
                 continue;
             };
@@ -124,4 +126,66 @@ fn pairs(text: &str) -> BTreeMap<&str, &str> {
             Some((key, parts.next().unwrap_or_default()))
         })
         .collect()
+}
+
+type NodesByName = BTreeMap<String, Value>;
+
+/// The Service of a case after a step.
+pub(super) fn service(case: &Case, index: usize) -> Value {
+    let mut service = case.service.clone();
+    for step in case.steps.iter().take(index + 1) {
+        if step.patch.is_object() {
+            json_patch::merge(&mut service, &step.patch);
+        }
+    }
+    service
+}
+
+/// Provider IDs contain names instead of IDs.
+fn nodes(case: &Case, index: usize) -> NodesByName {
+    let mut nodes: NodesByName = NODES.iter().map(|name| ((*name).to_owned(), node(name))).collect();
+    let steps = case.steps.iter().take(index + 1).map(|step| &step.nodes);
+    for change in [&case.nodes].into_iter().chain(steps) {
+        change_nodes(&mut nodes, change);
+    }
+    nodes
+}
+
+fn change_nodes(nodes: &mut NodesByName, change: &Nodes) {
+    for name in &change.add {
+        nodes.insert(name.clone(), node(name));
+    }
+
+    for name in &change.remove {
+        nodes.remove(name);
+    }
+
+    for (name, patch) in &change.patch {
+        if let Some(node) = nodes.get_mut(name) {
+            json_patch::merge(node, patch);
+        }
+    }
+}
+
+fn node(name: &str) -> Value {
+    let provider_id = name.starts_with("node-").then(|| format!("<{name}>"));
+    json!({
+        "metadata": {"labels": {"kubernetes.io/hostname": name}},
+        "spec": {"providerID": provider_id},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn stopped(case: &Case, index: usize) -> BTreeSet<String> {
+    let steps = case.steps.iter().take(index + 1).flat_map(|step| &step.calls);
+    let mut stopped = BTreeSet::new();
+    for call in case.aws.calls.iter().chain(steps) {
+        match call.action.as_str() {
+            "StopInstances" => stopped.extend(call.parameters.values().cloned()),
+            "StartInstances" => stopped.retain(|id| !call.parameters.values().any(|started| started == id)),
+            _ => {}
+        }
+    }
+
+    stopped
 }
