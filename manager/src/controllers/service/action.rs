@@ -10,7 +10,6 @@ use super::spec::names::FINALIZER;
 pub enum ServiceAction {
     /// The Service is not managed.
     Ignore,
-    /// Create or update the load balancer.
     Ensure,
     /// Delete the load balancer, then remove the finalizer.
     Delete,
@@ -23,40 +22,26 @@ pub enum Next {
     After(Duration),
 }
 
-/// Whether a Service requests a load balancer of this controller. A Service with any class belongs to another
-/// controller.
-fn wants(service: &Service) -> bool {
-    service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
-}
-
 pub fn has_finalizer(service: &Service) -> bool {
-    service
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .any(|finalizer| finalizer == FINALIZER)
+    let mut finalizers = service.metadata.finalizers.iter().flatten();
+    finalizers.any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Whether the Service has a `loadBalancerClass`.
+/// A Service with any class belongs to another controller.
 pub fn has_class(service: &Service) -> bool {
-    service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.load_balancer_class.is_some())
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.load_balancer_class.is_some())
 }
 
 pub fn action(service: &Service) -> ServiceAction {
     let deleting = service.metadata.deletion_timestamp.is_some();
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-    if has_finalizer(service) && (deleting || kind != Some("LoadBalancer")) {
+    let is_balancer = kind == Some("LoadBalancer");
+    if has_finalizer(service) && (deleting || !is_balancer) {
         return ServiceAction::Delete;
     }
 
-    if wants(service) && !deleting {
+    if is_balancer && !has_class(service) && !deleting {
         ServiceAction::Ensure
     } else {
         ServiceAction::Ignore

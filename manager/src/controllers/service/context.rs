@@ -20,7 +20,6 @@ pub struct Context {
     pub nodes: NodeCache,
     pub writer: Arc<dyn Writer>,
     pub permit: Permit,
-    /// State by Service.
     pub states: ServiceStates,
     pub node_sync: NodeSync,
     /// Until then no target is removed because its Node is missing: the Nodes may not be complete.
@@ -28,6 +27,5 @@ pub struct Context {
     /// Held from the observation before a deletion to its last write: load balancers share rules of the Nodes' groups,
     /// and two concurrent deletions would each leave a rule to the other.
     pub deleting: Mutex<()>,
-    /// Services that wait for the creation of a load balancer.
     pub creation_queues: CreationQueues,
 }

@@ -9,10 +9,8 @@ pub enum Error {
     Invalid(#[from] Invalid),
     #[error(transparent)]
     Aws(#[from] outrigger_aws::Error),
-    /// The resources at AWS do not allow the spec.
     #[error(transparent)]
     Environment(#[from] Environment),
-    /// A write to the API server failed.
     #[error("the Kubernetes API server refused to {operation}")]
     Kubernetes {
         operation: &'static str,
@@ -22,10 +20,8 @@ pub enum Error {
     /// Leadership has ended; nothing was written after that.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// A target group is still in use; retried.
     #[error("target group {arn} cannot be deleted yet: AWS says that a listener still uses it")]
     TargetGroupInUse { arn: String },
-    /// A security group is still in use; retried.
     #[error(
         "security group {group} cannot be deleted yet: it is still in use, by a network interface or by a rule of another \
          security group"
@@ -33,7 +29,6 @@ pub enum Error {
     GroupInUse { group: String },
 }
 
-/// An invalid field or annotation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error("annotation {key} is {value:?}: {expected}")]
@@ -48,7 +43,6 @@ pub enum Invalid {
         value: String,
         expected: &'static str,
     },
-    /// The type annotation was changed on a Service that has a load balancer.
     #[error(
         "annotation service.beta.kubernetes.io/aws-load-balancer-type requests a {wanted} load balancer, but the \
          Service's status names {hostname:?}, which is not one: the type cannot be changed; restore the \
@@ -75,25 +69,21 @@ pub enum Environment {
         /// A further hint for internet-facing ones.
         public: &'static str,
     },
-    /// The subnets of the annotation were not all found.
     #[error(
         "annotation service.beta.kubernetes.io/aws-load-balancer-subnets lists {listed} subnets, but AWS has {found} with these IDs or Name tags in the VPC"
     )]
     SubnetsMissing { listed: usize, found: usize },
-    /// The load balancer's only subnet is to be replaced by another one of its zone.
     #[error(
         "the load balancer is in subnet {subnet} only, and AWS does not replace it by {replacement} of the same \
          zone: also list a subnet of another zone in annotation service.beta.kubernetes.io/aws-load-balancer-subnets, \
          if only for a while"
     )]
     OnlySubnet { subnet: String, replacement: String },
-    /// A subnet has no route table.
     #[error(
         "subnet {subnet} has no route table, and its VPC has no main one, so it is unknown whether the subnet is public: \
          associate a route table with the subnet"
     )]
     NoRouteTable { subnet: String },
-    /// An instance has no single security group for the rule from the load balancer.
     #[error(
         "instance {instance} has several security groups {which} for the rule from the load balancer: {groups}; leave \
          the tag kubernetes.io/cluster/{cluster} on exactly one of them"
@@ -106,12 +96,10 @@ pub enum Environment {
         groups: String,
         cluster: String,
     },
-    /// Another load balancer has the target group.
     #[error(
         "target group {name} is used by load balancer {load_balancer}: first delete the listener there that forwards to this target group"
     )]
     TargetGroupTaken { name: String, load_balancer: String },
-    /// There is not one address for each subnet.
     #[error(
         "annotation service.beta.kubernetes.io/aws-load-balancer-{annotation} lists {addresses} addresses for {subnets} \
          subnets; list one for each subnet"
@@ -122,13 +110,11 @@ pub enum Environment {
         addresses: usize,
         subnets: usize,
     },
-    /// A security group would have more rules than its quota allows.
     #[error(
         "security group {group} would have {rules} rules, and the quota is {quota}: nothing was changed; name fewer client \
          networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
     )]
     TooManyRules { group: String, rules: usize, quota: usize },
-    /// The load balancer of the Service's name is another cluster's.
     #[error(
         "load balancer {load_balancer} belongs to another cluster, and nothing was changed: its tag \
          outrigger.dev/cluster-uid is {other:?}, and the UID of namespace kube-system of this cluster is {own:?}. This cluster \
@@ -137,12 +123,9 @@ pub enum Environment {
     )]
     ForeignLoadBalancer {
         load_balancer: String,
-        /// The UID in its tag.
         other: String,
-        /// The UID of this cluster.
         own: String,
     },
-    /// A managed security group has the tag of another cluster.
     #[error("security group {group} has tag {key}={value}, expected {expected:?}: it belongs to another cluster")]
     ForeignGroup {
         group: String,
@@ -153,7 +136,6 @@ pub enum Environment {
 }
 
 impl Error {
-    /// A write to the API server that failed.
     pub(super) fn kubernetes(operation: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Kubernetes {
             operation,

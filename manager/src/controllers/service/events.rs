@@ -2,6 +2,7 @@
 //! and warnings about limits are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
@@ -25,13 +26,9 @@ pub(super) const CHECK_BEFORE_CLEANUP: &str = "failed to check if load balancer 
 pub(super) const DELETE: &str = "failed to delete load balancer";
 pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanup finalizer";
 
-/// At most this many names of Nodes are in a message.
 const MOST_NODES_NAMED: usize = 20;
-
-/// At most this many repairs are in a message.
 const MOST_REPAIRS_NAMED: usize = 5;
 
-/// A failure and the failed operation.
 #[derive(Debug)]
 pub(super) struct Failure {
     failed: Failed,
@@ -64,18 +61,17 @@ impl Failure {
         Self { failed, ..self }
     }
 
-    /// Reason and message of its Event.
     fn event(&self) -> (&'static str, String) {
         let error = self.error.chain();
         match &self.failed {
-            Failed::Sync(during) => (
-                "SyncLoadBalancerFailed",
-                format!("Error syncing load balancer: {during}: {error}"),
-            ),
-            Failed::Orphan => (
-                "DeleteLoadBalancerFailed",
-                format!("Error deleting load balancer: {error}"),
-            ),
+            Failed::Sync(during) => {
+                let message = format!("Error syncing load balancer: {during}: {error}");
+                ("SyncLoadBalancerFailed", message)
+            }
+            Failed::Orphan => {
+                let message = format!("Error deleting load balancer: {error}");
+                ("DeleteLoadBalancerFailed", message)
+            }
             Failed::Nodes(nodes) => {
                 let (number, names) = (nodes.len(), some_of(nodes));
                 let message = format!(
@@ -88,7 +84,6 @@ impl Failure {
     }
 }
 
-/// Adds the failed operation to an error.
 pub(super) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, Failure>;
 }
@@ -112,17 +107,14 @@ fn some_of(names: &[String]) -> String {
     some.join(" ")
 }
 
-/// The message about repaired drift.
 fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
-    let all: Vec<String> = steps
-        .map(|planned| format!("{} ({})", planned.step.action(), planned.reason))
-        .collect();
+    let steps = steps.map(|planned| format!("{} ({})", planned.step.action(), planned.reason));
+    let all: Vec<String> = steps.collect();
     let more = all.len().saturating_sub(MOST_REPAIRS_NAMED);
     let named = all.get(..all.len() - more)?.join(", ");
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
 
     (!all.is_empty()).then(|| format!("Repaired load balancer, which was changed at AWS: {named}{more}"))
@@ -149,11 +141,6 @@ fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     })
 }
 
-/// Whether a step belongs to an update after a change of Nodes.
-fn follows_nodes(step: &Step) -> bool {
-    step.is_of_targets() || matches!(step, Step::Group(_))
-}
-
 /// Emits `EnsuringLoadBalancer` after a change of the spec.
 pub(super) async fn report_begin(context: &Context, service: &Service, reason: Reason) {
     if reason == Reason::SpecChanged {
@@ -162,18 +149,15 @@ pub(super) async fn report_begin(context: &Context, service: &Service, reason: R
 }
 
 async fn report_ensuring(context: &Context, service: &Service) {
-    context
-        .states
-        .update(uid(service), |state| state.ensuring_reported = true);
-    let message = "Ensuring load balancer";
-    emit(context, service, "EnsuringLoadBalancer", message).await;
+    let states = &context.states;
+    states.update(uid(service), |state| state.ensuring_reported = true);
+    emit(context, service, "EnsuringLoadBalancer", "Ensuring load balancer").await;
 }
 
 /// Emits an Event if no Node can be a target, once, and again with each change of the spec.
 pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, reason: Reason) {
-    let reported = context.states.update(uid(service), |state| {
-        std::mem::replace(&mut state.no_nodes_reported, none)
-    });
+    let states = &context.states;
+    let reported = states.update(uid(service), |state| mem::replace(&mut state.no_nodes_reported, none));
     if none && (!reported || reason == Reason::SpecChanged) {
         let message = "There are no available nodes for LoadBalancer";
         warn(context, service, "UnAvailableLoadBalancer", message).await;
@@ -188,17 +172,15 @@ pub(super) async fn report_writes(context: &Context, service: &Service, plan: &P
     }
 }
 
-/// Emits the result of a plan.
 pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, reason: Reason, no_nodes: bool) {
-    let ensuring = context.states.update(uid(service), |state| {
-        std::mem::replace(&mut state.ensuring_reported, false)
-    });
-    if ensuring {
-        let message = "Ensured load balancer";
-        emit(context, service, "EnsuredLoadBalancer", message).await;
+    let states = &context.states;
+    if states.update(uid(service), |state| mem::take(&mut state.ensuring_reported)) {
+        emit(context, service, "EnsuredLoadBalancer", "Ensured load balancer").await;
         return;
     }
 
+    // After a change of Nodes, the steps for targets and their security groups are no repair.
+    let follows_nodes = |step: &Step| step.is_of_targets() || matches!(step, Step::Group(_));
     let unasked = |planned: &&Planned| reason == Reason::Resync || !follows_nodes(&planned.step);
     if plan.steps.iter().any(|planned| !unasked(&planned)) && !no_nodes {
         let message = "Updated load balancer with new hosts";
@@ -217,7 +199,7 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
     }
 
     let before = context.states.update(uid(service), |state| {
-        std::mem::replace(&mut state.fullness_reported, fullness.clone())
+        mem::replace(&mut state.fullness_reported, fullness.clone())
     });
     for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
         let group = group.as_deref().unwrap_or("of the load balancer");
@@ -235,9 +217,8 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
         return;
     };
 
-    let news = context.states.update(uid(service), |state| {
-        state.is_news("TargetsRefused", &message, Instant::now())
-    });
+    let (states, now) = (&context.states, Instant::now());
+    let news = states.update(uid(service), |state| state.is_news("TargetsRefused", &message, now));
     tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
     if news {
         warn(context, service, "TargetsRefused", &message).await;
@@ -247,9 +228,8 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
 /// Emits an Event if annotation `internal` requests another scheme than the load balancer has, once.
 pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
     let differs = is_internal(scheme, desired.internal()) != desired.internal();
-    let reported = context.states.update(uid(service), |state| {
-        std::mem::replace(&mut state.scheme_reported, differs)
-    });
+    let states = &context.states;
+    let reported = states.update(uid(service), |state| mem::replace(&mut state.scheme_reported, differs));
     let Some(scheme) = scheme.filter(|_| differs && !reported) else {
         return;
     };
@@ -292,18 +272,15 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
 
 /// Emits `DeletingLoadBalancer`, once.
 pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
-    let reported = context.states.update(uid(service), |state| {
-        std::mem::replace(&mut state.deletion_reported, true)
-    });
+    let states = &context.states;
+    let reported = states.update(uid(service), |state| mem::replace(&mut state.deletion_reported, true));
     if !reported && !plan.steps.is_empty() {
-        let message = "Deleting load balancer";
-        emit(context, service, "DeletingLoadBalancer", message).await;
+        emit(context, service, "DeletingLoadBalancer", "Deleting load balancer").await;
     }
 }
 
 pub(super) async fn report_deleted(context: &Context, service: &Service) {
-    let message = "Deleted load balancer";
-    emit(context, service, "DeletedLoadBalancer", message).await;
+    emit(context, service, "DeletedLoadBalancer", "Deleted load balancer").await;
 }
 
 /// Records a failure and reports it, if it is new.
@@ -325,16 +302,12 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
     }
 }
 
-/// Emits a normal Event.
 pub(super) async fn emit(context: &Context, service: &Service, reason: &'static str, message: &str) {
-    let kind = EventType::Normal;
-    context.writer.event(service, kind, reason, message).await;
+    context.writer.event(service, EventType::Normal, reason, message).await;
 }
 
-/// Emits a warning.
 pub(super) async fn warn(context: &Context, service: &Service, reason: &'static str, message: &str) {
-    let kind = EventType::Warning;
-    context.writer.event(service, kind, reason, message).await;
+    context.writer.event(service, EventType::Warning, reason, message).await;
 }
 
 #[cfg(test)]

@@ -64,16 +64,13 @@ use context::Context;
 use inventory::Aws;
 use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
-use orphans::orphaned_services;
 use orphans::sweep::{self, SweepSettings};
 use queue::creation_queue::CreationQueues;
-use queue::node_changes;
-use queue::node_changes::NodeSync;
-use queue::service_state::SpecFingerprint;
-use queue::service_state::{self, ServiceStates};
-use queue::worker_pool::{MAX_WAITING, WorkerPool, is_requested};
+use queue::node_changes::{self, NodeSync};
+use queue::service_state::{self, ServiceStates, SpecFingerprint};
+use queue::{MAX_WAITING, WorkerPool, is_requested};
 use settings::Settings;
-use spec::names;
+use spec::names::{namespaced_name, uid};
 use writer::ApiWriter;
 
 pub use error::Error;
@@ -88,17 +85,14 @@ pub struct Deps {
     /// The API server, with the manager's own identity: with service accounts for controllers, none of them may read a
     /// Namespace.
     pub cluster: Client,
-    /// The Nodes; the manager fills the cache.
     pub nodes: NodeCache,
     pub ec2: Arc<dyn Ec2>,
-    /// Instances, shared by all controllers.
     pub instances: Instances,
     pub elb: Arc<dyn Elb>,
     pub elbv2: Arc<dyn Elbv2>,
     pub settings: Settings,
     /// Services that are reconciled at the same time, at least 1 (`--concurrent-service-syncs`).
     pub concurrent_syncs: usize,
-    /// The sweep of orphaned resources.
     pub sweep: SweepSettings,
     pub metrics: Metrics,
 }
@@ -135,11 +129,8 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         notified.context.aws.shared.nodes_changed();
     });
     let (services, queue) = (listed.clone(), workers.queue.clone());
-    workers
-        .context
-        .aws
-        .shared
-        .prefetch_for(move || in_order(services.state(), &queue.waiting()));
+    let shared = &workers.context.aws.shared;
+    shared.prefetch_for(move || in_order(services.state(), &queue.waiting()));
 
     let running = controller
         .with_config(Config::default().concurrency(MAX_WAITING))
@@ -152,7 +143,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
             }
         });
 
-    let orphaned = orphaned_services::watch(&workers.context, &listed, &stop);
+    let orphaned = orphans::watch(&workers.context, &listed, &stop);
     let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
 
     tokio::select! {
@@ -207,18 +198,11 @@ fn context(deps: Deps, permit: Permit) -> Context {
     }
 }
 
-/// The key of a Service in the queue.
-fn key(service: &Service) -> String {
-    let metadata = &service.metadata;
-    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
-    format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
-}
-
 /// Services in the order in which they get workers: those that wait for the longest time first, those that do not wait
 /// yet last.
 fn in_order(mut services: Vec<Arc<Service>>, waiting: &HashMap<String, Instant>) -> Vec<Arc<Service>> {
     services.sort_by_cached_key(|service| {
-        let added = waiting.get(&key(service));
+        let added = waiting.get(&namespaced_name(service));
         (added.is_none(), added.copied())
     });
     services
@@ -226,13 +210,13 @@ fn in_order(mut services: Vec<Arc<Service>>, waiting: &HashMap<String, Instant>)
 
 /// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
 async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
-    let key = key(&service);
+    let key = namespaced_name(&service);
     workers.queue.add(&key);
 
     let of_service = ObjectRef::from_obj(&*service);
     let seen = SpecFingerprint::of(&service);
     let requested = || {
-        let state = workers.context.states.of(names::uid(&service));
+        let state = workers.context.states.of(uid(&service));
         let service = workers.services.get(&of_service);
         service.is_none_or(|service| is_requested(&service, &state, &seen))
     };

@@ -25,11 +25,8 @@ pub(super) struct Observation {
     pub plan: Plan,
     /// The address of the existing load balancer.
     pub hostname: Option<String>,
-    /// The observed security groups.
     pub groups: Vec<SecurityGroup>,
-    /// The existing load balancer.
     pub identity: Option<LoadBalancerIdentity>,
-    /// The scheme of the existing load balancer.
     pub scheme: Option<String>,
     /// Whether attributes were read.
     pub is_full: bool,
@@ -39,11 +36,9 @@ pub(super) struct Observation {
     pub given_names: BTreeSet<String>,
 }
 
-/// One reconciliation of a Service.
 pub(super) struct Pass<'a> {
     pub service: &'a Service,
     pub desired: &'a Desired,
-    /// Nodes that may be targets.
     pub candidates: &'a [Candidate],
     /// Targets with a confirmed loss, and those of excluded Nodes.
     pub going: &'a BTreeSet<InstanceId>,
@@ -59,10 +54,8 @@ pub(super) struct Pass<'a> {
 /// Fails when a read fails, or the spec cannot be met.
 pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) -> Result<Observation, Error> {
     // With so short a resync period, shared answers would hide drift.
-    let often = context
-        .settings
-        .resync_period
-        .is_some_and(|period| period < 2 * MAX_AGE);
+    let period = context.settings.resync_period;
+    let often = period.is_some_and(|period| period < 2 * MAX_AGE);
     if !often && !pass.reason.needs_fresh_reads() {
         let cached = match pass.reason {
             Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws),
@@ -83,11 +76,7 @@ async fn observe_with(
     pass: &Pass<'_>,
     search: Search,
 ) -> Result<Observation, Error> {
-    let Pass {
-        candidates,
-        going: seen_gone,
-        ..
-    } = *pass;
+    let (candidates, seen_gone) = (pass.candidates, pass.going);
     match pass.desired {
         Desired::Classic(desired) => {
             let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
@@ -115,7 +104,7 @@ async fn observe_with(
                 identity,
                 scheme,
                 groups: groups.chain(observed.referencing).collect(),
-                is_full: reader.reads_attributes(),
+                is_full: reader.reads_attributes,
                 denied: reader.denied(),
                 given_names: BTreeSet::new(),
                 hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
@@ -142,7 +131,7 @@ async fn observe_with(
                 scheme: observed.scheme().map(str::to_owned),
                 given_names: observed.given_names(desired),
                 groups: observed.security_groups(),
-                is_full: reader.reads_attributes(),
+                is_full: reader.reads_attributes,
                 denied: reader.denied(),
             })
         }
@@ -167,14 +156,14 @@ pub(super) fn with_held(
 /// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
 /// targets.
 fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
-    let older_balancer = reader.freshness().used_older_balancer();
-    let older = reader.freshness().used_older();
+    let older_balancer = reader.freshness.used_older_balancer();
+    let older = reader.freshness.used_older();
     match outcome {
-        Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes(),
+        Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes,
         Ok(plan) if plan.steps.is_empty() => true,
         Ok(plan) if plan.changes_targets_only() => !older_balancer,
         // The other steps may concern attributes, which were not read for targets.
-        Ok(_) => !older && reader.reads_attributes(),
+        Ok(_) => !older && reader.reads_attributes,
         Err(_) if !older => true,
         Err(Error::Environment(_)) => false,
         Err(Error::Aws(error)) => error.kind() != Kind::NotFound,
@@ -203,11 +192,6 @@ impl LoadBalancerIdentity {
                 KnownTags::Unknown { .. } => None,
             },
         }
-    }
-
-    /// The same, with tags that were not read.
-    pub fn without_tags(self) -> Self {
-        Self { tags: None, ..self }
     }
 
     pub fn network(existing: &model::network::Existing) -> Self {
@@ -246,14 +230,13 @@ pub(super) async fn check_owner(
             let read = context.aws.tag_reads.allowed(read)?;
             read.map(|mut tags| tags.remove(arn).unwrap_or_default())
         }
-        (None, None) => context
-            .aws
-            .tag_reads
-            .allowed(context.aws.elb.describe_tags(&name).await)?,
+        (None, None) => {
+            let read = context.aws.elb.describe_tags(&name).await;
+            context.aws.tag_reads.allowed(read)?
+        }
     };
 
-    let other = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings));
-    if let Some(other) = other {
+    if let Some(other) = tags.as_ref().and_then(|tags| other_uid(tags, &context.settings)) {
         return Err(Error::Environment(Environment::ForeignLoadBalancer {
             load_balancer: name,
             other: other.to_owned(),
@@ -267,7 +250,6 @@ pub(super) async fn check_owner(
 }
 
 pub(super) fn remember_owned(context: &Context, service: &Service, dns_name: &str) {
-    context
-        .states
-        .update(uid(service), |state| state.owned = Some(dns_name.to_owned()));
+    let states = &context.states;
+    states.update(uid(service), |state| state.owned = Some(dns_name.to_owned()));
 }

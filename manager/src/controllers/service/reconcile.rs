@@ -13,10 +13,9 @@ use super::action::{Next, ServiceAction, action, has_finalizer};
 use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
-use super::execute::{Created, Executor, apply};
+use super::execute::{Created, apply};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::orphans::{deletion, orphaned_services};
 use super::plan::quota::revoke_where_full;
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
@@ -25,11 +24,10 @@ use super::queue::service_state::{
     CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, reason,
 };
 use super::spec::annotations::{Annotations, Kind};
-use super::spec::desired::{Desired, desired};
+use super::spec::desired::{Desired, desired, network};
 use super::spec::names::uid;
-use super::spec::network;
 use super::writer::Found;
-use super::{observation, update_targets, writer};
+use super::{observation, orphans, update_targets, writer};
 
 /// For this time after a reconciliation the watch may not have delivered the address that it wrote.
 const STORE_LAG: Duration = Duration::from_secs(5);
@@ -38,13 +36,12 @@ const STORE_LAG: Duration = Duration::from_secs(5);
 /// are not resynced at once.
 const SPREAD_PERCENT: u64 = 10;
 
-/// The action whose limit new load balancers wait for.
 const CREATE: &str = "CreateLoadBalancer";
 
 /// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
     let result = match action(service) {
-        ServiceAction::Ignore => orphaned_services::release_unmanaged(context, service).await,
+        ServiceAction::Ignore => orphans::release_unmanaged(context, service).await,
         ServiceAction::Ensure => {
             let ensured = ensure(context, service).await;
             if let Err(failure) = &ensured {
@@ -52,7 +49,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
             }
             ensured
         }
-        ServiceAction::Delete => deletion::clean_up(context, service).await,
+        ServiceAction::Delete => orphans::clean_up(context, service).await,
     };
 
     if let Err(failure) = &result {
@@ -65,7 +62,6 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     result.map_err(|failure| *failure.error)
 }
 
-/// The backoff after a failure.
 pub fn retry_after(context: &Context, service: &Service) -> Duration {
     context.states.of(uid(service)).retry_after()
 }
@@ -79,7 +75,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
 
     let desired = desired(service, &context.settings);
     if Annotations::of(service).kind() == Kind::Network {
-        for port in network::desired::without_node_port(service) {
+        for port in network::without_node_port(service) {
             tracing::warn!(port, "port has no node port and so no listener");
         }
     }
@@ -90,17 +86,13 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let likely = likely_targets(&candidates, &state.targets);
     let settled = state.settled.as_ref();
     let same_targets = settled.is_some_and(|settled| settled.targets == likely);
-    let reason = reason(
-        &state,
-        &SpecFingerprint::of(service),
-        has_finalizer(service),
-        same_targets,
-    );
+    let fingerprint = SpecFingerprint::of(service);
+    let reason = reason(&state, &fingerprint, has_finalizer(service), same_targets);
     if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
         return Ok(rest);
     }
 
-    orphaned_services::delete_earlier(context, service).await?;
+    orphans::delete_earlier(context, service).await?;
     context.states.begin(service);
     events::report_begin(context, service, reason).await;
     if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
@@ -152,7 +144,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     let observation = look.during(events::ENSURE)?;
     let owned = observation::check_owner(context, service, observation.identity.as_ref(), &observation.plan).await;
     owned.during(events::ENSURE)?;
-    if makes_one(&observation.plan)
+    if observation.plan.creates_balancer()
         && let Some(later) = wait_for_creation(context, service, desired).await
     {
         return Ok(later);
@@ -178,11 +170,8 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
 
     let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
     let hostname = made.dns_name.or(observation.hostname).unwrap_or_default();
-    if write_address(context, service, &hostname)
-        .await
-        .during(events::WRITE_STATUS)?
-        == Found::Gone
-    {
+    let written = write_address(context, service, &hostname).await;
+    if written.during(events::WRITE_STATUS)? == Found::Gone {
         return Ok(Next::OnChange);
     }
     if let Some(denied) = observation.denied {
@@ -243,10 +232,8 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
     if has_finalizer(service) {
         return Ok(Found::There);
     }
-    context
-        .writer
-        .patch(service, "add the finalizer", writer::add_finalizer(service))
-        .await
+    let patch = writer::add_finalizer(service);
+    context.writer.patch(service, "add the finalizer", patch).await
 }
 
 /// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
@@ -267,23 +254,15 @@ async fn leave_to_other_controller(
 }
 
 async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) -> Result<Created, Error> {
-    let Pass {
-        service,
-        reason,
-        no_nodes,
-        ..
-    } = *pass;
-    let plan = &revoke_where_full(
-        observation.plan.clone(),
-        &observation.groups,
-        context.settings.rules_quota,
-    );
-    let fullness = quota::check(plan, &observation.groups, context.settings.rules_quota)?;
+    let (service, reason) = (pass.service, pass.reason);
+    let (groups, rules_quota) = (&observation.groups, context.settings.rules_quota);
+    let plan = &revoke_where_full(observation.plan.clone(), groups, rules_quota);
+    let fullness = quota::check(plan, groups, rules_quota)?;
     events::report_fullness(context, service, fullness).await;
     events::report_writes(context, service, plan, reason).await;
 
     let began = Instant::now();
-    let made = apply(plan, &Executor::new(context, service, pass.desired.name())).await;
+    let made = apply(context, service, pass.desired.name(), plan).await;
     if plan.changes_targets_only() || (reason == Reason::NodesChanged && !plan.steps.is_empty()) {
         let done = plan.refused.is_none() && made.as_ref().is_ok_and(|made| made.refused.is_empty());
         context.node_sync.ended(began, done);
@@ -292,7 +271,8 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
     let made = made?;
     events::report_refused(context, service, &made.refused).await;
     if plan.refused.is_none() {
-        events::report_done(context, service, plan, reason, no_nodes || !made.refused.is_empty()).await;
+        let is_partial = pass.no_nodes || !made.refused.is_empty();
+        events::report_done(context, service, plan, reason, is_partial).await;
     }
 
     Ok(made)
@@ -302,14 +282,8 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
     if hostname.is_empty() || writer::has_address(service, hostname) {
         return Ok(Found::There);
     }
-    context
-        .writer
-        .patch(
-            service,
-            "write the load balancer's address",
-            writer::address(service, hostname),
-        )
-        .await
+    let (operation, patch) = ("write the load balancer's address", writer::address(service, hostname));
+    context.writer.patch(service, operation, patch).await
 }
 
 /// Records the result and returns when to reconcile next. That is soon if something is open: a loss of targets or an
@@ -366,14 +340,9 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
 }
 
 fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> BTreeSet<InstanceId> {
-    let likely = candidates
-        .iter()
-        .filter(|candidate| candidate.ready || targets.contains(&candidate.id));
+    let is_likely = |candidate: &&Candidate| candidate.ready || targets.contains(&candidate.id);
+    let likely = candidates.iter().filter(is_likely);
     likely.map(|candidate| candidate.id.clone()).collect()
-}
-
-fn makes_one(plan: &Plan) -> bool {
-    plan.steps.iter().any(|planned| planned.step.creates_balancer())
 }
 
 /// When to reconcile again, if no load balancer can be created for this Service now. A long wait is reported.
@@ -382,16 +351,14 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
         Desired::Classic(_) => context.aws.elb.expected_wait(CREATE, ahead),
         Desired::Network(_) => context.aws.elbv2.expected_wait(CREATE, ahead),
     };
-    let slot = context
-        .creation_queues
-        .of(desired)
-        .request(uid(service), wait, Instant::now());
+    let queue = context.creation_queues.of(desired);
+    let slot = queue.request(uid(service), wait, Instant::now());
     let Slot::Later { wait, ahead, report } = slot else {
         return None;
     };
 
     // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
-    context.states.update(uid(service), ServiceState::wait);
+    context.states.update(uid(service), |state| state.settled = None);
     if report {
         let message = format!(
             "Waiting to create load balancer: AWS limits how many an account may create (Services \

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// The cluster ID in tags.
     pub cluster_id: String,
     /// The UID of the namespace `kube-system`, for a tag of new resources; `None`: it could not be read.
     pub cluster_uid: Option<String>,

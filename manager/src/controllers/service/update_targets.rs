@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::{Environment, Error};
-use super::execute::{Executor, apply};
+use super::execute::apply;
 use super::inventory::Reader;
 use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
@@ -92,7 +92,9 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         });
         let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
 
-        (plan, identity.map(LoadBalancerIdentity::without_tags))
+        let without_tags = |identity| LoadBalancerIdentity { tags: None, ..identity };
+
+        (plan, identity.map(without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
         let plan = plan::network::plan_targets(PlanInput {
@@ -113,7 +115,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         state.targets.clone_from(&plan.targets);
     });
 
-    let made = apply(&plan, &Executor::new(context, service, &name)).await?;
+    let made = apply(context, service, &name, &plan).await?;
     events::report_refused(context, service, &made.refused).await;
 
     Ok((plan, made.refused.is_empty()))

@@ -8,11 +8,10 @@ use outrigger_leader::Permit;
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::spec::names::FINALIZER;
+use super::spec::names::{FINALIZER, namespaced};
 use crate::api_write::write;
 use crate::events::{About, EventType, Recorder};
 
-/// The source component of Events.
 const COMPONENT: &str = "service-controller";
 
 /// The result of a patch.
@@ -20,7 +19,6 @@ const COMPONENT: &str = "service-controller";
 pub enum Found {
     /// The Service exists and is patched.
     There,
-    /// The Service is gone.
     Gone,
 }
 
@@ -54,8 +52,7 @@ impl ApiWriter {
 #[async_trait]
 impl Writer for ApiWriter {
     async fn patch(&self, service: &Service, operation: &'static str, patch: Value) -> Result<Found, Error> {
-        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-        let name = service.metadata.name.as_deref().unwrap_or_default();
+        let (namespace, name) = namespaced(service);
         let api = Api::<Service>::namespaced(self.client.clone(), namespace);
         tracing::info!(namespace, name, operation, "writing to the API server");
 
@@ -110,7 +107,6 @@ pub fn release_only(service: &Service) -> Value {
     })
 }
 
-/// Sets the load balancer's address.
 pub fn address(service: &Service, hostname: &str) -> Value {
     json!({
         "metadata": {"uid": service.metadata.uid},

@@ -1,54 +1,39 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
-mod steps;
 pub mod target_batches;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
-use outrigger_aws::{Ec2, Elb, Elbv2, Error as AwsError, Kind};
-use outrigger_leader::Permit;
+use outrigger_aws::elbv2::{ListenerSettings, MAX_TARGETS, Target};
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 
 use super::context::Context;
 use super::error::Error;
-use super::inventory::shared::Shared;
-use super::plan::{GroupRef, GroupStep, Plan, Planned, Step, quota, security_groups};
-use super::queue::creation_queue::CreationQueues;
+use super::plan::{
+    BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Plan, Planned, Step, TargetGroupRef, quota,
+    security_groups,
+};
 use super::spec::names::uid;
 use crate::aws_write;
-use target_batches::RejectedTarget;
+use target_batches::{RejectedTarget, hand_over};
 
 /// Backoff in seconds while restoring rules that were revoked to be handed over.
 const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
 
-/// Writes to AWS. The permit is checked before each write.
-pub struct Executor<'a> {
-    pub ec2: &'a dyn Ec2,
-    pub elb: &'a dyn Elb,
-    pub elbv2: &'a dyn Elbv2,
-    pub permit: &'a Permit,
-    pub load_balancer: &'a str,
-    /// Shared answers, which writes invalidate.
-    pub shared: &'a Shared,
-    /// A created load balancer ends the Service's slot: from then on AWS's budget counts it.
-    pub creation_queues: &'a CreationQueues,
-    pub uid: &'a str,
-}
+/// AWS's error code for a full target group.
+const TOO_MANY_TARGETS: &str = "TooManyTargets";
 
-/// Resources that a plan has created.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
     pub group: Option<String>,
-    /// The DNS name of the created load balancer.
     pub dns_name: Option<String>,
     /// The ARN of the created network load balancer.
     pub load_balancer: Option<String>,
     /// The ARNs of created target groups, by name.
     pub target_groups: BTreeMap<String, String>,
-    /// Targets that AWS did not register or deregister.
     pub refused: Vec<RejectedTarget>,
 }
 
@@ -56,7 +41,8 @@ pub struct Created {
 /// depend on it.
 /// Fails at the first step that fails for another reason, or when leadership has ended; the steps before it are done.
 /// If several steps failed, the error of the first denied one is returned.
-pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Error> {
+pub async fn apply(context: &Context, service: &Service, load_balancer: &str, plan: &Plan) -> Result<Created, Error> {
+    let executor = Executor { context, load_balancer };
     let (mut made, mut held) = (Created::default(), None);
     let mut omitted: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
@@ -66,7 +52,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
         if omitted.iter().any(|omitted| step.depends_on(omitted)) {
             tracing::warn!(
                 action,
-                load_balancer = executor.load_balancer,
+                load_balancer,
                 ?step,
                 "omitted a step: AWS has denied an earlier one that it depends on"
             );
@@ -74,17 +60,18 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
             continue;
         }
 
-        tracing::info!(action, load_balancer = executor.load_balancer, ?step, reason = %planned.reason, "writing to AWS");
+        tracing::info!(action, load_balancer, ?step, reason = %planned.reason, "writing to AWS");
         if step.creates_balancer() {
-            executor.creation_queues.done(executor.uid);
+            // The Service's slot ends: from now on AWS's budget counts the load balancer.
+            context.creation_queues.done(uid(service));
         }
 
         let done = executor.step(step, &mut made).await;
-        executor.shared.written(executor.load_balancer, step);
+        context.aws.shared.written(load_balancer, step);
         if is(&done, Kind::QuotaExceeded) && quota::revoke_after_refusal(planned, &mut steps) {
             tracing::info!(
                 action,
-                load_balancer = executor.load_balancer,
+                load_balancer,
                 "security group is at its rule quota; revoking old rules before adding new ones"
             );
             continue;
@@ -94,12 +81,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
             Ok(()) => {}
             Err(error) if is_isolated(&error) => {
                 let text = error.chain();
-                tracing::warn!(
-                    action,
-                    load_balancer = executor.load_balancer,
-                    error = text,
-                    "AWS has denied or deferred a step"
-                );
+                tracing::warn!(action, load_balancer, error = text, "AWS has denied or deferred a step");
                 omitted.push(step);
                 held = Some(more_telling(held, error));
             }
@@ -108,7 +90,7 @@ pub async fn apply(plan: &Plan, executor: &Executor<'_>) -> Result<Created, Erro
                 let text = error.chain();
                 tracing::warn!(
                     action,
-                    load_balancer = executor.load_balancer,
+                    load_balancer,
                     error = text,
                     "step failed; omitting the remaining steps"
                 );
@@ -139,28 +121,19 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
     }
 }
 
-impl<'a> Executor<'a> {
-    pub fn new(context: &'a Context, service: &'a Service, load_balancer: &'a str) -> Self {
-        Self {
-            ec2: context.aws.ec2.as_ref(),
-            elb: context.aws.elb.as_ref(),
-            elbv2: context.aws.elbv2.as_ref(),
-            permit: &context.permit,
-            load_balancer,
-            shared: &context.aws.shared,
-            creation_queues: &context.creation_queues,
-            uid: uid(service),
-        }
-    }
+/// Writes to AWS. The permit is checked before each write.
+struct Executor<'a> {
+    context: &'a Context,
+    load_balancer: &'a str,
 }
 
 impl Executor<'_> {
-    pub(super) async fn write<T>(
+    async fn write<T>(
         &self,
         action: &'static str,
         call: impl Future<Output = Result<T, AwsError>>,
     ) -> Result<T, Error> {
-        Ok(aws_write::write(self.permit, action, call).await??)
+        Ok(aws_write::write(&self.context.permit, action, call).await??)
     }
 
     async fn step(&self, step: &Step, made: &mut Created) -> Result<(), Error> {
@@ -172,24 +145,29 @@ impl Executor<'_> {
     }
 
     async fn group_step(&self, step: &GroupStep, made: &mut Created) -> Result<(), Error> {
-        let action = step.action();
+        let (action, ec2) = (step.action(), &self.context.aws.ec2);
         match step {
             GroupStep::Create(new) => {
-                made.group = Some(self.write(action, self.ec2.create_security_group(new)).await?);
+                made.group = Some(self.write(action, ec2.create_security_group(new)).await?);
                 Ok(())
             }
             GroupStep::Tag(id, tags) => {
-                self.write(action, self.ec2.create_tags(std::slice::from_ref(id), tags))
-                    .await
+                let ids = std::slice::from_ref(id);
+                self.write(action, ec2.create_tags(ids, tags)).await
             }
             GroupStep::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
             GroupStep::LetIn { node_group, from } => {
-                self.authorize(node_group, &[security_groups::all_from(&resolve(from, made)?)])
-                    .await
+                let rule = security_groups::all_from(&resolve(from, made)?);
+                self.authorize(node_group, &[rule]).await
             }
             GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
             GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
-            GroupStep::Delete(id) => self.delete_group(id).await,
+            // A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later.
+            // The Service is requeued instead of blocking a worker.
+            GroupStep::Delete(id) => match self.write(action, ec2.delete_security_group(id)).await {
+                deleted if is(&deleted, Kind::DependencyViolation) => Err(Error::GroupInUse { group: id.clone() }),
+                deleted => done_if(deleted, Kind::NotFound),
+            },
         }
     }
 
@@ -198,13 +176,14 @@ impl Executor<'_> {
     async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
 
-        let all = self.write(ACTION, self.ec2.authorize_ingress(group, rules)).await;
+        let ec2 = &self.context.aws.ec2;
+        let all = self.write(ACTION, ec2.authorize_ingress(group, rules)).await;
         if !is(&all, Kind::AlreadyExists) {
             return all;
         }
 
         for rule in security_groups::one_source_each(rules) {
-            let one = self.write(ACTION, self.ec2.authorize_ingress(group, &[rule])).await;
+            let one = self.write(ACTION, ec2.authorize_ingress(group, &[rule])).await;
             done_if(one, Kind::AlreadyExists)?;
         }
 
@@ -215,16 +194,15 @@ impl Executor<'_> {
     async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
 
-        let all = self.write(ACTION, self.ec2.revoke_ingress(group, rules)).await;
+        let ec2 = &self.context.aws.ec2;
+        let all = self.write(ACTION, ec2.revoke_ingress(group, rules)).await;
         if !is(&all, Kind::NotFound) {
             return all;
         }
 
         for rule in security_groups::one_source_each(rules) {
-            done_if(
-                self.write(ACTION, self.ec2.revoke_ingress(group, &[rule])).await,
-                Kind::NotFound,
-            )?;
+            let one = self.write(ACTION, ec2.revoke_ingress(group, &[rule])).await;
+            done_if(one, Kind::NotFound)?;
         }
 
         Ok(())
@@ -249,41 +227,227 @@ impl Executor<'_> {
         }
     }
 
-    /// A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later. The
-    /// Service is requeued instead of blocking a worker.
-    async fn delete_group(&self, id: &str) -> Result<(), Error> {
-        let deleted = self
-            .write("DeleteSecurityGroup", self.ec2.delete_security_group(id))
-            .await;
-        if is(&deleted, Kind::DependencyViolation) {
-            return Err(Error::GroupInUse { group: id.to_owned() });
+    async fn classic_step(&self, step: &ClassicStep, made: &mut Created) -> Result<(), Error> {
+        let (action, name, elb) = (step.action(), self.load_balancer, &self.context.aws.elb);
+        match step {
+            ClassicStep::CreateLoadBalancer { new, groups } => {
+                let mut new = new.clone();
+                new.security_groups = resolve_all(groups, made)?;
+                made.dns_name = Some(self.write(action, elb.create(&new)).await?);
+                Ok(())
+            }
+            ClassicStep::AttachSubnets(ids) => self.write(action, elb.attach_subnets(name, ids)).await,
+            ClassicStep::DetachSubnets(ids) => self.write(action, elb.detach_subnets(name, ids)).await,
+            ClassicStep::ApplyGroups(groups) => {
+                let ids = resolve_all(groups, made)?;
+                self.write(action, elb.apply_security_groups(name, &ids)).await
+            }
+            ClassicStep::AddTags(tags) => self.write(action, elb.add_tags(name, tags)).await,
+            ClassicStep::DeleteListeners(ports) => self.write(action, elb.delete_listeners(name, ports)).await,
+            ClassicStep::CreateListeners(listeners) => self.write(action, elb.create_listeners(name, listeners)).await,
+            ClassicStep::CreatePolicy(policy) => {
+                let created = self.write(action, elb.create_policy(name, policy)).await;
+                done_if(created, Kind::AlreadyExists)
+            }
+            ClassicStep::SetBackendPolicies(port, policies) => {
+                let call = elb.set_backend_policies(name, *port, policies);
+                self.write(action, call).await
+            }
+            ClassicStep::SetListenerPolicies(port, policies) => {
+                let call = elb.set_listener_policies(name, *port, policies);
+                self.write(action, call).await
+            }
+            ClassicStep::ModifyAttributes(attributes) => {
+                self.write(action, elb.modify_attributes(name, attributes)).await
+            }
+            ClassicStep::ConfigureHealthCheck(check) => {
+                self.write(action, elb.configure_health_check(name, check)).await
+            }
+            ClassicStep::Register { instances, needed } => {
+                let call = |batch: Vec<InstanceId>| async move { self.write(action, elb.register(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, *needed, call).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            ClassicStep::Deregister(instances) => {
+                let call =
+                    |batch: Vec<InstanceId>| async move { self.write(action, elb.deregister(name, &batch)).await };
+                let refused = hand_over(action, instances, usize::MAX, false, call).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            ClassicStep::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
         }
-        done_if(deleted, Kind::NotFound)
+    }
+
+    async fn network_step(&self, step: &NetworkStep, made: &mut Created) -> Result<(), Error> {
+        let (action, elb) = (step.action(), &self.context.aws.elbv2);
+        match step {
+            NetworkStep::CreateLoadBalancer { new, groups } => {
+                let mut new = new.clone();
+                new.security_groups = resolve_all(groups, made)?;
+                let balancer = self.write(action, elb.create_load_balancer(&new)).await?;
+                made.dns_name = Some(balancer.dns_name);
+                made.load_balancer = Some(balancer.arn);
+                Ok(())
+            }
+            NetworkStep::SetSecurityGroups(arn, groups) => {
+                let groups = resolve_all(groups, made)?;
+                self.write(action, elb.set_security_groups(arn, &groups)).await
+            }
+            NetworkStep::ModifyAttributes(of, attributes) => {
+                let arn = balancer(of, made)?;
+                self.write(action, elb.modify_attributes(&arn, attributes)).await
+            }
+            NetworkStep::CreateListener {
+                balancer: of,
+                listener,
+                group,
+                tags,
+            } => {
+                let (arn, listener) = (balancer(of, made)?, forwarding(listener, group, made)?);
+                let call = elb.create_listener(&arn, &listener, tags);
+                self.write(action, call).await.map(drop)
+            }
+            NetworkStep::ModifyListener {
+                arn, listener, group, ..
+            } => {
+                let listener = forwarding(listener, group, made)?;
+                self.write(action, elb.modify_listener(arn, &listener)).await
+            }
+            NetworkStep::DeleteListener { arn, .. } => self.write(action, elb.delete_listener(arn)).await,
+            NetworkStep::CreateTargetGroup(_)
+            | NetworkStep::ModifyTargetGroupAttributes(..)
+            | NetworkStep::ModifyTargetGroup(..)
+            | NetworkStep::ChangeTargets { .. }
+            | NetworkStep::DeleteTargetGroup(_) => self.target_group_step(step, made).await,
+            NetworkStep::DeleteLoadBalancer(arn) => self.write(action, elb.delete_load_balancer(arn)).await,
+        }
+    }
+
+    async fn target_group_step(&self, step: &NetworkStep, made: &mut Created) -> Result<(), Error> {
+        let (action, elb) = (step.action(), &self.context.aws.elbv2);
+        match step {
+            NetworkStep::CreateTargetGroup(new) => {
+                let arn = self.write(action, elb.create_target_group(new)).await?;
+                made.target_groups.insert(new.name.clone(), arn);
+                Ok(())
+            }
+            NetworkStep::ModifyTargetGroupAttributes(of, attributes) => {
+                let arn = target_group(of, made)?;
+                let call = elb.modify_target_group_attributes(&arn, attributes);
+                self.write(action, call).await
+            }
+            NetworkStep::ModifyTargetGroup(arn, change) => {
+                self.write(action, elb.modify_target_group(arn, change)).await
+            }
+            NetworkStep::ChangeTargets {
+                group,
+                add,
+                remove,
+                needed,
+            } => {
+                let arn = target_group(group, made)?;
+                let refused = self.change_targets(&arn, (add, remove), *needed).await?;
+                made.refused.extend(refused);
+                Ok(())
+            }
+            // AWS releases a deleted listener's target group some seconds later. The Service is requeued instead of
+            // blocking a worker.
+            NetworkStep::DeleteTargetGroup(arn) => match self.write(action, elb.delete_target_group(arn)).await {
+                deleted if is(&deleted, Kind::DependencyViolation) => Err(Error::TargetGroupInUse { arn: arn.clone() }),
+                deleted => deleted,
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers targets before it deregisters others, so that there are never too few. In a full group the order is
+    /// reversed. Returns the targets that AWS refused.
+    async fn change_targets(
+        &self,
+        group: &str,
+        (add, remove): (&[Target], &[Target]),
+        needed: bool,
+    ) -> Result<Vec<RejectedTarget>, Error> {
+        let (first, second) = match self.register(group, add, needed).await {
+            Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
+                tracing::info!(
+                    group,
+                    "target group is full; deregistering targets before registering others"
+                );
+                let first = self.deregister(group, remove).await?;
+                (first, self.register(group, add, needed).await?)
+            }
+            registered => (registered?, self.deregister(group, remove).await?),
+        };
+        Ok([first, second].concat())
+    }
+
+    async fn register(&self, group: &str, targets: &[Target], needed: bool) -> Result<Vec<RejectedTarget>, Error> {
+        const ACTION: &str = "RegisterTargets";
+        let elb = &self.context.aws.elbv2;
+        let call = |batch: Vec<Target>| async move { self.write(ACTION, elb.register_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, needed, call).await
+    }
+
+    async fn deregister(&self, group: &str, targets: &[Target]) -> Result<Vec<RejectedTarget>, Error> {
+        const ACTION: &str = "DeregisterTargets";
+        let elb = &self.context.aws.elbv2;
+        let call = |batch: Vec<Target>| async move { self.write(ACTION, elb.deregister_targets(group, &batch)).await };
+        hand_over(ACTION, targets, MAX_TARGETS, false, call).await
     }
 }
 
-/// Whether a write failed for this reason.
-pub(super) fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
+fn is<T>(result: &Result<T, Error>, kind: Kind) -> bool {
     matches!(result, Err(Error::Aws(error)) if error.kind() == kind)
 }
 
 /// An error is success if it says that the effect of the step exists already.
-pub(super) fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
+fn done_if(result: Result<(), Error>, kind: Kind) -> Result<(), Error> {
     if is(&result, kind) { Ok(()) } else { result }
 }
 
-pub(super) fn resolve(group: &GroupRef, made: &Created) -> Result<String, Error> {
+fn resolve(group: &GroupRef, made: &Created) -> Result<String, Error> {
     match group {
         GroupRef::Id(id) => Ok(id.clone()),
-        GroupRef::Created => made.group.clone().ok_or_else(|| {
-            Error::Aws(AwsError::unusable(
-                "CreateSecurityGroup",
-                "the plan uses a group that it does not create",
-            ))
-        }),
+        GroupRef::Created => {
+            let text = "the plan uses a group that it does not create";
+            let group = made.group.clone();
+            group.ok_or_else(|| Error::Aws(AwsError::unusable("CreateSecurityGroup", text)))
+        }
     }
 }
 
-pub(super) fn resolve_all(groups: &[GroupRef], made: &Created) -> Result<Vec<String>, Error> {
+fn resolve_all(groups: &[GroupRef], made: &Created) -> Result<Vec<String>, Error> {
     groups.iter().map(|group| resolve(group, made)).collect()
+}
+
+fn balancer(of: &BalancerRef, made: &Created) -> Result<String, Error> {
+    match of {
+        BalancerRef::Arn(arn) => Ok(arn.clone()),
+        BalancerRef::Created => made.load_balancer.clone().ok_or_else(|| unmade("CreateLoadBalancer")),
+    }
+}
+
+fn target_group(group: &TargetGroupRef, made: &Created) -> Result<String, Error> {
+    match group {
+        TargetGroupRef::Arn(arn) => Ok(arn.clone()),
+        TargetGroupRef::Created(name) => {
+            let arn = made.target_groups.get(name).cloned();
+            arn.ok_or_else(|| unmade("CreateTargetGroup"))
+        }
+    }
+}
+
+fn unmade(action: &'static str) -> Error {
+    let text = "the plan uses a resource that it does not create";
+    Error::Aws(AwsError::unusable(action, text))
+}
+
+fn forwarding(listener: &ListenerSettings, group: &TargetGroupRef, made: &Created) -> Result<ListenerSettings, Error> {
+    Ok(ListenerSettings {
+        target_group_arn: Some(target_group(group, made)?),
+        ..listener.clone()
+    })
 }

@@ -25,7 +25,6 @@ pub struct RejectedTarget {
 
 /// A target as AWS identifies it.
 pub trait Instance {
-    /// The instance behind the target.
     fn instance(&self) -> &InstanceId;
 }
 
@@ -55,7 +54,7 @@ struct Calls<T> {
 }
 
 impl<T: Instance + Clone> Calls<T> {
-    /// Calls of `action` with at most `most` targets each.
+    /// At most `most` targets are in one call.
     fn new(action: &'static str, targets: &[T], most: usize) -> Self {
         Self {
             action,
@@ -66,7 +65,6 @@ impl<T: Instance + Clone> Calls<T> {
         }
     }
 
-    /// The targets of the next call; `None`: all are done.
     fn batch(&mut self) -> Option<Vec<T>> {
         self.todo.pop_front()
     }
@@ -138,7 +136,6 @@ fn refusal(error: &AwsError) -> Option<String> {
     known.then(|| format!("{code}: {}", error.message()))
 }
 
-/// Whether a text names an instance, by its whole ID.
 fn names(text: &str, instance: &InstanceId) -> bool {
     let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     words.any(|word| word == instance.as_str())

@@ -1,7 +1,8 @@
 //! Caches for the life of the process: denied reads, zones, target groups, instances of Nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use outrigger_aws::ec2::{AvailabilityZone, Subnet};
@@ -18,45 +19,20 @@ use crate::instances::{Answer, Instances, Priority};
 /// Services.
 #[derive(Debug, Default)]
 pub struct Denial {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-enum State {
-    #[default]
-    Allowed,
-    /// It was denied, with this message, and no Event was emitted.
-    Unreported(String),
-    /// The Event was emitted.
-    Reported,
+    message: OnceLock<String>,
+    is_reported: AtomicBool,
 }
 
 impl Denial {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records a denial.
-    pub fn note(&self, error: &Error) -> bool {
-        let mut state = self.state();
-        let first = matches!(*state, State::Allowed);
-        if first {
-            *state = State::Unreported(error.to_string());
-        }
-        first
+    /// Records a denial, and returns whether it is the first.
+    fn note(&self, error: &Error) -> bool {
+        self.message.set(error.to_string()).is_ok()
     }
 
     /// The message of the first denial, if it was not returned before.
     pub fn take_unreported(&self) -> Option<String> {
-        let mut state = self.state();
-        if !matches!(*state, State::Unreported(_)) {
-            return None;
-        }
-
-        match std::mem::replace(&mut *state, State::Reported) {
-            State::Unreported(message) => Some(message),
-            State::Allowed | State::Reported => None,
-        }
+        let message = self.message.get()?;
+        (!self.is_reported.swap(true, Ordering::Relaxed)).then(|| message.clone())
     }
 }
 
@@ -73,14 +49,13 @@ impl TagReads {
     /// The tags that a read returned; `None` if AWS denied the read.
     pub fn allowed<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer {
-            Ok(tags) => Ok(Some(tags)),
             Err(error) if error.kind() == Kind::AccessDenied => {
                 if self.denial.note(&error) {
                     tracing::warn!(%error, "cannot read tags of load balancers and target groups; continuing without them");
                 }
                 Ok(None)
             }
-            Err(error) => Err(error),
+            answer => answer.map(Some),
         }
     }
 }
@@ -122,8 +97,7 @@ impl ZoneCache {
             return Ok(known);
         }
 
-        let denied = self.denied_at().is_some_and(|at| at.elapsed() < DENIAL_BACKOFF);
-        if denied {
+        if self.denied_at().is_some_and(|at| at.elapsed() < DENIAL_BACKOFF) {
             return Ok(with_names(known, subnets));
         }
 
@@ -149,10 +123,9 @@ impl ZoneCache {
         }
 
         let zones = ec2.availability_zones().await?;
-        let number = before + 1;
         *self.last() = Listed {
             zones: zones.clone(),
-            number,
+            number: before + 1,
         };
 
         Ok(zones)
@@ -187,7 +160,6 @@ pub struct TargetGroupList {
 }
 
 impl TargetGroupList {
-    /// All target groups. Concurrent callers share one call.
     pub async fn all(&self, elb: &dyn Elbv2, search: Search) -> Result<Arc<Vec<TargetGroup>>, Error> {
         let mut last = self.last.lock().await;
         if let Some((at, groups)) = last.as_ref()
@@ -253,13 +225,10 @@ impl NodeInstances {
     }
 
     fn judge(&self, instance: &Instance) -> NodeInstance {
-        let ending = matches!(
-            instance.state,
-            Some(InstanceState::ShuttingDown | InstanceState::Terminated)
-        );
+        let ending = [InstanceState::ShuttingDown, InstanceState::Terminated];
         NodeInstance {
             in_cluster: names::in_cluster(&instance.tags, &self.cluster_id),
-            living: !ending,
+            living: !instance.state.as_ref().is_some_and(|state| ending.contains(state)),
             security_groups: instance.security_groups.clone(),
         }
     }

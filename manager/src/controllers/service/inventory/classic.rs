@@ -11,22 +11,19 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::plan::targets::{Candidate, NodeInstance};
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
-use super::super::spec::classic::desired::{Desired, Groups};
+use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, uid};
 use super::{Aws, Reader, group_by_name, groups_by_id, referencing, vpc};
 
-/// Reads the input of a plan.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
     candidates: &[Candidate],
 ) -> Result<Observed, Error> {
-    let load_balancer = existing(reader, &desired.name).await?;
-    let own_group = group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?;
     let mut observed = Observed {
-        load_balancer,
-        own_group,
+        load_balancer: existing(reader, &desired.name).await?,
+        own_group: group_by_name(reader, &settings.vpc_id, &desired.own_group.name).await?,
         ..Observed::default()
     };
 
@@ -68,7 +65,6 @@ pub async fn observe_targets(
     Ok(observed)
 }
 
-/// The resources of a Service's classic load balancer.
 pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) -> Result<OwnedResources, Error> {
     let name = &names::load_balancer(uid(service));
     let load_balancer = aws.elb.describe(name).await?.is_some();
@@ -86,14 +82,13 @@ pub async fn owned_resources(aws: &Aws, service: &Service, settings: &Settings) 
         annotations.list("security-groups"),
         annotations.list("extra-security-groups"),
     ];
-    let listed = lists.into_iter().flatten().flatten().collect();
 
     Ok(OwnedResources {
         load_balancer,
         tags,
         own_group,
         referencing,
-        listed,
+        listed: lists.into_iter().flatten().flatten().collect(),
     })
 }
 
@@ -101,7 +96,6 @@ fn ids(candidates: &[Candidate]) -> BTreeSet<InstanceId> {
     candidates.iter().map(|candidate| candidate.id.clone()).collect()
 }
 
-/// The security groups of instances.
 fn of_instances(instances: &BTreeMap<InstanceId, NodeInstance>) -> BTreeSet<String> {
     let groups = instances.values().flat_map(|instance| &instance.security_groups);
     groups.cloned().collect()
@@ -121,7 +115,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(LoadBa
 
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = reader.shared.classic.take(name, reader.freshness(), all, many).await {
+    if let Some(ahead) = reader.shared.classic.take(name, &reader.freshness, all, many).await {
         return Ok(ahead);
     }
     let Some(described) = reader.elb.describe(name).await? else {
@@ -137,13 +131,9 @@ async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, E
         return Ok(None);
     };
 
-    let attributes = match reader.reads_attributes() {
-        true => reader.optional(reader.elb.attributes(name).await)?,
-        false => None,
-    };
     Ok(Some(Existing {
         described,
-        attributes,
+        attributes: reader.attributes(reader.elb.attributes(name)).await?,
         tags,
     }))
 }

@@ -2,7 +2,7 @@
 //!
 //! Many Services need the same answers, most of all after a start, so that answers are shared:
 //!
-//! - subnets, route tables and security groups are shared for [`freshness::MAX_AGE`]; groups are read up to 200 per
+//! - subnets, route tables and security groups are shared for [`shared::MAX_AGE`]; groups are read up to 200 per
 //!   call, with those that other Services will need;
 //! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
 //!   description is used once; later observations read their own load balancer;
@@ -19,25 +19,109 @@
 pub mod account;
 pub mod classic;
 pub mod network;
-pub mod reader;
 pub mod shared;
 pub mod target_groups;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
-use outrigger_aws::{Error, Filter, InstanceId};
+use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, InstanceId};
 use outrigger_shared::tags;
 
 use super::plan::subnets::Vpc;
 use super::plan::targets::NodeInstance;
 use super::settings::Settings;
-use super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::spec::request::Subnets;
-use shared::each;
+use account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
+use shared::{Freshness, Shared, each};
 
-pub use reader::{Aws, Reader};
+/// AWS with the age limits of one observation.
+pub struct Reader<'a> {
+    aws: &'a Aws,
+    /// The age limits, and whether an older answer was used.
+    pub freshness: Freshness,
+    pub reads_attributes: bool,
+    denied: Mutex<Option<Error>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Accepts answers that other Services were given up to [`shared::MAX_AGE`] ago.
+    pub fn cached(aws: &'a Aws) -> Self {
+        Self::new(aws, true)
+    }
+
+    /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
+    /// not read.
+    pub fn for_targets(aws: &'a Aws) -> Self {
+        Self {
+            reads_attributes: false,
+            ..Self::new(aws, true)
+        }
+    }
+
+    /// Accepts only answers from now on.
+    pub fn fresh(aws: &'a Aws) -> Self {
+        Self::new(aws, false)
+    }
+
+    fn new(aws: &'a Aws, cached: bool) -> Self {
+        Self {
+            aws,
+            freshness: Freshness::starting_now(cached),
+            reads_attributes: true,
+            denied: Mutex::default(),
+        }
+    }
+
+    /// Attributes, which a plan can do without: `None` if this observation does not read them, or AWS denies the action.
+    /// The denial is kept for [`Reader::denied`].
+    async fn attributes<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<Option<T>, Error> {
+        if !self.reads_attributes {
+            return Ok(None);
+        }
+
+        match call.await {
+            Err(error) if error.is_denied_action() => {
+                let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+                denied.get_or_insert(error);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    /// The first read that AWS denied and that the plan was made without.
+    pub fn denied(&self) -> Option<Error> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Deref for Reader<'_> {
+    type Target = Aws;
+
+    fn deref(&self) -> &Aws {
+        self.aws
+    }
+}
+
+/// The clients of AWS, and what Services share of its answers.
+pub struct Aws {
+    pub ec2: Arc<dyn Ec2>,
+    /// Classic load balancers.
+    pub elb: Arc<dyn Elb>,
+    /// Network load balancers.
+    pub elbv2: Arc<dyn Elbv2>,
+    pub target_groups: TargetGroupList,
+    pub instances: NodeInstances,
+    pub zones: ZoneCache,
+    /// Whether tags of network load balancers are read to see whose they are: the UID of the cluster is known.
+    pub reads_owners: bool,
+    pub tag_reads: TagReads,
+    pub shared: Shared,
+}
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
 pub async fn groups_where(
@@ -47,7 +131,7 @@ pub async fn groups_where(
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let key = format!("{}={}", filter.name, filter.values.join(","));
     let ask = || async { Ok(Arc::new(reader.ec2.security_groups(&[filter]).await?)) };
-    let groups = reader.shared.found.one(&key, reader.freshness(), ask).await?;
+    let groups = reader.shared.found.one(&key, &reader.freshness, ask).await?;
     let wanted = groups.iter().filter(|group| wanted(group));
 
     Ok(wanted.map(|group| (group.id.clone(), group.clone())).collect())
@@ -60,22 +144,19 @@ pub async fn group_by_name(reader: &Reader<'_>, vpc_id: &str, name: &str) -> Res
             Filter::new("group-name", names.iter().cloned()),
             Filter::new("vpc-id", [vpc_id]),
         ];
-        let groups = reader.ec2.security_groups(&filters).await?;
-        let named = groups
-            .into_iter()
-            .filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
+        let groups = reader.ec2.security_groups(&filters).await?.into_iter();
+        let named = groups.filter_map(|group| Some((group.name.clone()?, Some(Arc::new(group)))));
 
         Ok(each(names, named.collect()))
     };
 
     let key = BTreeSet::from([name.to_owned()]);
     let ahead = || reader.shared.groups_to_prefetch();
-    let mut found = reader.shared.named.of(&key, reader.freshness(), ahead, ask).await?;
+    let mut found = reader.shared.named.of(&key, &reader.freshness, ahead, ask).await?;
 
     Ok(found.remove(name).flatten().map(Arc::unwrap_or_clone))
 }
 
-/// The groups of these IDs, as far as EC2 lists them.
 pub async fn groups_by_id(
     reader: &Reader<'_>,
     ids: BTreeSet<String>,
@@ -86,21 +167,15 @@ pub async fn groups_by_id(
         for chunk in listed.chunks(MAX_FILTER_VALUES) {
             let filter = Filter::new("group-id", chunk.iter().cloned());
             let groups = reader.ec2.security_groups(&[filter]).await?;
-            found.extend(
-                groups
-                    .into_iter()
-                    .map(|group| (group.id.clone(), Some(Arc::new(group)))),
-            );
+            let groups = groups.into_iter();
+            found.extend(groups.map(|group| (group.id.clone(), Some(Arc::new(group)))));
         }
 
         Ok(each(ids, found))
     };
 
-    let found = reader
-        .shared
-        .groups
-        .of(&ids, reader.freshness(), BTreeSet::new, ask)
-        .await?;
+    let groups = &reader.shared.groups;
+    let found = groups.of(&ids, &reader.freshness, BTreeSet::new, ask).await?;
     let listed = found
         .into_iter()
         .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
@@ -126,11 +201,8 @@ pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Resu
     };
 
     let ahead = || reader.shared.sources_to_prefetch();
-    let found = reader
-        .shared
-        .referencing
-        .of(&sources, reader.freshness(), ahead, ask)
-        .await?;
+    let referencing = &reader.shared.referencing;
+    let found = referencing.of(&sources, &reader.freshness, ahead, ask).await?;
     let groups = found.into_values().flatten();
     let once: BTreeMap<String, Arc<SecurityGroup>> = groups.map(|group| (group.id.clone(), group)).collect();
 
@@ -144,64 +216,61 @@ pub async fn vpc(
     settings: &Settings,
     attached: &BTreeSet<String>,
 ) -> Result<Vpc, Error> {
+    let vpc_id = &settings.vpc_id;
     match wanted {
-        Subnets::Discover => discovered(reader, settings).await,
+        Subnets::Discover => {
+            let subnets = subnets_of_vpc(reader, settings).await?;
+            let ask = || async { Ok(Arc::new(reader.ec2.route_tables(vpc_id).await?)) };
+            let tables = reader.shared.route_tables.one(vpc_id, &reader.freshness, ask).await?;
+            let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
+
+            Ok(Vpc {
+                subnets,
+                route_tables: Arc::unwrap_or_clone(tables),
+                zones,
+                named: BTreeSet::new(),
+            })
+        }
         Subnets::Listed { ids, names } => {
             let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
-            listed(reader, settings, by_id, names).await
+            let (mut subnets, mut named) = (Vec::new(), BTreeSet::new());
+            if !by_id.is_empty() {
+                subnets = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+            }
+
+            if !names.is_empty() {
+                let of_names = Filter::new("tag:Name", names.iter().cloned());
+                let more = reader.ec2.subnets(&[of_names, Filter::new("vpc-id", [vpc_id])]).await?;
+                named.extend(more.iter().map(|subnet| subnet.id.clone()));
+                let known: BTreeSet<String> = subnets.iter().map(|subnet| subnet.id.clone()).collect();
+                subnets.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
+            }
+
+            Ok(Vpc {
+                subnets,
+                named,
+                ..Vpc::default()
+            })
         }
     }
 }
 
-/// All subnets of the VPC.
 pub async fn subnets_of_vpc(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Subnet>, Error> {
     let vpc_id = &settings.vpc_id;
     let of_vpc = [Filter::new("vpc-id", [vpc_id])];
     let ask = || async { Ok(Arc::new(reader.ec2.subnets(&of_vpc).await?)) };
-    let subnets = reader.shared.subnets.one(vpc_id, reader.freshness(), ask).await?;
+    let subnets = reader.shared.subnets.one(vpc_id, &reader.freshness, ask).await?;
     Ok(Arc::unwrap_or_clone(subnets))
 }
 
-async fn discovered(reader: &Reader<'_>, settings: &Settings) -> Result<Vpc, Error> {
-    let vpc_id = &settings.vpc_id;
-    let subnets = subnets_of_vpc(reader, settings).await?;
-    let ask = || async { Ok(Arc::new(reader.ec2.route_tables(vpc_id).await?)) };
-    let tables = reader.shared.route_tables.one(vpc_id, reader.freshness(), ask).await?;
-    let zones = reader.zones.covering(reader.ec2.as_ref(), &subnets).await?;
-
-    Ok(Vpc {
-        subnets,
-        route_tables: Arc::unwrap_or_clone(tables),
-        zones,
-        named: BTreeSet::new(),
-    })
-}
-
-async fn listed(
-    reader: &Reader<'_>,
-    settings: &Settings,
-    by_id: BTreeSet<String>,
-    names: &[String],
-) -> Result<Vpc, Error> {
-    let (mut found, mut of_names) = (Vec::new(), BTreeSet::new());
-    if !by_id.is_empty() {
-        found = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+/// Filters for the resources with one of the cluster's tags.
+pub fn cluster_filters(settings: &Settings) -> Vec<Filter> {
+    let mut filters = vec![Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)])];
+    if settings.legacy_tags {
+        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
+        filters.push(Filter::new(key, [&settings.cluster_id]));
     }
-
-    if !names.is_empty() {
-        let of_vpc = Filter::new("vpc-id", [&settings.vpc_id]);
-        let named = [Filter::new("tag:Name", names.iter().cloned()), of_vpc];
-        let more = reader.ec2.subnets(&named).await?;
-        of_names.extend(more.iter().map(|subnet| subnet.id.clone()));
-        let known: BTreeSet<String> = found.iter().map(|subnet| subnet.id.clone()).collect();
-        found.extend(more.into_iter().filter(|subnet| !known.contains(&subnet.id)));
-    }
-
-    Ok(Vpc {
-        subnets: found,
-        named: of_names,
-        ..Vpc::default()
-    })
+    filters
 }
 
 /// The groups with the cluster's tag, and the groups of the instances.
@@ -210,12 +279,9 @@ pub async fn node_groups(
     settings: &Settings,
     instances: &BTreeMap<InstanceId, NodeInstance>,
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
-    let tagged = Filter::new("tag-key", [tags::cluster_key(&settings.cluster_id)]);
-    let mut found = groups_where(reader, tagged, |_| true).await?;
-    if settings.legacy_tags {
-        let key = format!("tag:{}", tags::LEGACY_CLUSTER);
-        let legacy = Filter::new(key, [&settings.cluster_id]);
-        found.extend(groups_where(reader, legacy, |_| true).await?);
+    let mut found = BTreeMap::new();
+    for filter in cluster_filters(settings) {
+        found.extend(groups_where(reader, filter, |_| true).await?);
     }
 
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);

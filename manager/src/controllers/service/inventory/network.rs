@@ -12,9 +12,9 @@ use super::super::plan::security_groups::checks_of;
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::desired::network::{Desired, Groups, Port, target_group_names};
 use super::super::spec::names::{self, SERVICE_TAG, other_owner};
-use super::super::spec::network::desired::{Desired, Groups, Port, target_group_names};
-use super::super::spec::network::names::{Owner, TARGET_TYPE, TargetGroupNames, security_group, target_group_of};
+use super::super::spec::network_names::{Owner, TARGET_TYPE, TargetGroupNames, security_group, target_group_of};
 use super::account::Search;
 use super::target_groups::{GroupOwner, other_users, unused};
 use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc};
@@ -52,19 +52,16 @@ pub async fn observe(
         observed.groups = node_groups(reader, settings, &observed.instances).await?;
         // An untagged group is found through its Nodes, and not any more when the last of them is gone.
         if search != Search::Named || !observed.registered().is_subset(&ids) {
-            observed
-                .groups
-                .extend(groups_with_rules_of(reader, settings, &desired.name).await?);
+            let with_rules = groups_with_rules_of(reader, settings, &desired.name).await?;
+            observed.groups.extend(with_rules);
         }
 
         let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
-        let search = match reader.freshness().is_cached() {
-            true => Search::Earlier,
-            false => Search::Now,
-        };
-        if reader.freshness().is_cached() && !unneeded.is_empty() {
-            reader.freshness().note_older_balancer();
+        let is_cached = reader.freshness.is_cached;
+        if is_cached && !unneeded.is_empty() {
+            reader.freshness.note_older_balancer();
         }
+        let search = if is_cached { Search::Earlier } else { Search::Now };
 
         observed.other_users = other_users(reader, settings, &desired.name, &unneeded, search).await?;
     }
@@ -151,9 +148,8 @@ pub async fn owned_resources(
     if !settings.disable_security_group_ingress {
         let instances = aws.instances.look_up(nodes).await?;
         owned.groups = node_groups(&reader, settings, &instances).await?;
-        owned
-            .groups
-            .extend(groups_with_rules_of(&reader, settings, &owned.name).await?);
+        let with_rules = groups_with_rules_of(&reader, settings, &owned.name).await?;
+        owned.groups.extend(with_rules);
 
         let checks = checks_of(owned.groups.values(), &owned.name);
         // All target groups were listed a moment ago.
@@ -178,7 +174,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
     let many = |names: Vec<String>| async move {
         let found = reader.elbv2.load_balancers(&names).await?;
         let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
-        let mut tags = match reader.reads_owners && reader.reads_attributes() && !arns.is_empty() {
+        let mut tags = match reader.reads_owners && reader.reads_attributes && !arns.is_empty() {
             true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
             false => None,
         };
@@ -189,7 +185,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
 
         Ok(with_tags.collect::<HashMap<_, _>>())
     };
-    if let Some(ahead) = reader.shared.network.take(name, reader.freshness(), all, many).await {
+    if let Some(ahead) = reader.shared.network.take(name, &reader.freshness, all, many).await {
         return Ok(ahead);
     }
 
@@ -206,13 +202,9 @@ async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Res
 
     let listeners = elb.listeners(&described.arn).await?;
     let used = used(reader, &described.arn, &listeners, search).await?;
-    let attributes = match reader.reads_attributes() {
-        true => reader.optional(elb.attributes(&described.arn).await)?,
-        false => None,
-    };
 
     Ok(Some(Existing {
-        attributes,
+        attributes: reader.attributes(elb.attributes(&described.arn)).await?,
         tags,
         groups: describe_fully(reader, desired, used).await?,
         listeners,
@@ -228,9 +220,9 @@ async fn used(
     search: Search,
 ) -> Result<Vec<TargetGroup>, Error> {
     let aws: &Aws = reader;
-    let mut groups = if reader.freshness().is_cached() && search == Search::Earlier {
+    let mut groups = if reader.freshness.is_cached && search == Search::Earlier {
         // All target groups are listed anyway, and after a start the list is shared.
-        reader.freshness().note_older_balancer();
+        reader.freshness.note_older_balancer();
         let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
         let using = all.iter().filter(|group| group.load_balancers.contains(arn));
         using.cloned().collect()
@@ -239,14 +231,10 @@ async fn used(
     };
 
     let forwarded = listeners.iter().filter_map(|l| l.settings.target_group_arn.as_deref());
-    let untold: BTreeSet<&str> = forwarded
-        .filter(|arn| !groups.iter().any(|group| group.arn == *arn))
-        .collect();
-    let names: Vec<String> = untold
-        .iter()
-        .filter_map(|arn| target_group_of(arn))
-        .map(str::to_owned)
-        .collect();
+    let is_known = |arn: &&str| groups.iter().any(|group| group.arn == *arn);
+    let untold: BTreeSet<&str> = forwarded.filter(|arn| !is_known(arn)).collect();
+    let names = untold.iter().filter_map(|arn| target_group_of(arn));
+    let names: Vec<String> = names.map(str::to_owned).collect();
 
     if !names.is_empty() {
         let more = aws.elbv2.target_groups_named(&names).await?;
@@ -266,11 +254,10 @@ async fn spare(
     let served = |port: &&Port| existing.is_some_and(|existing| existing.serving(desired, port).is_some());
     let unserved = desired.ports.iter().filter(|port| !served(port));
     let names: Vec<String> = unserved.map(|port| port.target_group.name.clone()).collect();
-    let mut found = Vec::new();
-
-    if !names.is_empty() {
-        found = reader.elbv2.target_groups_named(&names).await?;
-    }
+    let mut found = match names.is_empty() {
+        true => Vec::new(),
+        false => reader.elbv2.target_groups_named(&names).await?,
+    };
 
     if search != Search::Named {
         let group_owner = GroupOwner {
@@ -293,14 +280,13 @@ async fn spare(
 
 async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<TargetGroup>) -> Result<Vec<Group>, Error> {
     let elb = reader.elbv2.as_ref();
-    let wanted = desired.target_group_attributes.is_some() && reader.reads_attributes();
     let mut full = Vec::with_capacity(groups.len());
 
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
-        let attributes = match wanted {
-            true => reader.optional(elb.target_group_attributes(&described.arn).await)?,
-            false => None,
+        let attributes = match desired.target_group_attributes {
+            Some(_) => reader.attributes(elb.target_group_attributes(&described.arn)).await?,
+            None => None,
         };
         full.push(Group {
             described,
@@ -313,8 +299,7 @@ async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<Targ
 }
 
 fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {
-    let staying = targets
-        .into_iter()
-        .filter(|target| target.reason.as_deref() != Some(LEAVING));
+    let targets = targets.into_iter();
+    let staying = targets.filter(|target| target.reason.as_deref() != Some(LEAVING));
     staying.map(|health| health.target).collect()
 }

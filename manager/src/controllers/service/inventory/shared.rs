@@ -1,7 +1,6 @@
 //! Answers of AWS that several Services use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,7 +30,6 @@ pub struct Shared {
     pub(super) referencing: SingleFlight<Vec<Arc<SecurityGroup>>>,
     /// Groups by the filter that finds them.
     pub(super) found: SingleFlight<Arc<Vec<SecurityGroup>>>,
-    /// Classic load balancers with their tags.
     pub(super) classic: Prefetch<(LoadBalancer, KnownTags)>,
     /// Network load balancers, with their tags if they were read.
     pub(super) network: Prefetch<(NetworkLoadBalancer, Option<Tags>)>,
@@ -60,7 +58,6 @@ impl Shared {
         }
     }
 
-    /// Records a change of Nodes: every Service will be reconciled.
     pub fn nodes_changed(&self) {
         self.classic.begin(&self.load_balancers(Kind::Classic));
         self.network.begin(&self.load_balancers(Kind::Network));
@@ -77,7 +74,7 @@ impl Shared {
         });
 
         wanted
-            .map(|service| names::load_balancer(service.metadata.uid.as_deref().unwrap_or_default()))
+            .map(|service| names::load_balancer(names::uid(service)))
             .collect()
     }
 
@@ -85,25 +82,16 @@ impl Shared {
     pub(super) fn groups_to_prefetch(&self) -> BTreeSet<String> {
         let balancers = self.load_balancers(Kind::Classic).into_iter();
         let names = balancers.map(|name| names::security_group(&name));
-        names
-            .filter(|name| !self.named.has(name))
-            .take(MAX_FILTER_VALUES - 1)
-            .collect()
+        let unknown = names.filter(|name| !self.named.has(name));
+        unknown.take(MAX_FILTER_VALUES - 1).collect()
     }
 
     /// IDs of groups whose references other Services will need, as many as fit in one call beside two.
     pub(super) fn sources_to_prefetch(&self) -> BTreeSet<String> {
         let known = self.named.values().into_iter().flatten();
         let ids = known.map(|group| group.id.clone());
-        ids.filter(|id| !self.referencing.has(id))
-            .take(MAX_FILTER_VALUES - 2)
-            .collect()
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        let unknown = ids.filter(|id| !self.referencing.has(id));
+        unknown.take(MAX_FILTER_VALUES - 2).collect()
     }
 }
 
@@ -118,26 +106,22 @@ pub(super) fn each<V: Default>(keys: BTreeSet<String>, mut found: BTreeMap<Strin
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// The time of a call or write. Stamps have a strict order even if the clock is coarse or stands still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stamp {
     number: u64,
     at: Instant,
 }
 
 impl Stamp {
-    pub fn now() -> Self {
+    fn now() -> Self {
         Self {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             at: Instant::now(),
         }
     }
 
-    pub fn is_after(&self, other: Self) -> bool {
-        self.number > other.number
-    }
-
     /// Time from this one to the other; zero if this one is later.
-    pub fn age(&self, other: Self) -> Duration {
+    fn age(&self, other: Self) -> Duration {
         other.at.saturating_duration_since(self.at)
     }
 }
@@ -149,25 +133,21 @@ pub const MAX_AGE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Freshness {
     began: Stamp,
-    cached: bool,
+    /// Whether it accepts answers from before its start.
+    pub is_cached: bool,
     used_older_shared: AtomicBool,
     used_older_balancer: AtomicBool,
 }
 
 impl Freshness {
     /// Starts an observation. A `cached` one accepts answers of up to [`MAX_AGE`] before its start.
-    pub(super) fn starting_now(cached: bool) -> Self {
+    pub(super) fn starting_now(is_cached: bool) -> Self {
         Self {
             began: Stamp::now(),
-            cached,
+            is_cached,
             used_older_shared: AtomicBool::new(false),
             used_older_balancer: AtomicBool::new(false),
         }
-    }
-
-    /// Whether it accepts answers from before its start.
-    pub fn is_cached(&self) -> bool {
-        self.cached
     }
 
     /// Records the use of a description of the load balancer from before the start.
@@ -180,27 +160,26 @@ impl Freshness {
         self.used_older_balancer.load(Ordering::Relaxed)
     }
 
-    /// Whether any answer is from before the start.
     pub fn used_older(&self) -> bool {
         self.used_older_balancer() || self.used_older_shared.load(Ordering::Relaxed)
     }
 
     /// Whether an answer of that moment serves as what is shared.
-    pub(super) fn takes_shared(&self, answered: Stamp) -> bool {
+    fn takes_shared(&self, answered: Stamp) -> bool {
         self.takes(answered, MAX_AGE, &self.used_older_shared)
     }
 
     /// Whether a prefetched description of that moment serves as the load balancer's.
-    pub(super) fn takes_prefetched(&self, described: Stamp, max_age: Duration) -> bool {
+    fn takes_prefetched(&self, described: Stamp, max_age: Duration) -> bool {
         self.takes_shared(described) || self.takes(described, max_age, &self.used_older_balancer)
     }
 
     fn takes(&self, answered: Stamp, max_age: Duration, older: &AtomicBool) -> bool {
-        if answered.is_after(self.began) {
+        if answered > self.began {
             return true;
         }
 
-        let serves = self.cached && answered.age(self.began) < max_age;
+        let serves = self.is_cached && answered.age(self.began) < max_age;
         if serves {
             older.store(true, Ordering::Relaxed);
         }
@@ -210,32 +189,20 @@ impl Freshness {
 }
 
 /// Shared answers of AWS by key, such as a group's name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SingleFlight<V> {
     kept: Mutex<Kept<V>>,
     /// One call at a time; the waiting callers use its answer.
     turn: tokio::sync::Mutex<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kept<V> {
     answers: HashMap<String, (Stamp, V)>,
     dropped: Option<Stamp>,
 }
 
-impl<V> Default for SingleFlight<V> {
-    fn default() -> Self {
-        Self {
-            kept: Mutex::new(Kept {
-                answers: HashMap::new(),
-                dropped: None,
-            }),
-            turn: tokio::sync::Mutex::default(),
-        }
-    }
-}
-
-impl<V: Clone> SingleFlight<V> {
+impl<V: Clone + Default> SingleFlight<V> {
     fn kept(&self) -> MutexGuard<'_, Kept<V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,7 +231,7 @@ impl<V: Clone> SingleFlight<V> {
             return Ok(found);
         }
 
-        if freshness.is_cached() {
+        if freshness.is_cached {
             missing.extend(ahead());
         }
 
@@ -277,10 +244,8 @@ impl<V: Clone> SingleFlight<V> {
         Ok(found)
     }
 
-    /// The answer for one key.
     pub(super) async fn one<F>(&self, key: &str, freshness: &Freshness, ask: impl FnOnce() -> F) -> Result<V, Error>
     where
-        V: Default,
         F: Future<Output = Result<V, Error>>,
     {
         let ask = |keys: BTreeSet<String>| async move {
@@ -304,10 +269,8 @@ impl<V: Clone> SingleFlight<V> {
     /// Whether there is an answer that could be used now.
     pub(super) fn has(&self, key: &str) -> bool {
         let now = Stamp::now();
-        let kept = self.kept();
-        kept.answers
-            .get(key)
-            .is_some_and(|(answered, _)| answered.age(now) < MAX_AGE)
+        let is_usable = |(answered, _): &(Stamp, V)| answered.age(now) < MAX_AGE;
+        self.kept().answers.get(key).is_some_and(is_usable)
     }
 
     pub(super) fn values(&self) -> Vec<V> {
@@ -318,9 +281,9 @@ impl<V: Clone> SingleFlight<V> {
     fn keep(&self, asked: Stamp, answers: BTreeMap<String, V>) {
         let mut kept = self.kept();
         kept.answers.retain(|_, (answered, _)| answered.age(asked) < MAX_AGE);
-        if kept.dropped.is_none_or(|dropped| asked.is_after(dropped)) {
-            let with_moment = answers.into_iter().map(|(key, value)| (key, (asked, value)));
-            kept.answers.extend(with_moment);
+        if kept.dropped.is_none_or(|dropped| asked > dropped) {
+            let answers = answers.into_iter().map(|(key, value)| (key, (asked, value)));
+            kept.answers.extend(answers);
         }
     }
 
@@ -340,14 +303,14 @@ const PREFETCH_MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Describes load balancers in batches before their Services are reconciled: after a start, and after a change of Nodes.
 /// Holds descriptions of one kind by name; `None`: AWS has none of that name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Prefetch<T> {
     state: Mutex<State<T>>,
     /// One call at a time; the waiting callers use its answer.
     turn: tokio::sync::Mutex<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State<T> {
     /// Names that were not observed since the start or the last change of Nodes; `None` before the first observation.
     waiting: Option<HashSet<String>>,
@@ -355,29 +318,15 @@ struct State<T> {
     ready: HashMap<String, (Stamp, Option<T>)>,
 }
 
-impl<T> Default for Prefetch<T> {
-    fn default() -> Self {
-        Self {
-            state: Mutex::new(State {
-                waiting: None,
-                ready: HashMap::new(),
-            }),
-            turn: tokio::sync::Mutex::default(),
-        }
-    }
-}
-
 impl<T> State<T> {
     fn is_waiting(&self, name: &str) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.contains(name))
     }
 
-    /// Removes a name; returns whether it was there.
     fn remove_waiting(&mut self, name: &str) -> bool {
         self.waiting.as_mut().is_some_and(|waiting| waiting.remove(name))
     }
 
-    /// This name and the next others that wait.
     fn batch(&self, name: &str, order: Vec<String>) -> Vec<String> {
         let others = order
             .into_iter()
@@ -412,7 +361,7 @@ impl<T> Prefetch<T> {
         F: Future<Output = Result<HashMap<String, T>, Error>>,
     {
         let expected = self.expects(name, &all);
-        if !freshness.is_cached() {
+        if !freshness.is_cached {
             self.forget(name);
             return None;
         }
@@ -460,20 +409,18 @@ impl<T> Prefetch<T> {
         state.ready.remove(name).map(|(_, described)| described)
     }
 
-    fn expects(&self, name: &str, all: impl Fn() -> Vec<String>) -> bool {
-        let mut state = self.state();
-        state.waiting.get_or_insert_with(|| all().into_iter().collect());
-        state.is_waiting(name) || state.ready.contains_key(name)
-    }
-
-    /// Starts over: all load balancers have to be described again.
     pub(super) fn begin(&self, all: &[String]) {
         let mut state = self.state();
         state.waiting = Some(all.iter().cloned().collect());
         state.ready.clear();
     }
 
-    /// Drops the description of a load balancer.
+    fn expects(&self, name: &str, all: impl Fn() -> Vec<String>) -> bool {
+        let mut state = self.state();
+        state.waiting.get_or_insert_with(|| all().into_iter().collect());
+        state.is_waiting(name) || state.ready.contains_key(name)
+    }
+
     pub(super) fn forget(&self, name: &str) {
         let mut state = self.state();
         state.remove_waiting(name);

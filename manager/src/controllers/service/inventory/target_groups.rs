@@ -9,7 +9,7 @@ use super::super::model::network::Existing;
 use super::super::plan::security_groups::{Check, OtherUsers};
 use super::super::settings::Settings;
 use super::super::spec::names::{SERVICE_TAG, in_cluster, is_load_balancer, other_uid};
-use super::super::spec::network::names::{TargetGroupNames, load_balancer_of};
+use super::super::spec::network_names::{TargetGroupNames, load_balancer_of};
 use super::super::spec::request::TRAFFIC_PORT;
 use super::account::Search;
 use super::{Aws, Reader, subnets_of_vpc};
@@ -20,17 +20,13 @@ use super::{Aws, Reader, subnets_of_vpc};
 // name of the Service, and tags with the full ones. No AWS call filters by either, so all target groups are listed.
 // The list is shared: resources of an earlier process existed before this one started.
 
-/// The Service whose target groups are searched.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupOwner<'a> {
     pub names: &'a TargetGroupNames,
     /// The exact names that were given to target groups of this Service, as far as they are known.
     pub given: &'a BTreeSet<String>,
-    /// The value of the tag that names the Service.
     pub service_tag: &'a str,
-    /// The cluster's tags.
     pub cluster_tags: &'a Tags,
-    /// For the UID of the cluster.
     pub settings: &'a Settings,
     /// Its load balancer, if it has one. An older list may name it as user of a target group that it has released
     /// since.
@@ -45,11 +41,8 @@ pub struct GroupOwner<'a> {
 pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> Result<Vec<TargetGroup>, Error> {
     let elb = aws.elbv2.as_ref();
     let all = aws.target_groups.all(elb, search).await?;
-    let names: Vec<String> = all
-        .iter()
-        .filter(|group| group_owner.may_be_unused(group))
-        .map(|group| group.name.clone())
-        .collect();
+    let listed = all.iter().filter(|group| group_owner.may_be_unused(group));
+    let names: Vec<String> = listed.map(|group| group.name.clone()).collect();
     if names.is_empty() {
         return Ok(Vec::new());
     }
@@ -73,9 +66,8 @@ pub async fn unused(aws: &Aws, group_owner: GroupOwner<'_>, search: Search) -> R
 
 /// Target groups with names that were given to the Service. The others are kept.
 fn of_given_names(groups: Vec<TargetGroup>, group_owner: GroupOwner<'_>) -> Vec<TargetGroup> {
-    let (given, kept): (Vec<_>, Vec<_>) = groups
-        .into_iter()
-        .partition(|group| group_owner.given.contains(&group.name));
+    let is_given = |group: &TargetGroup| group_owner.given.contains(&group.name);
+    let (given, kept): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_given);
     if !kept.is_empty() {
         let names: Vec<String> = kept.into_iter().map(|group| group.name).collect();
         let service = group_owner.service_tag;
@@ -101,12 +93,9 @@ impl GroupOwner<'_> {
 
     fn owns(&self, tags: &Tags) -> bool {
         let of_service = tags.get(SERVICE_TAG).map(String::as_str) == Some(self.service_tag);
-        of_service
-            && other_uid(tags, self.settings).is_none()
-            && self
-                .cluster_tags
-                .iter()
-                .any(|(key, value)| tags.get(key) == Some(value))
+        let mut cluster_tags = self.cluster_tags.iter();
+        let of_cluster = cluster_tags.any(|(key, value)| tags.get(key) == Some(value));
+        of_service && of_cluster && other_uid(tags, self.settings).is_none()
     }
 }
 
@@ -133,8 +122,7 @@ pub async fn other_users(
     let arns: Vec<String> = of_others.keys().cloned().collect();
     let tags = reader.tag_reads.allowed(elb.tags(&arns).await)?;
     let mut balancers = elb.all_load_balancers().await?;
-    balancers.retain(|balancer| balancer.vpc_id.as_ref() == Some(&settings.vpc_id));
-    balancers.retain(|balancer| is_load_balancer(&balancer.name));
+    balancers.retain(|lb| lb.vpc_id.as_ref() == Some(&settings.vpc_id) && is_load_balancer(&lb.name));
 
     // An extra rule does less harm than a missing one: if tags are unknown, every such load balancer of the VPC counts
     // as the cluster's.
@@ -147,8 +135,7 @@ pub async fn other_users(
     let subnets = subnets_of_vpc(reader, settings).await?;
     let mut other_users = OtherUsers::new();
     for balancer in &balancers {
-        let ports = of_others.get(&balancer.arn).into_iter().flatten();
-        for port in ports {
+        for port in of_others.get(&balancer.arn).into_iter().flatten() {
             let attached = subnets.iter().filter(|subnet| balancer.subnets.contains(&subnet.id));
             let each = attached.filter_map(|subnet| Some((*port, subnet.cidr_block.clone()?)));
             for check in each.filter(|check| checks.contains(check)) {
@@ -160,7 +147,6 @@ pub async fn other_users(
     Ok(other_users)
 }
 
-/// ARNs of load balancers with checks at one of these ports, with the ports.
 fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<String, BTreeSet<i32>> {
     let ports: BTreeSet<i32> = checks.iter().map(|(port, _)| *port).collect();
     let mut users: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
@@ -173,11 +159,8 @@ fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<S
             continue;
         };
 
-        for arn in group
-            .load_balancers
-            .iter()
-            .filter(|arn| load_balancer_of(arn).is_some_and(|name| name != but))
-        {
+        let is_other = |arn: &&String| load_balancer_of(arn).is_some_and(|name| name != but);
+        for arn in group.load_balancers.iter().filter(is_other) {
             users.entry(arn.clone()).or_default().insert(port);
         }
     }

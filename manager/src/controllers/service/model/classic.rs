@@ -9,7 +9,6 @@ use outrigger_aws::{InstanceId, Tags};
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
 
-/// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
     pub described: LoadBalancer,
@@ -17,18 +16,14 @@ pub struct Existing {
     pub tags: KnownTags,
 }
 
-/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
-    /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
     /// The group that was created for it.
     pub own_group: Option<SecurityGroup>,
-    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
-    /// The security groups of these instances.
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Groups with a rule that names a group of the load balancer.
     pub referencing: Vec<SecurityGroup>,
@@ -37,12 +32,10 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The scheme of the load balancer, if it exists.
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
@@ -67,9 +60,7 @@ pub struct OwnedResources {
 /// repaired, and never prove that a resource is managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KnownTags {
-    /// AWS returned them.
     Read(Tags),
-    /// AWS denied reading them.
     Unknown {
         /// Tags of the Service's annotation that this process has set.
         set: Tags,

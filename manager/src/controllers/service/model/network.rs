@@ -9,10 +9,9 @@ use outrigger_aws::{InstanceId, Tags};
 use super::super::plan::security_groups::OtherUsers;
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
-use super::super::spec::network::desired::{Desired, Port};
-use super::super::spec::network::names::TARGET_TYPE;
+use super::super::spec::desired::network::{Desired, Port};
+use super::super::spec::network_names::TARGET_TYPE;
 
-/// A target group that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
     pub described: TargetGroup,
@@ -22,7 +21,6 @@ pub struct Group {
     pub attributes: Option<Attributes>,
 }
 
-/// A load balancer that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {
     pub described: NetworkLoadBalancer,
@@ -44,7 +42,6 @@ impl Group {
             && check.0.interval == check.1.interval
     }
 
-    /// The instances among its targets.
     pub fn instances(&self) -> BTreeSet<InstanceId> {
         self.targets.iter().map(|target| target.id.clone()).collect()
     }
@@ -56,7 +53,6 @@ impl Existing {
         self.listeners.iter().find(|listener| listener.settings.port == port)
     }
 
-    /// The target group that a listener forwards to.
     pub fn group_behind(&self, listener: &Listener) -> Option<&Group> {
         let arn = listener.settings.target_group_arn.as_deref()?;
         self.groups.iter().find(|group| group.described.arn == arn)
@@ -71,7 +67,6 @@ impl Existing {
         (group.serves(port) && !desired.ports.iter().any(of_another)).then_some(group)
     }
 
-    /// Whether a target group is one of its own.
     pub(crate) fn uses(&self, arn: &str) -> bool {
         self.groups.iter().any(|group| group.described.arn == arn)
     }
@@ -81,10 +76,8 @@ impl Existing {
     }
 }
 
-/// The AWS resources of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
-    /// The load balancer of the Service's name.
     pub load_balancer: Option<Existing>,
     /// Target groups that it does not use: those of the wanted names, used by others or not, and unused ones of the
     /// Service.
@@ -93,7 +86,6 @@ pub struct Observed {
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group; only read before it is deleted.
     pub referencing: Vec<SecurityGroup>,
-    /// The VPC, whose subnets are chosen from.
     pub vpc: Vpc,
     /// The instances of the candidates, as far as EC2 lists them.
     pub instances: BTreeMap<InstanceId, NodeInstance>,
@@ -104,12 +96,10 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The scheme of the load balancer, if it exists.
     pub fn scheme(&self) -> Option<&str> {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
-    /// The subnets of the load balancer.
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()
@@ -133,13 +123,10 @@ impl Observed {
         let wanted = desired.ports.iter().map(|port| &port.target_group.name);
         let used = self.load_balancer.iter().flat_map(|existing| &existing.groups);
         let used = used.map(|group| &group.described.name);
-        wanted
-            .chain(used.filter(|name| desired.target_groups.has(name)))
-            .cloned()
-            .collect()
+        let used = used.filter(|name| desired.target_groups.has(name));
+        wanted.chain(used).cloned().collect()
     }
 
-    /// All observed security groups.
     pub fn security_groups(self) -> Vec<SecurityGroup> {
         let groups = self.groups.into_values().chain(self.own_group);
         groups.chain(self.referencing).collect()

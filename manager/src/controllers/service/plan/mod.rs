@@ -4,10 +4,10 @@
 //! local state.
 
 pub mod classic;
-mod dependencies;
 pub mod network;
 pub mod quota;
 pub mod security_groups;
+mod step;
 pub mod subnets;
 pub mod targets;
 
@@ -21,13 +21,13 @@ use super::error::Environment;
 use super::model::classic::Observed as ClassicObserved;
 use super::model::network::Observed as NetworkObserved;
 use super::settings::Settings;
-use super::spec::classic::desired::Desired as ClassicDesired;
+use super::spec::desired::classic::Desired as ClassicDesired;
+use super::spec::desired::network::Desired as NetworkDesired;
 use super::spec::names::other_uid;
-use super::spec::network::desired::Desired as NetworkDesired;
 use security_groups::rules_from;
 use targets::Candidate;
 
-pub use security_groups::GroupRef;
+pub use step::{BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Planned, Step, TargetGroupRef};
 
 /// The steps in order, and open points.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,156 +53,49 @@ pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Envir
 }
 
 impl Plan {
+    /// A plan without open points.
+    pub fn of(steps: Vec<Planned>) -> Self {
+        Self {
+            steps,
+            ..Self::default()
+        }
+    }
+
+    pub fn creates_balancer(&self) -> bool {
+        self.steps.iter().any(|planned| planned.step.creates_balancer())
+    }
+
+    pub fn deletes_balancer(&self) -> bool {
+        self.steps.iter().any(|planned| planned.step.deletes_balancer())
+    }
+
     /// Whether the steps change nothing but targets.
     pub fn changes_targets_only(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|planned| planned.step.is_of_targets())
     }
 }
 
-/// One write to AWS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    Group(GroupStep),
-    Classic(classic::Step),
-    Network(network::Step),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GroupStep {
-    Create(NewSecurityGroup),
-    Tag(String, Tags),
-    Authorize(GroupRef, Vec<IpPermission>),
-    Revoke(String, Vec<IpPermission>),
-    /// Allow all traffic from the load balancer's group to a Node's group.
-    LetIn {
-        node_group: String,
-        from: GroupRef,
-    },
-    /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
-    /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
-    HandOver {
-        group: String,
-        rules: Vec<IpPermission>,
-        /// The same rules with the new descriptions.
-        to: Vec<IpPermission>,
-    },
-    Delete(String),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    pub step: Step,
-    /// For the log.
-    pub reason: String,
-}
-
-impl Planned {
-    pub fn new(step: impl Into<Step>, reason: impl Into<String>) -> Self {
-        Self {
-            step: step.into(),
-            reason: reason.into(),
-        }
-    }
-}
-
-impl From<GroupStep> for Step {
-    fn from(step: GroupStep) -> Self {
-        Self::Group(step)
-    }
-}
-
-impl From<classic::Step> for Step {
-    fn from(step: classic::Step) -> Self {
-        Self::Classic(step)
-    }
-}
-
-impl From<network::Step> for Step {
-    fn from(step: network::Step) -> Self {
-        Self::Network(step)
-    }
-}
-
-impl Step {
-    pub fn action(&self) -> &'static str {
-        match self {
-            Self::Group(step) => step.action(),
-            Self::Classic(step) => step.action(),
-            Self::Network(step) => step.action(),
-        }
-    }
-
-    /// The action that removes a resource, and that resource, for messages.
-    pub fn removes(&self) -> String {
-        match self {
-            Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
-                format!("RevokeSecurityGroupIngress {id}")
-            }
-            Self::Group(GroupStep::Delete(id)) | Self::Network(network::Step::DeleteTargetGroup(id)) => {
-                format!("{} {id}", self.action())
-            }
-            other => other.action().to_owned(),
-        }
-    }
-
-    pub fn creates_balancer(&self) -> bool {
-        matches!(
-            self,
-            Self::Classic(classic::Step::CreateLoadBalancer { .. })
-                | Self::Network(network::Step::CreateLoadBalancer { .. })
-        )
-    }
-
-    pub fn deletes_balancer(&self) -> bool {
-        matches!(
-            self,
-            Self::Classic(classic::Step::DeleteLoadBalancer) | Self::Network(network::Step::DeleteLoadBalancer(_))
-        )
-    }
-
-    /// Whether it adds or removes targets.
-    pub fn is_of_targets(&self) -> bool {
-        match self {
-            Self::Group(_) => false,
-            Self::Classic(step) => step.is_of_targets(),
-            Self::Network(step) => step.is_of_targets(),
-        }
-    }
-}
-
-impl GroupStep {
-    pub fn action(&self) -> &'static str {
-        match self {
-            Self::Create(_) => "CreateSecurityGroup",
-            Self::Tag(..) => "CreateTags",
-            Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
-            Self::Revoke(..) => "RevokeSecurityGroupIngress",
-            Self::Delete(_) => "DeleteSecurityGroup",
-        }
-    }
-}
-
-/// Deletes the own group of a load balancer that is deleted.
 fn own_group_deletion(
-    group: &SecurityGroup,
+    own: Option<&SecurityGroup>,
     listed: &[String],
     referencing: &[SecurityGroup],
     settings: &Settings,
 ) -> Vec<Planned> {
-    if !is_ours(group, listed, settings) {
-        return Vec::new();
-    }
-    group_deletion(&group.id, referencing, settings, "it was created for the load balancer")
+    let reason = "it was created for the load balancer";
+    let ours = own.filter(|group| is_ours(group, listed, settings));
+    ours.map_or_else(Vec::new, |group| {
+        group_deletion(&group.id, referencing, settings, reason)
+    })
 }
 
 /// Deletes the own group of a load balancer to which the annotations give other groups.
 fn unused_group_deletion(
     own: &SecurityGroup,
-    (given, of_cluster): (&[String], &Tags),
+    (given, cluster_tags): (&[String], &Tags),
     referencing: &[SecurityGroup],
     settings: &Settings,
 ) -> Vec<Planned> {
-    let foreign = security_groups::missing_tags(own, of_cluster).is_err();
+    let foreign = security_groups::missing_tags(own, cluster_tags).is_err();
     if foreign || !is_ours(own, given, settings) {
         return Vec::new();
     }
@@ -231,21 +124,15 @@ pub fn group_deletion(group: &str, referencing: &[SecurityGroup], settings: &Set
         return Vec::new();
     }
 
-    let mut steps = references(referencing, group);
-    steps.push(Planned::new(GroupStep::Delete(group.to_owned()), reason));
-
-    steps
-}
-
-/// Revokes all rules that name a group before its deletion.
-fn references(referencing: &[SecurityGroup], group: &str) -> Vec<Planned> {
     let others = referencing.iter().filter(|other| other.id != group);
     let revoke = others.filter_map(|other| {
         let rules = rules_from(other, group);
         let step = GroupStep::Revoke(other.id.clone(), rules.clone());
         (!rules.is_empty()).then(|| Planned::new(step, "the rule names a group that is about to be deleted"))
     });
-    revoke.collect()
+    let delete = Planned::new(GroupStep::Delete(group.to_owned()), reason);
+
+    revoke.chain([delete]).collect()
 }
 
 /// The input of a plan. `D` is the desired state and `O` the observed one, each a reference. A plan for targets only has
@@ -264,15 +151,6 @@ pub type ClassicInput<'a, D = &'a ClassicDesired> = PlanInput<'a, D, &'a Classic
 
 pub type NetworkInput<'a, D = &'a NetworkDesired> = PlanInput<'a, D, &'a NetworkObserved>;
 
-/// A load balancer's own security group, as it should be.
-#[derive(Debug, Clone, Copy)]
-pub struct OwnGroup<'a> {
-    pub new: &'a NewSecurityGroup,
-    /// Required tags.
-    pub cluster_tags: &'a Tags,
-    pub ingress: &'a [IpPermission],
-}
-
 #[derive(Debug, Default)]
 pub struct OwnGroupSteps {
     /// Creation and tags.
@@ -283,37 +161,45 @@ pub struct OwnGroupSteps {
     pub closed: Vec<Planned>,
 }
 
-/// The steps from the existing group, if there is one, to the wanted one.
+/// The steps from the `actual` own group of a load balancer, if there is one, to the wanted one.
 /// Fails when the existing group belongs to another cluster.
-pub fn own_group_steps(wanted: OwnGroup<'_>, actual: Option<&SecurityGroup>) -> Result<OwnGroupSteps, Environment> {
+fn own_group_steps(
+    wanted: &NewSecurityGroup,
+    cluster_tags: &Tags,
+    ingress: &[IpPermission],
+    actual: Option<&SecurityGroup>,
+) -> Result<OwnGroupSteps, Environment> {
     let mut steps = OwnGroupSteps::default();
     let Some(group) = actual else {
-        let create = GroupStep::Create(wanted.new.clone());
-        let reason = "the VPC has no group of this name";
-        steps.made.push(Planned::new(create, reason));
-        let open = GroupStep::Authorize(GroupRef::Created, wanted.ingress.to_vec());
+        let create = GroupStep::Create(wanted.clone());
+        steps
+            .made
+            .push(Planned::new(create, "the VPC has no group of this name"));
+        let open = GroupStep::Authorize(GroupRef::Created, ingress.to_vec());
         steps.opened.push(Planned::new(open, "the group is new"));
         return Ok(steps);
     };
 
-    let missing = security_groups::missing_tags(group, wanted.cluster_tags)?;
+    let missing = security_groups::missing_tags(group, cluster_tags)?;
     if !missing.is_empty() {
         let reason = "the group lacks tags of the cluster: its creation was cut off";
         let tag = GroupStep::Tag(group.id.clone(), missing);
         steps.made.push(Planned::new(tag, reason));
     }
 
-    let difference = security_groups::difference(wanted.ingress, &group.ingress);
+    let difference = security_groups::difference(ingress, &group.ingress);
     if !difference.add.is_empty() {
-        let step = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
-        let reason = "ports or client networks are missing";
-        steps.opened.push(Planned::new(step, reason));
+        let open = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
+        steps
+            .opened
+            .push(Planned::new(open, "ports or client networks are missing"));
     }
 
     if !difference.remove.is_empty() {
-        let step = GroupStep::Revoke(group.id.clone(), difference.remove);
-        let reason = "the Service does not request these";
-        steps.closed.push(Planned::new(step, reason));
+        let close = GroupStep::Revoke(group.id.clone(), difference.remove);
+        steps
+            .closed
+            .push(Planned::new(close, "the Service does not request these"));
     }
 
     Ok(steps)

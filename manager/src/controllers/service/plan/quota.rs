@@ -5,7 +5,7 @@
 //! beyond the quota as a whole.
 //! <https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html#vpc-limits-security-groups>
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 
@@ -17,7 +17,6 @@ use super::{GroupRef, GroupStep, Plan, Planned, Step};
 /// Users are warned from this percentage of the quota.
 const WARN_PERCENT: usize = 80;
 
-/// A group near its quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fullness {
     /// The group's ID; `None`: the plan creates it.
@@ -27,7 +26,6 @@ pub struct Fullness {
     pub quota: usize,
 }
 
-/// The number of rules as EC2 counts them.
 pub fn count(rules: &[IpPermission]) -> usize {
     let of_both = |rule: &IpPermission| rule.groups.len() + rule.prefix_lists.len();
     let ipv4: usize = rules.iter().map(|rule| rule.ranges.len() + of_both(rule)).sum();
@@ -38,39 +36,41 @@ pub fn count(rules: &[IpPermission]) -> usize {
 /// Groups that are near the quota because the plan adds rules. A group that is not in `groups` counts as empty.
 /// Fails when the quota is enforced and a group would exceed it at any step of the plan.
 pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, Environment> {
-    let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    for planned in &plan.steps {
-        let Some((id, add, remove)) = change(&planned.step) else {
-            continue;
-        };
-
-        let rules = counts
-            .entry(id.clone())
-            .or_insert_with(|| id.as_deref().map_or(0, |id| at_aws(groups, id)));
-        *rules = (*rules + add).saturating_sub(remove);
-        if add > 0 && *rules > quota.rules && quota.enforced {
+    for (id, adds, rules) in counts(plan, groups) {
+        if adds && rules > quota.rules && quota.enforced {
             return Err(Environment::TooManyRules {
                 group: id.unwrap_or_else(|| "that is about to be created".to_owned()),
-                rules: *rules,
+                rules,
                 quota: quota.rules,
             });
         }
 
-        if add > 0 || near.contains_key(&id) {
-            near.insert(id, *rules);
+        if adds || near.contains_key(&id) {
+            near.insert(id, rules);
         }
     }
 
     let full = |(group, rules): (Option<String>, usize)| {
-        (rules * 100 >= quota.rules * WARN_PERCENT).then_some(Fullness {
-            group,
-            rules,
-            quota: quota.rules,
-        })
+        let quota = quota.rules;
+        (rules * 100 >= quota * WARN_PERCENT).then_some(Fullness { group, rules, quota })
     };
 
     Ok(near.into_iter().filter_map(full).collect())
+}
+
+/// The changed group of each step that adds or revokes rules, whether it adds any, and the group's rules afterwards.
+fn counts(plan: &Plan, groups: &[SecurityGroup]) -> Vec<(Option<String>, bool, usize)> {
+    let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    let changes = plan.steps.iter().filter_map(|planned| change(&planned.step));
+    let count = |(id, add, remove): (Option<String>, usize, usize)| {
+        let before = || id.as_deref().map_or(0, |id| at_aws(groups, id));
+        let rules = counts.entry(id.clone()).or_insert_with(before);
+        *rules = (*rules + add).saturating_sub(remove);
+        (id, add > 0, *rules)
+    };
+
+    changes.map(count).collect()
 }
 
 /// The number of rules of a group; 0 if it is not in `groups`.
@@ -105,13 +105,18 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
         return plan;
     }
 
-    for group in overfull(&plan, groups, quota) {
+    let over = counts(&plan, groups)
+        .into_iter()
+        .filter(|(_, adds, rules)| *adds && *rules > quota.rules);
+    let mut seen = BTreeSet::new();
+    let overfull = over.filter_map(|(id, ..)| id).filter(|id| seen.insert(id.clone()));
+
+    for group in overfull {
         let Some(first) = plan.steps.iter().position(|planned| adds(planned, &group)) else {
             continue;
         };
         let rest = plan.steps.split_off(first);
-        let (closing, others): (Vec<Planned>, Vec<Planned>) =
-            rest.into_iter().partition(|planned| removes(planned, &group));
+        let (closing, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|planned| removes(planned, &group));
         plan.steps.extend(closing.into_iter().chain(others));
     }
 
@@ -125,9 +130,8 @@ pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned
         return false;
     };
 
-    let (closing, mut others): (Vec<&Planned>, Vec<&Planned>) = std::mem::take(left)
-        .into_iter()
-        .partition(|planned| removes(planned, &group));
+    let all = std::mem::take(left).into_iter();
+    let (closing, mut others): (Vec<&Planned>, Vec<&Planned>) = all.partition(|planned| removes(planned, &group));
     let found = !closing.is_empty();
     if found {
         others.push(refused);
@@ -137,25 +141,6 @@ pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned
     *left = others;
 
     found
-}
-
-/// Groups that exceed the quota at some step of the plan.
-fn overfull(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Vec<String> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut overfull = Vec::new();
-    for planned in &plan.steps {
-        let Some((Some(id), add, remove)) = change(&planned.step) else {
-            continue;
-        };
-
-        let rules = counts.entry(id.clone()).or_insert_with(|| at_aws(groups, &id));
-        *rules = (*rules + add).saturating_sub(remove);
-        if add > 0 && *rules > quota.rules && !overfull.contains(&id) {
-            overfull.push(id);
-        }
-    }
-
-    overfull
 }
 
 fn adds(planned: &Planned, group: &str) -> bool {

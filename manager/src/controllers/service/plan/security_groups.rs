@@ -2,7 +2,6 @@
 //! checks that several load balancers share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use k8s_openapi::api::core::v1::ServicePort;
 use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
@@ -10,25 +9,8 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::error::Environment;
 use super::super::spec::names;
-use super::super::spec::network::names::{HEALTH_RULE, rule};
+use super::super::spec::network_names::{HEALTH_RULE, rule};
 use super::targets::NodeInstance;
-
-/// An existing security group, or the one that an earlier step of the same plan creates.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GroupRef {
-    Id(String),
-    /// The result of `GroupStep::Create`.
-    Created,
-}
-
-impl fmt::Display for GroupRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id(id) => f.write_str(id),
-            Self::Created => f.write_str("the new group"),
-        }
-    }
-}
 
 /// ICMP "destination unreachable", "fragmentation needed": path MTU discovery needs it. EC2 reads a rule's ports as
 /// ICMP type and code.
@@ -45,34 +27,24 @@ pub fn ingress(ports: &[ServicePort], networks: &BTreeSet<String>) -> Vec<IpPerm
 
 /// Ingress for these protocols and ports, and path MTU discovery, from all client networks.
 pub fn ingress_of<'a>(ports: impl Iterator<Item = (&'a str, i32)>, networks: &BTreeSet<String>) -> Vec<IpPermission> {
-    let ranges = || {
-        networks
-            .iter()
-            .map(|cidr| IpRange {
-                cidr: cidr.clone(),
-                description: None,
-            })
-            .collect()
+    let range = |cidr: &String| IpRange {
+        cidr: cidr.clone(),
+        description: None,
     };
-
     let rule = |protocol: &str, from, to| IpPermission {
         protocol: protocol.to_owned(),
         from_port: Some(from),
         to_port: Some(to),
-        ranges: ranges(),
+        ranges: networks.iter().map(range).collect(),
         ..IpPermission::default()
     };
     let ports: BTreeSet<(&str, i32)> = ports.collect();
-    let mut rules: Vec<IpPermission> = ports
-        .into_iter()
-        .map(|(protocol, port)| rule(protocol, port, port))
-        .collect();
-    rules.push(rule("icmp", ICMP_UNREACHABLE.0, ICMP_UNREACHABLE.1));
+    let rules = ports.into_iter().map(|(protocol, port)| rule(protocol, port, port));
+    let unreachable = rule("icmp", ICMP_UNREACHABLE.0, ICMP_UNREACHABLE.1);
 
-    rules
+    rules.chain([unreachable]).collect()
 }
 
-/// Rules to add and rules to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
     pub add: Vec<IpPermission>,
@@ -85,10 +57,10 @@ pub fn difference(wanted: &[IpPermission], actual: &[IpPermission]) -> Differenc
     let (wanted, have) = (flat(wanted), flat(actual));
     let add = wanted.difference(&have).cloned();
     let mut remove: Vec<IpPermission> = join(have.difference(&wanted).cloned(), None);
-    let ports: BTreeSet<_> = wanted
+    let ports = wanted
         .iter()
-        .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to))
-        .collect();
+        .map(|(protocol, from, to, _)| (protocol.as_str(), *from, *to));
+    let ports: BTreeSet<_> = ports.collect();
 
     for rule in actual {
         let beside = ports.contains(&(rule.protocol.as_str(), rule.from_port, rule.to_port));
@@ -142,7 +114,6 @@ pub fn join(rules: impl Iterator<Item = Rule>, description: Option<&str>) -> Vec
     joined.into_iter().map(rule).collect()
 }
 
-/// A rule without its sources.
 pub fn without_sources(rule: &IpPermission) -> IpPermission {
     IpPermission {
         protocol: rule.protocol.clone(),
@@ -152,7 +123,6 @@ pub fn without_sources(rule: &IpPermission) -> IpPermission {
     }
 }
 
-/// The same rules with one source each.
 pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     let mut single = Vec::new();
     for rule in rules {
@@ -191,7 +161,6 @@ pub fn all_from(source: &str) -> IpPermission {
     }
 }
 
-/// Whether a group allows all traffic from `source`.
 pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
     let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
     group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))

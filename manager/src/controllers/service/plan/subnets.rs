@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger_aws::Tags;
 use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
 use outrigger_shared::tags;
 
@@ -15,10 +14,8 @@ use crate::cloud_config::identity::region_of_zone;
 /// The type of a zone that classic load balancers support.
 const ORDINARY_ZONE: &str = "availability-zone";
 
-/// AWS's name of the scheme of an internal load balancer.
 const INTERNAL: &str = "internal";
 
-/// The VPC as input of the choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vpc {
     /// Candidates and attached subnets.
@@ -40,10 +37,9 @@ fn choose(
     settings: &Settings,
     attached: &BTreeSet<String>,
 ) -> Result<Vec<Subnet>, Environment> {
-    let role = if internal {
-        "kubernetes.io/role/internal-elb"
-    } else {
-        "kubernetes.io/role/elb"
+    let role = match internal {
+        true => "kubernetes.io/role/internal-elb",
+        false => "kubernetes.io/role/elb",
     };
     let rank = |subnet: &Subnet| {
         let no_role = !subnet.tags.contains_key(role);
@@ -73,16 +69,13 @@ fn choose(
     };
     // An attached subnet in a local or wavelength zone stays: the in-tree provider chose it, and a migration must change
     // nothing.
-    let chosen: Vec<Subnet> = chosen
-        .into_iter()
-        .filter(|(zone, subnet)| ordinary(zone) || attached.contains(&subnet.id))
-        .map(|(_, subnet)| subnet.clone())
-        .collect();
+    let chosen = chosen.into_iter();
+    let chosen = chosen.filter(|(zone, subnet)| ordinary(zone) || attached.contains(&subnet.id));
+    let chosen: Vec<Subnet> = chosen.map(|(_, subnet)| subnet.clone()).collect();
 
-    if chosen.is_empty() {
-        Err(none(internal, settings))
-    } else {
-        Ok(chosen)
+    match chosen.is_empty() {
+        true => Err(none(internal, settings)),
+        false => Ok(chosen),
     }
 }
 
@@ -138,22 +131,14 @@ pub fn confirmed(
     all: &[Subnet],
 ) -> Confirmed {
     let is_chosen = |id: &String| chosen.iter().any(|subnet| subnet.id == *id);
-    let unconfirmed: BTreeSet<String> = attached
-        .iter()
-        .filter(|id| !is_chosen(id) && !unchosen_before.contains(*id))
-        .cloned()
-        .collect();
-    let kept: Vec<Subnet> = all
-        .iter()
-        .filter(|subnet| unconfirmed.contains(&subnet.id))
-        .cloned()
-        .collect();
+    let is_unconfirmed = |id: &&String| !is_chosen(id) && !unchosen_before.contains(*id);
+    let unconfirmed: BTreeSet<String> = attached.iter().filter(is_unconfirmed).cloned().collect();
+    let kept = all.iter().filter(|subnet| unconfirmed.contains(&subnet.id));
+    let kept: Vec<Subnet> = kept.cloned().collect();
 
     let mut wanted = chosen;
-    let beside = |subnet: &Subnet| {
-        kept.iter()
-            .any(|kept| kept.availability_zone == subnet.availability_zone)
-    };
+    let in_zone_of = |kept: &Subnet, subnet: &Subnet| kept.availability_zone == subnet.availability_zone;
+    let beside = |subnet: &Subnet| kept.iter().any(|kept| in_zone_of(kept, subnet));
     wanted.retain(|subnet| attached.contains(&subnet.id) || !beside(subnet));
     wanted.extend(kept);
 
@@ -175,20 +160,16 @@ fn none(internal: bool, settings: &Settings) -> Environment {
 
 /// The subnets of the cluster and of no cluster; if there are none, the manager's own.
 fn usable<'a>(subnets: &'a [Subnet], settings: &Settings) -> Vec<&'a Subnet> {
-    let ours: Vec<&Subnet> = subnets
-        .iter()
-        .filter(|subnet| names::in_cluster(&subnet.tags, &settings.cluster_id) || of_no_cluster(&subnet.tags))
-        .collect();
+    let of_cluster = |subnet: &Subnet| names::in_cluster(&subnet.tags, &settings.cluster_id);
+    let of_none = |subnet: &Subnet| !subnet.tags.keys().any(|key| key.starts_with(tags::CLUSTER_PREFIX));
+    let ours = subnets.iter().filter(|subnet| of_cluster(subnet) || of_none(subnet));
+    let ours: Vec<&Subnet> = ours.collect();
     if !ours.is_empty() {
         return ours;
     }
 
     let own = settings.own_subnet_id.as_ref();
     subnets.iter().filter(|subnet| own == Some(&subnet.id)).collect()
-}
-
-fn of_no_cluster(of_subnet: &Tags) -> bool {
-    !of_subnet.keys().any(|key| key.starts_with(tags::CLUSTER_PREFIX))
 }
 
 /// Whether a subnet's route table, its own or else the main one, has an internet gateway.
@@ -201,7 +182,6 @@ fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> Result<bool, Environment
     Ok(table.gateway_ids.iter().any(|gateway| gateway.starts_with("igw")))
 }
 
-/// The zones of subnets that are not among the known ones.
 pub fn unknown_zones<'a>(subnets: &'a [Subnet], zones: &[AvailabilityZone]) -> BTreeSet<&'a str> {
     let known: BTreeSet<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
     let of_subnets = subnets.iter().filter_map(|subnet| subnet.availability_zone.as_deref());

@@ -25,7 +25,6 @@ pub struct Candidate {
     pub ready: bool,
 }
 
-/// A Node's instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInstance {
     pub in_cluster: bool,
@@ -70,23 +69,19 @@ pub fn with_held<'a>(
 /// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there
 /// means any).
 pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) -> Vec<Candidate> {
-    let mut candidates: Vec<Candidate> = nodes
-        .iter()
-        .filter(|node| is_eligible(node))
-        .filter(|node| {
-            let has = |(key, wanted): (&String, &String)| {
-                node.label(key)
-                    .is_some_and(|value| wanted.is_empty() || value == wanted)
-            };
-            labels.iter().all(has)
-        })
-        .filter_map(|node| {
-            Some(Candidate {
-                id: instance(node)?,
-                ready: node.is_ready(),
-            })
-        })
-        .collect();
+    let has_labels = |node: &NodeView| {
+        let has = |(key, wanted): (&String, &String)| {
+            let value = node.label(key);
+            value.is_some_and(|value| wanted.is_empty() || value == wanted)
+        };
+        labels.iter().all(has)
+    };
+    let candidate = |node: &Arc<NodeView>| {
+        let (id, ready) = (instance(node)?, node.is_ready());
+        Some(Candidate { id, ready })
+    };
+    let usable = nodes.iter().filter(|node| is_eligible(node) && has_labels(node));
+    let mut candidates: Vec<Candidate> = usable.filter_map(candidate).collect();
 
     candidates.sort_by(|a, b| a.id.cmp(&b.id));
     candidates
@@ -113,14 +108,10 @@ pub fn wanted(
             Some(instance) => instance.in_cluster && (is_target || (candidate.ready && instance.living)),
         }
     };
-    candidates
-        .iter()
-        .filter(wants)
-        .map(|candidate| candidate.id.clone())
-        .collect()
+    let wanted = candidates.iter().filter(wants);
+    wanted.map(|candidate| candidate.id.clone()).collect()
 }
 
-/// Changes of targets, with the removals that have to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
     pub add: BTreeSet<InstanceId>,
@@ -142,15 +133,9 @@ pub fn change(
     let gone: BTreeSet<_> = registered.difference(wanted).cloned().collect();
     let add = wanted.difference(registered).cloned().collect();
     let sudden = gone.len() * 100 > registered.len() * SUDDEN_PERCENT;
-    if !sudden {
-        return Change {
-            add,
-            remove: gone,
-            unconfirmed: BTreeSet::new(),
-        };
-    }
+    let is_confirmed = |id: &InstanceId| !sudden || seen_before.contains(id);
+    let (remove, unconfirmed) = gone.into_iter().partition(is_confirmed);
 
-    let (remove, unconfirmed) = gone.into_iter().partition(|id| seen_before.contains(id));
     Change {
         add,
         remove,

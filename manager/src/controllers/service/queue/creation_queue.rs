@@ -26,17 +26,13 @@ const REPORT_ABOVE: Duration = Duration::from_secs(5);
 /// any more.
 const EXPIRY: Duration = Duration::from_secs(60);
 
-/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// The Service has a slot until [`CreationQueue::done`].
     Now,
     Later {
-        /// Expected wait.
         wait: Duration,
-        /// Services ahead in the queue.
         ahead: usize,
-        /// Whether to report the wait.
         report: bool,
     },
 }
@@ -62,16 +58,6 @@ struct Waiting {
     reported: bool,
 }
 
-impl State {
-    /// A Service that does not return, or never ends its slot, blocks no other.
-    fn drop_expired(&mut self, uid: &str, now: Instant) {
-        let expired = |since: Instant| now.saturating_duration_since(since) >= EXPIRY;
-        self.waiting
-            .retain(|position| position.uid == uid || !expired(position.due));
-        self.slots.retain(|(_, since)| !expired(*since));
-    }
-}
-
 impl CreationQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,17 +67,18 @@ impl CreationQueue {
     pub fn request(&self, uid: &str, wait: impl Fn(u32) -> Duration, now: Instant) -> Slot {
         let wait = |before: usize| wait(u32::try_from(before).unwrap_or(u32::MAX));
         let mut state = self.state();
-        state.drop_expired(uid, now);
+
+        // A Service that does not return, or never ends its slot, blocks no other.
+        let is_expired = |since: Instant| now.saturating_duration_since(since) >= EXPIRY;
+        state.waiting.retain(|other| other.uid == uid || !is_expired(other.due));
+        state.slots.retain(|(_, since)| !is_expired(*since));
 
         let slot = state.slots.iter().position(|(other, _)| other == uid);
         let position = state.waiting.iter().position(|position| position.uid == uid);
         // A Service that had a slot but cannot use it yet stays first.
         let ahead = slot.map_or_else(|| position.unwrap_or(state.waiting.len()), |_| 0);
         let others = state.slots.len() - usize::from(slot.is_some());
-        let wait = match slot {
-            Some(_) => wait(0),
-            None => wait(others + ahead),
-        };
+        let wait = slot.map_or_else(|| wait(others + ahead), |_| wait(0));
         if wait <= SEND_BELOW {
             state.waiting.retain(|position| position.uid != uid);
             if slot.is_none() {
@@ -103,9 +90,8 @@ impl CreationQueue {
         state.slots.retain(|(other, _)| other != uid);
 
         let wait = wait.max(SHORTEST_WAIT);
-        let known = position
-            .and_then(|position| state.waiting.get(position))
-            .is_some_and(|position| position.reported);
+        let before = position.and_then(|position| state.waiting.get(position));
+        let known = before.is_some_and(|before| before.reported);
         let reported = known || wait > REPORT_ABOVE;
         let new = Waiting {
             uid: uid.to_owned(),
@@ -122,12 +108,10 @@ impl CreationQueue {
         Slot::Later { wait, ahead, report }
     }
 
-    /// Whether a Service is in the queue.
     pub fn has(&self, uid: &str) -> bool {
         self.state().waiting.iter().any(|position| position.uid == uid)
     }
 
-    /// Ends the slot or the waiting of a Service.
     pub fn done(&self, uid: &str) {
         let mut state = self.state();
         state.waiting.retain(|position| position.uid != uid);
@@ -135,7 +119,6 @@ impl CreationQueue {
     }
 }
 
-/// A queue for each of AWS's limits.
 #[derive(Debug, Default)]
 pub struct CreationQueues {
     classic: CreationQueue,
@@ -150,12 +133,10 @@ impl CreationQueues {
         }
     }
 
-    /// Whether a Service is in one of them.
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.classic.has(uid) || self.network.has(uid)
     }
 
-    /// Ends the slot or the waiting of a Service.
     pub(crate) fn done(&self, uid: &str) {
         self.classic.done(uid);
         self.network.done(uid);

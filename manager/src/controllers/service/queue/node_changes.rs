@@ -10,7 +10,7 @@ use futures::{Stream, stream};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
-use crate::node_cache::{Changes, NodeCache, NodeView};
+use crate::node_cache::{NodeCache, NodeView};
 
 /// Changes within this time are combined, so that a burst of Nodes costs one reconciliation of each Service.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -18,46 +18,34 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// One item per batch of changes after which a Service may have other targets. Heartbeats of kubelets do not count:
 /// there are thousands of them for each relevant change.
 pub fn relevant(nodes: NodeCache) -> impl Stream<Item = ()> + Send {
-    let state = (nodes.subscribe(), nodes, Fingerprints::default());
-    stream::unfold(state, |(changes, nodes, mut prints)| async move {
+    let state = (nodes.subscribe(), nodes, HashMap::new());
+    stream::unfold(state, |(changes, nodes, mut fingerprints)| async move {
         loop {
-            gather(&changes).await;
-            if prints.update(&nodes, changes.take()) {
-                return Some(((), (changes, nodes, prints)));
+            changes.changed().await;
+            tokio::time::sleep(WINDOW).await;
+            if update(&mut fingerprints, &nodes, changes.take()) {
+                return Some(((), (changes, nodes, fingerprints)));
             }
         }
     })
 }
 
-async fn gather(changes: &Changes) {
-    changes.changed().await;
-    tokio::time::sleep(WINDOW).await;
-}
-
-/// Hash of the relevant fields of each Node.
-#[derive(Debug, Default)]
-struct Fingerprints {
-    by_name: HashMap<String, u64>,
-}
-
-impl Fingerprints {
-    /// Updates these Nodes and returns whether a relevant field has changed.
-    fn update(&mut self, nodes: &NodeCache, names: BTreeSet<String>) -> bool {
-        let mut different = false;
-        for name in names {
-            let now = nodes.node(&name).map(|node| print(&node));
-            let before = match now {
-                Some(now) => self.by_name.insert(name, now),
-                None => self.by_name.remove(&name),
-            };
-            different |= before != now;
-        }
-
-        different
+/// Updates the fingerprints of these Nodes and returns whether a relevant field has changed.
+fn update(fingerprints: &mut HashMap<String, u64>, nodes: &NodeCache, names: BTreeSet<String>) -> bool {
+    let mut different = false;
+    for name in names {
+        let now = nodes.node(&name).map(|node| fingerprint(&node));
+        let before = match now {
+            Some(now) => fingerprints.insert(name, now),
+            None => fingerprints.remove(&name),
+        };
+        different |= before != now;
     }
+
+    different
 }
 
-fn print(node: &NodeView) -> u64 {
+fn fingerprint(node: &NodeView) -> u64 {
     let mut hasher = DefaultHasher::new();
     node.provider_id().hash(&mut hasher);
     node.metadata.labels.hash(&mut hasher);
@@ -79,13 +67,10 @@ pub struct NodeSync {
 
 impl NodeSync {
     pub fn new(metrics: Metrics) -> Self {
-        Self {
-            metrics,
-            changed: Mutex::new(None),
-        }
+        let changed = Mutex::default();
+        Self { metrics, changed }
     }
 
-    /// Records a relevant change of Nodes.
     pub fn nodes_changed(&self) {
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
@@ -103,9 +88,8 @@ impl NodeSync {
 
         let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let since = changed.map_or(began, |changed| changed.min(began));
-        self.metrics
-            .service_node_sync_latency
-            .observe(since.elapsed().as_secs_f64());
+        let sync = &self.metrics.service_node_sync_latency;
+        sync.observe(since.elapsed().as_secs_f64());
     }
 }
 

@@ -31,7 +31,6 @@ pub const SUBNET_CONFIRMATION: Duration = Duration::from_secs(60);
 /// After this time the same failure is reported again.
 const REPORT_AGAIN: Duration = Duration::from_secs(600);
 
-/// A successful reconciliation without open points.
 #[derive(Debug, Clone)]
 pub struct Settled {
     /// Nodes that were targets, or would have become one.
@@ -50,7 +49,6 @@ pub struct ServiceState {
     pub settled: Option<Settled>,
     /// Time of the last successful full observation, with attributes.
     pub last_full: Option<Instant>,
-    /// Targets after the last successful reconciliation.
     pub targets: BTreeSet<InstanceId>,
     /// Targets that look lost, each with the first observation of that.
     seen_gone: BTreeMap<InstanceId, Instant>,
@@ -75,7 +73,6 @@ pub struct ServiceState {
     pub no_nodes_reported: bool,
     /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
     pub scheme_reported: bool,
-    /// The last reported groups near their quota.
     pub fullness_reported: Vec<Fullness>,
     /// The DNS name of the load balancer, once it is known not to be another cluster's.
     pub owned: Option<String>,
@@ -98,19 +95,15 @@ struct All {
 }
 
 impl ServiceState {
-    /// Records since when deletions find the load balancer gone.
     pub(crate) fn note_balancer(&mut self, plan: &Plan) {
-        let has_balancer = plan.steps.iter().any(|planned| planned.step.deletes_balancer());
-        match has_balancer {
+        match plan.deletes_balancer() {
             true => self.balancer_gone = None,
             false => _ = self.balancer_gone.get_or_insert_with(Instant::now),
         }
     }
 
-    /// Targets whose loss is confirmed.
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
-        let old = |(_, at): &(&InstanceId, &Instant)| now.saturating_duration_since(**at) >= CONFIRMATION;
-        self.seen_gone.iter().filter(old).map(|(id, _)| id.clone()).collect()
+        older_than(CONFIRMATION, &self.seen_gone, now)
     }
 
     /// Records lost targets that wait for confirmation; `targets` stay until then. A confirmed loss stays confirmed
@@ -130,12 +123,7 @@ impl ServiceState {
 
     /// Attached subnets that an earlier observation, long enough ago, has not chosen.
     pub fn unchosen_subnets(&self, now: Instant) -> BTreeSet<String> {
-        let old = |(_, at): &(&String, &Instant)| now.saturating_duration_since(**at) >= SUBNET_CONFIRMATION;
-        self.unchosen_subnets
-            .iter()
-            .filter(old)
-            .map(|(id, _)| id.clone())
-            .collect()
+        older_than(SUBNET_CONFIRMATION, &self.unchosen_subnets, now)
     }
 
     /// Records which attached subnets an observation has not chosen. Subnets that may be detached stay known until they
@@ -163,7 +151,6 @@ impl ServiceState {
         }
     }
 
-    /// Records a failure and returns the backoff.
     pub fn fail(&mut self) -> Duration {
         self.settled = None;
         self.open = 0;
@@ -180,7 +167,6 @@ impl ServiceState {
         backoff(self.open)
     }
 
-    /// Records a success that left something open.
     pub fn leave_open(&mut self, targets: BTreeSet<InstanceId>) {
         self.settled = None;
         self.targets = targets;
@@ -188,26 +174,19 @@ impl ServiceState {
         self.open = self.open.saturating_add(1);
     }
 
-    /// Records that a change is needed but has to wait.
-    pub fn wait(&mut self) {
-        self.settled = None;
-    }
-
     /// Whether to report this message: it differs from the last one of its kind, or that was long ago.
     pub fn is_news(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
         let message = &without_request_details(message);
-        let known =
-            |(at, last): &(Instant, String)| last == message && now.saturating_duration_since(*at) < REPORT_AGAIN;
-        if self.reported.get(kind).is_some_and(known) {
-            return false;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < REPORT_AGAIN;
+        let last = self.reported.get(kind);
+        let is_news = !last.is_some_and(|(at, last)| last == message && is_recent(*at));
+        if is_news {
+            self.reported.insert(kind, (now, message.to_owned()));
         }
 
-        self.reported.insert(kind, (now, message.to_owned()));
-
-        true
+        is_news
     }
 
-    /// Records a success without open points.
     pub fn settle(&mut self, settled: Settled, targets: BTreeSet<InstanceId>) {
         self.settled = Some(settled);
         self.targets = targets;
@@ -237,6 +216,14 @@ fn without_request_details(message: &str) -> String {
     }
 }
 
+/// The keys that were first observed at least `age` ago.
+fn older_than<K: Ord + Clone>(age: Duration, first: &BTreeMap<K, Instant>, now: Instant) -> BTreeSet<K> {
+    let old = first
+        .iter()
+        .filter(|(_, at)| now.saturating_duration_since(**at) >= age);
+    old.map(|(key, _)| key.clone()).collect()
+}
+
 fn backoff(turns: u32) -> Duration {
     doubled(FIRST_RETRY, LONGEST_RETRY, turns.saturating_sub(1))
 }
@@ -254,7 +241,6 @@ impl ServiceStates {
         change(self.all().by_uid.entry(uid.to_owned()).or_default())
     }
 
-    /// Records the start of a reconciliation.
     pub fn begin(&self, service: &Service) {
         let (uid, name) = (uid(service).to_owned(), namespaced_name(service));
         let mut all = self.all();
@@ -271,7 +257,6 @@ impl ServiceStates {
         uids.filter(|other| *other != uid).cloned().collect()
     }
 
-    /// Names and UIDs of all known Services.
     pub fn names(&self) -> Vec<(String, String)> {
         let all = self.all();
         let pairs = all.by_name.iter();

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::super::error::Invalid;
 
-/// The prefix of all keys.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
 /// The annotations of a Service. Keys are given without [`PREFIX`].
@@ -78,12 +77,6 @@ impl<'a> Annotations<'a> {
         self.all?.get(&format!("{PREFIX}{suffix}")).map(String::as_str)
     }
 
-    /// An annotation's value by its full key.
-    pub fn full(&self, key: &str) -> Option<&'a str> {
-        self.all?.get(key).map(String::as_str)
-    }
-
-    /// A value that is not empty.
     pub fn filled(&self, suffix: &str) -> Option<&'a str> {
         self.get(suffix).filter(|value| !value.is_empty())
     }
@@ -116,10 +109,9 @@ impl<'a> Annotations<'a> {
     /// An integer; the empty value counts as absent.
     /// Fails when it is no decimal integer of 32 bits.
     pub fn integer(&self, suffix: &str) -> Result<Option<i32>, Invalid> {
-        if self.filled(suffix).is_none() {
-            Ok(None)
-        } else {
-            self.present_integer(suffix)
+        match self.filled(suffix) {
+            Some(_) => self.present_integer(suffix),
+            None => Ok(None),
         }
     }
 
@@ -127,10 +119,8 @@ impl<'a> Annotations<'a> {
     /// Fails when the annotation is there and is no decimal integer of 32 bits.
     pub fn present_integer(&self, suffix: &str) -> Result<Option<i32>, Invalid> {
         let Some(value) = self.get(suffix) else { return Ok(None) };
-        value.parse().map(Some).map_err(|error| {
-            let expected = expected_integer(&error);
-            self.wrong(suffix, expected)
-        })
+        let parsed = value.parse().map(Some);
+        parsed.map_err(|error| self.wrong(suffix, expected_integer(&error)))
     }
 
     /// A comma list; `None` when the annotation is absent.
@@ -143,7 +133,6 @@ impl<'a> Annotations<'a> {
         self.get(suffix).map(parse_pairs).unwrap_or_default()
     }
 
-    /// The error for the present value.
     pub fn wrong(&self, suffix: &str, expected: impl Into<String>) -> Invalid {
         Invalid::Annotation {
             key: format!("{PREFIX}{suffix}"),

@@ -13,16 +13,12 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
     };
 
     let hostname = first.hostname.as_deref().unwrap_or_default();
-    let fits = match wanted {
-        Kind::Classic => is_classic(hostname),
-        Kind::Network => !is_classic(hostname),
-        Kind::External => true,
+    let wanted = match wanted {
+        Kind::Classic if !is_classic(hostname) => "classic",
+        Kind::Network if is_classic(hostname) => "network",
+        _ => return Ok(()),
     };
-    if fits {
-        return Ok(());
-    }
 
-    let wanted = if wanted == Kind::Classic { "classic" } else { "network" };
     Err(Invalid::TypeChanged {
         wanted,
         hostname: hostname.to_owned(),
@@ -32,32 +28,24 @@ pub fn same_kind(service: &Service, wanted: Kind) -> Result<(), Invalid> {
 /// The kind of load balancer that the address in the status belongs to; `None` without an address.
 pub fn kind_in_status(service: &Service) -> Option<Kind> {
     let hostname = first(service)?.hostname.as_deref().filter(|name| !name.is_empty())?;
-    Some(if is_classic(hostname) {
-        Kind::Classic
-    } else {
-        Kind::Network
-    })
+    match is_classic(hostname) {
+        true => Some(Kind::Classic),
+        false => Some(Kind::Network),
+    }
 }
 
 /// Whether the Service's address is that of the load balancer of this name. An internal one has a prefix.
 pub fn is_of(service: &Service, load_balancer: &str) -> bool {
-    let hostname = first(service)
-        .and_then(|first| first.hostname.as_deref())
-        .unwrap_or_default();
+    let hostname = first(service).and_then(|first| first.hostname.as_deref());
+    let hostname = hostname.unwrap_or_default();
     let name = hostname.strip_prefix("internal-").unwrap_or(hostname);
-    name.strip_prefix(load_balancer)
-        .is_some_and(|rest| rest.starts_with(['-', '.']))
+    let rest = name.strip_prefix(load_balancer);
+    rest.is_some_and(|rest| rest.starts_with(['-', '.']))
 }
 
 fn first(service: &Service) -> Option<&LoadBalancerIngress> {
-    service
-        .status
-        .as_ref()?
-        .load_balancer
-        .as_ref()?
-        .ingress
-        .as_ref()?
-        .first()
+    let status = service.status.as_ref()?.load_balancer.as_ref()?;
+    status.ingress.as_ref()?.first()
 }
 
 /// Whether it is the name of a classic load balancer: `NAME.REGION.elb.SUFFIX`; a network load balancer has
@@ -73,10 +61,8 @@ fn is_classic(hostname: &str) -> bool {
 /// Whether a label looks like a region: words and a number, joined by dashes.
 fn is_region(label: &str) -> bool {
     let parts: Vec<&str> = label.split('-').collect();
-    parts.len() >= 3
-        && parts
-            .last()
-            .is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.len() >= 3 && parts.last().is_some_and(is_number)
 }
 
 #[cfg(test)]

@@ -30,7 +30,6 @@ pub const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
 /// Prefix of the policies that fix the TLS ciphers of a listener; AWS's own policy name follows.
 pub const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
 
-/// The longest name that AWS gives a load balancer.
 const LONGEST_NAME: usize = 32;
 
 /// The load balancer's name: `a`, then the Service's UID without dashes, cut to 32 characters.
@@ -71,21 +70,15 @@ pub fn creation_tags(wanted: &Tags, cluster_uid: Option<&str>, most: usize) -> T
     tags
 }
 
-/// Whether tags put a resource into the cluster.
 pub fn in_cluster(of_resource: &Tags, cluster_id: &str) -> bool {
-    tags::belongs_to(
-        cluster_id,
-        of_resource.iter().map(|(key, value)| (key.as_str(), value.as_str())),
-    )
+    let pairs = of_resource.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    tags::belongs_to(cluster_id, pairs)
 }
 
-/// Namespace and name.
 pub fn namespaced(service: &Service) -> (&str, &str) {
     let metadata = &service.metadata;
-    (
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    (namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
 pub fn uid(service: &Service) -> &str {

@@ -11,10 +11,8 @@ use super::super::error::Invalid;
 use super::annotations::Annotations;
 use super::names;
 
-/// The requested subnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subnets {
-    /// Suitable ones.
     Discover,
     Listed {
         ids: Vec<String>,
@@ -72,7 +70,6 @@ pub fn takes_certificate(port: &ServicePort, name: &str, annotations: Annotation
     })
 }
 
-/// Whether the Service has `externalTrafficPolicy: Local`.
 pub fn is_local(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
@@ -81,34 +78,26 @@ pub fn is_local(service: &Service) -> bool {
 /// Refuses session affinity, which AWS load balancers do not support here.
 pub fn refuse_affinity(service: &Service) -> Result<(), Invalid> {
     let spec = service.spec.as_ref();
-    let affinity = spec.and_then(|spec| spec.session_affinity.as_deref());
-    let affinity = affinity.unwrap_or("None");
-    if affinity != "None" {
-        return Err(Invalid::Field {
+    match spec.and_then(|spec| spec.session_affinity.as_deref()) {
+        None | Some("None") => Ok(()),
+        Some(affinity) => Err(Invalid::Field {
             field: "spec.sessionAffinity",
             value: affinity.to_owned(),
             expected: "session affinity is not supported; expected None",
-        });
+        }),
     }
-
-    Ok(())
 }
 
-/// Refuses `spec.loadBalancerIP`.
 pub fn refuse_fixed_address(service: &Service) -> Result<(), Invalid> {
     let spec = service.spec.as_ref();
-    let address = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
-    let address = address.unwrap_or_default();
-    if address.is_empty() {
-        return Ok(());
+    match spec.and_then(|spec| spec.load_balancer_ip.as_deref()) {
+        None | Some("") => Ok(()),
+        Some(address) => Err(Invalid::Field {
+            field: "spec.loadBalancerIP",
+            value: address.to_owned(),
+            expected: "AWS chooses the addresses of a load balancer; leave the field empty",
+        }),
     }
-
-    let expected = "AWS chooses the addresses of a load balancer; leave the field empty";
-    Err(Invalid::Field {
-        field: "spec.loadBalancerIP",
-        value: address.to_owned(),
-        expected,
-    })
 }
 
 /// The subnets of annotation `subnets`, or discovery.
@@ -139,8 +128,7 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
             return wrong(expected);
         }
         if key == names::CLUSTER_UID_TAG {
-            let expected = format!("tag {key} is set by the controller; remove it");
-            return wrong(expected);
+            return wrong(format!("tag {key} is set by the controller; remove it"));
         }
     }
 
@@ -155,9 +143,8 @@ pub fn annotated_tags(user_tags: BTreeMap<String, String>, cluster_tags: &Tags) 
 
 /// Tags of a Service's new resources. The controller's tags override the user's.
 pub fn tags(service: &Service, user_tags: &BTreeMap<String, String>, cluster_tags: &Tags) -> Tags {
-    let (namespace, name) = names::namespaced(service);
     let mut tags = user_tags.clone();
-    tags.insert(names::SERVICE_TAG.to_owned(), format!("{namespace}/{name}"));
+    tags.insert(names::SERVICE_TAG.to_owned(), names::namespaced_name(service));
     tags.extend(cluster_tags.clone());
     tags
 }
@@ -180,7 +167,10 @@ pub fn source_ranges(service: &Service) -> Result<BTreeSet<String>, Invalid> {
         return listed.iter().map(parse).collect();
     }
 
-    let annotation = Annotations::of(service).full(SOURCE_RANGES).unwrap_or_default();
+    let annotations = service.metadata.annotations.as_ref();
+    let annotation = annotations
+        .and_then(|all| all.get(SOURCE_RANGES))
+        .map_or("", String::as_str);
     if annotation.trim().is_empty() {
         return Ok(BTreeSet::from(["0.0.0.0/0".to_owned()]));
     }
@@ -198,10 +188,8 @@ pub fn source_ranges(service: &Service) -> Result<BTreeSet<String>, Invalid> {
 
 /// The network of `address/length`, without host bits. Leading zeros are read as decimal, as Kubernetes does here.
 fn network(text: &str) -> Option<String> {
-    if !text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'/')
-    {
+    let is_allowed = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'/');
+    if !text.bytes().all(is_allowed) {
         return None;
     }
 
@@ -219,10 +207,8 @@ fn network(text: &str) -> Option<String> {
 
     let length: u32 = length.parse().ok().filter(|length| *length <= 32)?;
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-    Some(format!(
-        "{}/{length}",
-        Ipv4Addr::from(u32::from_be_bytes(octets) & mask)
-    ))
+    let network = Ipv4Addr::from(u32::from_be_bytes(octets) & mask);
+    Some(format!("{network}/{length}"))
 }
 
 #[cfg(test)]

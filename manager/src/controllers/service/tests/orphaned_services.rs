@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::orphans::orphaned_services::MissingServices;
+use super::super::orphans::MissingServices;
 use super::super::queue::service_state::{ServiceStates, SpecFingerprint};
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
@@ -18,10 +18,10 @@ async fn settled() -> Fixture {
 async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "one search is no proof");
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |name, uid| {
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |name, uid| {
         name != "default/web" && uid != UID
     })
     .await;
@@ -29,7 +29,7 @@ async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
     assert!(world.load_balancers.is_empty() && world.security_groups.len() == 1);
     assert!(fixture.events().last().unwrap().contains("DeletedLoadBalancer"));
     fixture.aws.forget_calls();
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "it is forgotten");
 }
 
@@ -37,20 +37,20 @@ async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
 async fn a_failed_deletion_is_reported_and_retried_with_backoff() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
     fixture.aws.fail_next("DeleteLoadBalancer", denied);
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let told = fixture.events().last().unwrap().clone();
     assert!(
         told.starts_with("Warning DeleteLoadBalancerFailed Error deleting load balancer: "),
         "{told}"
     );
     fixture.aws.forget_calls();
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.calls().is_empty(), "not at once");
     tokio::time::advance(Duration::from_secs(5)).await;
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
 
@@ -83,7 +83,7 @@ async fn resources_are_deleted_if_a_new_service_of_the_name_is_unmanaged() {
     let mut missing = MissingServices::default();
     for _ in 0..2 {
         let exists = |_: &str, uid: &str| uid != UID;
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -215,18 +215,18 @@ async fn a_mass_loss_of_services_deletes_nothing() {
     let mut missing = MissingServices::default();
     for _ in 0..3 {
         let exists = |name: &str, _: &str| !lost.contains(&name);
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     with_others(&fixture.context.states, 30);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) || name == lost[3];
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     assert!(fixture.aws.calls().is_empty());
     assert_eq!(fixture.context.states.names().len(), 31);
     for _ in 0..2 {
         let exists = |name: &str, _: &str| !lost.contains(&name) && name != "default/other-7";
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, exists).await;
     }
     let names = fixture.context.states.names();
     let known = |name: &str| names.iter().any(|(known, _)| known == name);
@@ -238,13 +238,13 @@ async fn a_mass_loss_of_services_deletes_nothing() {
 async fn a_service_that_returns_before_the_deletion_loses_nothing() {
     let fixture = settled().await;
     let mut missing = MissingServices::default();
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let asked = std::cell::Cell::new(0);
     let exists = |_: &str, _: &str| {
         asked.set(asked.get() + 1);
         asked.get() > 1
     };
-    super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, exists).await;
+    super::super::orphans::delete_orphaned(&fixture.context, &mut missing, exists).await;
     assert_eq!(asked.get(), 2);
     assert!(fixture.aws.calls().is_empty());
 }
@@ -269,7 +269,7 @@ async fn resources_created_for_a_service_that_is_deleted_meanwhile_are_found() {
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = MissingServices::default();
     for _ in 0..2 {
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }
@@ -285,7 +285,7 @@ async fn partly_created_resources_are_found_too() {
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
     let mut missing = MissingServices::default();
     for _ in 0..2 {
-        super::super::orphans::orphaned_services::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
+        super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     }
     assert!(fixture.aws.world().load_balancers.is_empty());
 }

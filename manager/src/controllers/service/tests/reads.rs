@@ -163,7 +163,7 @@ fn services_that_wait_the_longest_are_reconciled_first() {
     let services: Vec<Arc<Service>> = (0..4).map(|number| Arc::new(numbered(number))).collect();
     let now = Instant::now();
     let added = |number: usize, seconds| {
-        let key = super::super::key(&services[number]);
+        let key = super::super::namespaced_name(&services[number]);
         (key, now + Duration::from_secs(seconds))
     };
     let waiting = HashMap::from([added(1, 3), added(3, 1), added(0, 2)]);

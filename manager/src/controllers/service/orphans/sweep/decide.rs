@@ -1,9 +1,11 @@
 //! Finds AWS resources of Services that do not exist any more. In doubt a resource is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::elbv2::{NetworkLoadBalancer, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
@@ -11,10 +13,8 @@ use outrigger_shared::tags;
 
 use super::super::super::settings::Settings;
 use super::super::super::spec::annotations::Annotations;
-use super::super::super::spec::names;
-use super::super::super::spec::names::other_uid;
-use super::super::super::spec::network::names::{self as network_names, Owner};
-use super::guards::{Finding, Kept};
+use super::super::super::spec::names::{self, other_uid};
+use super::super::super::spec::network_names::{self, Owner};
 
 /// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.
 const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s.aws/"];
@@ -22,13 +22,9 @@ const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s
 /// AWS resources whose names say that they may have been created for a Service.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// Classic load balancers with their tags.
     pub classic: Vec<(LoadBalancer, Tags)>,
-    /// Network load balancers with their tags.
     pub network: Vec<(NetworkLoadBalancer, Tags)>,
-    /// Target groups with their tags.
     pub target_groups: Vec<(TargetGroup, Tags)>,
-    /// Security groups of the VPC.
     pub groups: Vec<SecurityGroup>,
     /// Targets that run and are not Nodes of this cluster, by name of a classic load balancer and by ARN of a network
     /// load balancer or target group.
@@ -45,7 +41,6 @@ pub struct ExistingServices {
     load_balancers: BTreeSet<String>,
     /// Prefixes of the names of target groups and security groups.
     prefixes: BTreeSet<String>,
-    /// Security groups that annotations list.
     listed: BTreeSet<String>,
 }
 
@@ -67,7 +62,6 @@ impl ExistingServices {
         existing
     }
 
-    /// Whether an existing Service may own a load balancer of this name.
     pub fn has_load_balancer(&self, name: &str) -> bool {
         self.load_balancers.contains(name)
     }
@@ -78,7 +72,6 @@ impl ExistingServices {
     }
 }
 
-/// A resource whose Service does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OrphanedResource {
     pub what: Resource,
@@ -149,11 +142,8 @@ pub fn findings(inventory: &Inventory, existing: &ExistingServices, settings: &S
     };
     let mut found = judge.load_balancers();
     // Resources of a load balancer that is kept are not orphaned.
-    let gone: Vec<OrphanedResource> = found
-        .iter()
-        .filter(|finding| finding.kept.is_none())
-        .map(|finding| finding.resource.clone())
-        .collect();
+    let gone = found.iter().filter(|finding| finding.kept.is_none());
+    let gone: Vec<OrphanedResource> = gone.map(|finding| finding.resource.clone()).collect();
 
     found.extend(judge.target_groups(&gone));
     found.extend(judge.rules(&gone));
@@ -220,14 +210,14 @@ impl Classifier<'_> {
             let resource = (self.is_gone(name) && self.in_vpc(vpc)).then_some(OrphanedResource { what, of })?;
             Some(self.finding(resource, tags, Some(&id)))
         };
-        let classic =
-            self.inventory.classic.iter().filter_map(|(lb, tags)| {
-                resource(Resource::Classic(lb.name.clone()), &lb.name, lb.vpc_id.as_ref(), tags)
-            });
-        let network =
-            self.inventory.network.iter().filter_map(|(lb, tags)| {
-                resource(Resource::Network(lb.arn.clone()), &lb.name, lb.vpc_id.as_ref(), tags)
-            });
+        let classic = self.inventory.classic.iter().filter_map(|(lb, tags)| {
+            let what = Resource::Classic(lb.name.clone());
+            resource(what, &lb.name, lb.vpc_id.as_ref(), tags)
+        });
+        let network = self.inventory.network.iter().filter_map(|(lb, tags)| {
+            let what = Resource::Network(lb.arn.clone());
+            resource(what, &lb.name, lb.vpc_id.as_ref(), tags)
+        });
 
         classic.chain(network).collect()
     }
@@ -250,13 +240,10 @@ impl Classifier<'_> {
 
     /// Rules for network load balancers in groups of this cluster only.
     fn rules(&self, gone: &[OrphanedResource]) -> Vec<Finding> {
-        let staying: BTreeSet<&str> = self
-            .inventory
-            .network
-            .iter()
-            .filter(|(lb, _)| !gone.iter().any(|other| other.what == Resource::Network(lb.arn.clone())))
-            .map(|(lb, _)| lb.name.as_str())
-            .collect();
+        let goes = |what: Resource| gone.iter().any(|other| other.what == what);
+        let network = self.inventory.network.iter().map(|(lb, _)| lb);
+        let staying = network.filter(|lb| !goes(Resource::Network(lb.arn.clone())));
+        let staying: BTreeSet<&str> = staying.map(|lb| lb.name.as_str()).collect();
         let mut found = BTreeMap::new();
         let ours = |group: &&SecurityGroup| {
             let cluster_id = &self.settings.cluster_id;
@@ -265,10 +252,9 @@ impl Classifier<'_> {
         };
 
         for group in self.inventory.groups.iter().filter(ours) {
-            for description in group.ingress.iter().flat_map(descriptions) {
-                let Some(load_balancer) = load_balancer_of(description) else {
-                    continue;
-                };
+            let ranges = group.ingress.iter().flat_map(|rule| &rule.ranges);
+            for description in ranges.filter_map(|range| range.description.as_deref()) {
+                let load_balancer = load_balancer_of(description).unwrap_or_default();
                 if self.is_gone(load_balancer) && !staying.contains(load_balancer) {
                     let what = Resource::Rules(group.id.clone(), description.to_owned());
                     found.insert(what, load_balancer.to_owned());
@@ -276,10 +262,8 @@ impl Classifier<'_> {
             }
         }
 
-        let orphaned_resources = found.into_iter().map(|(what, of)| OrphanedResource { what, of });
-        orphaned_resources
-            .map(|resource| Finding { resource, kept: None })
-            .collect()
+        let resources = found.into_iter().map(|(what, of)| OrphanedResource { what, of });
+        resources.map(|resource| Finding { resource, kept: None }).collect()
     }
 
     /// Security groups that were created for one load balancer, and are not used by one that stays.
@@ -289,10 +273,8 @@ impl Classifier<'_> {
         let classic = classic.filter(|lb| !goes(Resource::Classic(lb.name.clone())));
         let network = self.inventory.network.iter().map(|(lb, _)| lb);
         let network = network.filter(|lb| !goes(Resource::Network(lb.arn.clone())));
-        let used: BTreeSet<&String> = classic
-            .flat_map(|lb| &lb.security_groups)
-            .chain(network.flat_map(|lb| &lb.security_groups))
-            .collect();
+        let classic = classic.flat_map(|lb| &lb.security_groups);
+        let used: BTreeSet<&String> = classic.chain(network.flat_map(|lb| &lb.security_groups)).collect();
         let resource = |group: &SecurityGroup| {
             let of = self.made_for(group)?;
             let free = !self.settings.is_frozen(&group.id)
@@ -324,19 +306,146 @@ impl Classifier<'_> {
     }
 }
 
-/// The descriptions of a rule's sources.
-fn descriptions(rule: &IpPermission) -> impl Iterator<Item = &str> {
-    rule.ranges.iter().filter_map(|range| range.description.as_deref())
-}
-
-/// The load balancer that the description of a rule names.
 fn load_balancer_of(description: &str) -> Option<&str> {
     let (rule, load_balancer) = description.split_once('=')?;
-    [network_names::CLIENT_RULE, network_names::HEALTH_RULE]
-        .contains(&rule)
-        .then_some(load_balancer)
+    let rules = [network_names::CLIENT_RULE, network_names::HEALTH_RULE];
+    rules.contains(&rule).then_some(load_balancer)
+}
+
+// Reasons to keep resources that look orphaned: another cluster may have the same cluster ID, and its resources look
+// orphaned here.
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    pub resource: OrphanedResource,
+    /// Why it is never deleted; `None`: no sign of another user.
+    pub kept: Option<Kept>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kept {
+    /// These targets run and are not Nodes of this cluster.
+    ForeignTargets(BTreeSet<String>),
+    /// It has a tag with the UID of a cluster, and this cluster's UID is not known.
+    UnknownUid,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForeignTargets(targets) => {
+                let some = some_of(targets);
+                write!(
+                    f,
+                    "has targets that are not Nodes here and not terminated instances: {some}"
+                )
+            }
+            Self::UnknownUid => {
+                let tag = names::CLUSTER_UID_TAG;
+                write!(f, "has tag {tag}, and the UID of this cluster is not known")
+            }
+        }
+    }
+}
+
+/// Why a whole sweep deletes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// These instances have the cluster's tag, run, and are not Nodes here.
+    ForeignInstances(BTreeSet<InstanceId>),
+    /// So many load balancers have no Service that the list of Services is more likely wrong: after the API server was
+    /// restored from an old backup, or with another cluster of the same ID.
+    MassLoss {
+        /// Load balancers without a Service.
+        gone: usize,
+        /// Load balancers with one.
+        existing: usize,
+    },
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForeignInstances(instances) => write!(
+                f,
+                "another cluster may have the same cluster ID: running instances have the cluster's tag and are not Nodes here: \
+                 {}; make them Nodes, remove the tag from them, or give one of the clusters another ID",
+                some_of(instances)
+            ),
+            Self::MassLoss { gone, existing } => write!(
+                f,
+                "mass loss: {gone} load balancers have no Service and {existing} have one; if the Services are really gone, delete \
+                 the load balancers by hand"
+            ),
+        }
+    }
+}
+
+const NAMED: usize = 5;
+
+fn some_of<T: fmt::Display>(all: &BTreeSet<T>) -> String {
+    let mut named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    if all.len() > NAMED {
+        named.push(format!("and {} more", all.len() - NAMED));
+    }
+    named.join(", ")
+}
+
+pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingServices) -> Option<Hold> {
+    if !inventory.foreign_instances.is_empty() {
+        return Some(Hold::ForeignInstances(inventory.foreign_instances.clone()));
+    }
+
+    let is_balancer = |finding: &&Finding| matches!(finding.resource.what, Resource::Classic(_) | Resource::Network(_));
+    let gone = found.iter().filter(is_balancer).count();
+    let classic = inventory.classic.iter().map(|(lb, _)| &lb.name);
+    let network = inventory.network.iter().map(|(lb, _)| &lb.name);
+    let balancers = classic.chain(network);
+    let existing = balancers.filter(|name| existing.has_load_balancer(name)).count();
+
+    (gone > FEW && gone * 5 >= existing).then_some(Hold::MassLoss { gone, existing })
+}
+
+/// Up to this number is no mass loss.
+const FEW: usize = 3;
+
+/// An instance joins the cluster within this time after its start, in seconds, or not at all.
+const JOINS_WITHIN: i64 = 600;
+
+/// Running instances that are not Nodes although they had time to join, with their last start in seconds since 1970. An
+/// instance without a start time counts.
+pub fn foreign_instances(
+    running: &[(InstanceId, Option<i64>)],
+    nodes: &BTreeSet<InstanceId>,
+    now: Timestamp,
+) -> BTreeSet<InstanceId> {
+    let had_time = |launched: Option<i64>| launched.is_none_or(|at| now.as_second().saturating_sub(at) > JOINS_WITHIN);
+    let is_foreign = |(id, launched): &&(InstanceId, Option<i64>)| !nodes.contains(id) && had_time(*launched);
+    running.iter().filter(is_foreign).map(|(id, _)| id.clone()).collect()
+}
+
+/// How many resources have the tag of this cluster's ID, and the UID of each other cluster.
+pub fn other_uids(inventory: &Inventory, settings: &Settings) -> BTreeMap<String, usize> {
+    let classic = inventory.classic.iter().map(|(_, tags)| tags);
+    let network = inventory.network.iter().map(|(_, tags)| tags);
+    let target_groups = inventory.target_groups.iter().map(|(_, tags)| tags);
+    let groups = inventory.groups.iter().map(|group| &group.tags);
+    let all = classic.chain(network).chain(target_groups).chain(groups);
+    let mut counts = BTreeMap::new();
+
+    for tags in all.filter(|tags| names::in_cluster(tags, &settings.cluster_id)) {
+        if let Some(uid) = other_uid(tags, settings) {
+            *counts.entry(uid.to_owned()).or_default() += 1;
+        }
+    }
+
+    counts
 }
 
 #[cfg(test)]
 #[path = "decide_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "guards_tests.rs"]
+mod guards_tests;

@@ -2,6 +2,7 @@ use outrigger_aws::ec2::IpRange;
 use serde_json::json;
 
 use super::*;
+use outrigger_aws::ec2::IpPermission;
 
 const GONE: &str = "a0123456789abcdef0123456789abcde";
 const LIVE_UID: &str = "12345678-1234-1234-1234-123456789abc";

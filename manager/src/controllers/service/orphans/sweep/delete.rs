@@ -9,14 +9,14 @@ use outrigger_aws::{Filter, Kind};
 
 use super::super::super::context::Context;
 use super::super::super::error::Error;
-use super::super::super::execute::{Executor, apply};
+use super::super::super::execute::apply;
 use super::super::super::inventory::Reader;
 use super::super::super::inventory::account::Search;
 use super::super::super::inventory::target_groups::other_users;
 use super::super::super::plan::network::hand_over;
 use super::super::super::plan::security_groups::{Check, check, checks_of, without_sources};
 use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
-use super::super::super::spec::network::names::HEALTH_RULE;
+use super::super::super::spec::network_names::HEALTH_RULE;
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
@@ -61,7 +61,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
         }
         Resource::Rules(group, description) => {
             let group = inventory.groups.iter().find(|other| other.id == *group);
-            if let Some(group) = group.filter(|_| !is_unmanaged(context)) {
+            if let Some(group) = group.filter(|_| !context.settings.disable_security_group_ingress) {
                 // Other deletions wait for the lock that this takes.
                 Box::pin(Priority::Lifecycle.run(delete_rules(context, group, description))).await?;
             }
@@ -76,12 +76,10 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
 async fn delete_rules(context: &Context, group: &SecurityGroup, description: &str) -> Result<(), Error> {
     let _alone = context.deleting.lock().await;
     let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
-    let mut checks = BTreeSet::new();
-
-    if kind == HEALTH_RULE {
-        checks = checks_of([group].into_iter(), load_balancer);
-    }
-
+    let checks = match kind {
+        HEALTH_RULE => checks_of([group].into_iter(), load_balancer),
+        _ => BTreeSet::new(),
+    };
     let (reader, settings) = (Reader::fresh(&context.aws), &context.settings);
     let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
     let mut steps = hand_over(&group.id, load_balancer, checks, &other_users);
@@ -92,27 +90,8 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
         steps.push(Planned::new(step, "its Service does not exist"));
     }
 
-    let plan = Plan {
-        steps,
-        ..Plan::default()
-    };
-    let nobody = Service::default();
-    apply(&plan, &Executor::new(context, &nobody, load_balancer))
-        .await
-        .map(drop)
-}
-
-fn is_unmanaged(context: &Context) -> bool {
-    context.settings.disable_security_group_ingress
-}
-
-async fn revoke(context: &Context, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-    if rules.is_empty() {
-        return Ok(());
-    }
-    let revoke = context.aws.ec2.revoke_ingress(group, rules);
-    aws_write::write(&context.permit, "RevokeSecurityGroupIngress", revoke).await??;
-    Ok(())
+    let (nobody, plan) = (Service::default(), Plan::of(steps));
+    apply(context, &nobody, load_balancer, &plan).await.map(drop)
 }
 
 /// Whether a network interface uses a group: that of an instance or of any load balancer. True if AWS denies the read.
@@ -146,7 +125,8 @@ async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
 
     for planned in steps {
         if let Step::Group(GroupStep::Revoke(group, rules)) = planned.step {
-            revoke(context, &group, &rules).await?;
+            let revoke = context.aws.ec2.revoke_ingress(&group, &rules);
+            aws_write::write(&context.permit, "RevokeSecurityGroupIngress", revoke).await??;
         }
     }
 
@@ -163,11 +143,9 @@ async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
 fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -> bool) -> Vec<IpPermission> {
     let with = |rule: &IpPermission| {
         let ranges = rule.ranges.iter();
-        let ranges: Vec<_> = ranges
-            .filter(|range| range.description.as_deref() == Some(description))
-            .filter(|range| check(rule, range).is_none_or(|check| wanted(&check)))
-            .cloned()
-            .collect();
+        let ranges = ranges.filter(|range| range.description.as_deref() == Some(description));
+        let ranges = ranges.filter(|range| check(rule, range).is_none_or(|check| wanted(&check)));
+        let ranges: Vec<_> = ranges.cloned().collect();
 
         (!ranges.is_empty()).then(|| IpPermission {
             ranges,

@@ -8,12 +8,10 @@ use outrigger_aws::elb::{Listener, NewPolicy};
 
 use super::super::super::error::Environment;
 use super::super::super::model::classic::{Existing, KnownTags, Observed};
-use super::super::super::spec::classic::desired::Desired;
-use super::super::super::spec::classic::{attributes, health_check};
+use super::super::super::spec::desired::classic::{Desired, attribute_differences, same_health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
 use super::super::subnets::{SubnetChange, subnet_changes};
-use super::super::{GroupRef, Planned};
-use super::Step;
+use super::super::{ClassicStep as Step, GroupRef, Planned};
 
 /// Subnets and groups of a load balancer that exists; no groups: it keeps those that it has.
 pub(super) fn placement(
@@ -28,13 +26,8 @@ pub(super) fn placement(
         SubnetChange::Detach(ids) => Planned::new(Step::DetachSubnets(ids), "these subnets are no longer chosen"),
     });
     let mut steps: Vec<Planned> = of_subnets.collect();
-    let now: BTreeSet<GroupRef> = existing
-        .described
-        .security_groups
-        .iter()
-        .cloned()
-        .map(GroupRef::Id)
-        .collect();
+    let now = existing.described.security_groups.iter().cloned();
+    let now: BTreeSet<GroupRef> = now.map(GroupRef::Id).collect();
 
     if let Some(groups) = groups
         && now != groups.iter().cloned().collect()
@@ -57,12 +50,8 @@ fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
         },
         KnownTags::Unknown { set } => desired.annotated_tags.contains_key(*key) && set.get(*key) != Some(*value),
     };
-    desired
-        .tags
-        .iter()
-        .filter(differs)
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+    let missing = desired.tags.iter().filter(differs);
+    missing.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Listeners, policies, tags, attributes and health check, in the order of the in-tree provider: a refusal for another
@@ -77,7 +66,7 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     }
 
     let actual = existing.attributes.as_ref();
-    let differ = actual.map(|actual| attributes::differences(&desired.attributes, actual));
+    let differ = actual.map(|actual| attribute_differences(&desired.attributes, actual));
     if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
         let reason = format!("attributes differ: {}", differ.join(", "));
         steps.push(Planned::new(Step::ModifyAttributes(desired.attributes.clone()), reason));
@@ -86,17 +75,11 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     steps.extend(tls_policy(desired, existing, &renewed));
 
     let checked = existing.described.health_check.as_ref();
-    if !checked.is_some_and(|check| health_check::same(check, &desired.health_check)) {
-        let now = existing
-            .described
-            .health_check
-            .as_ref()
-            .map_or("none", |check| check.target.as_str());
+    if !checked.is_some_and(|check| same_health_check(check, &desired.health_check)) {
+        let now = checked.map_or("none", |check| check.target.as_str());
         let reason = format!("the health check is {now} or has other numbers");
-        steps.push(Planned::new(
-            Step::ConfigureHealthCheck(desired.health_check.clone()),
-            reason,
-        ));
+        let step = Step::ConfigureHealthCheck(desired.health_check.clone());
+        steps.push(Planned::new(step, reason));
     }
 
     steps
@@ -111,30 +94,22 @@ fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<
         (a.port, &a.protocol, a.instance_port, &a.instance_protocol, arn(a))
             == (b.port, &b.protocol, b.instance_port, &b.instance_protocol, arn(b))
     };
-    let unwanted = now
-        .iter()
-        .filter(|old| !desired.listeners.iter().any(|new| same(old, new)));
-    let delete: Vec<i32> = unwanted.map(|listener| listener.port).collect();
-    let missing = desired
-        .listeners
-        .iter()
-        .filter(|new| !now.iter().any(|old| same(old, new)));
-    let create: Vec<Listener> = missing.cloned().collect();
+    let is_unwanted = |old: &&Listener| !desired.listeners.iter().any(|new| same(old, new));
+    let delete = now.iter().filter(is_unwanted).map(|listener| listener.port);
+    let delete: Vec<i32> = delete.collect();
+    let is_missing = |new: &&Listener| !now.iter().any(|old| same(old, new));
+    let create: Vec<Listener> = desired.listeners.iter().filter(is_missing).cloned().collect();
     let renewed = create.iter().map(|listener| listener.port).collect();
     let mut steps = Vec::new();
 
     if !delete.is_empty() {
-        steps.push(Planned::new(
-            Step::DeleteListeners(delete),
-            "no port of the Service requests these listeners",
-        ));
+        let reason = "no port of the Service requests these listeners";
+        steps.push(Planned::new(Step::DeleteListeners(delete), reason));
     }
 
     if !create.is_empty() {
-        steps.push(Planned::new(
-            Step::CreateListeners(create),
-            "ports of the Service have no such listener",
-        ));
+        let reason = "ports of the Service have no such listener";
+        steps.push(Planned::new(Step::CreateListeners(create), reason));
     }
 
     (steps, renewed)
@@ -149,10 +124,8 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
             type_name: "ProxyProtocolPolicyType".to_owned(),
             attributes: BTreeMap::from([("ProxyProtocol".to_owned(), "true".to_owned())]),
         };
-        steps.push(Planned::new(
-            Step::CreatePolicy(policy),
-            "the proxy protocol is requested",
-        ));
+        let reason = "the proxy protocol is requested";
+        steps.push(Planned::new(Step::CreatePolicy(policy), reason));
     }
 
     for listener in &desired.listeners {
@@ -172,20 +145,14 @@ fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32
         }
 
         let step = Step::SetBackendPolicies(listener.instance_port, then.into_iter().collect());
-        steps.push(Planned::new(
-            step,
-            "the proxy protocol of this backend is not as requested",
-        ));
+        let reason = "the proxy protocol of this backend is not as requested";
+        steps.push(Planned::new(step, reason));
     }
 
     // A backend outlives its listener at AWS, and would keep the proxy protocol for the next one on its port.
-    let unused = lb.backend_policies.iter().filter(|(port, policies)| {
-        policies.contains(PROXY_POLICY)
-            && !desired
-                .listeners
-                .iter()
-                .any(|listener| listener.instance_port == **port)
-    });
+    let is_used = |port: i32| desired.listeners.iter().any(|listener| listener.instance_port == port);
+    let backends = lb.backend_policies.iter();
+    let unused = backends.filter(|(port, policies)| policies.contains(PROXY_POLICY) && !is_used(**port));
 
     steps.extend(unused.map(|(port, policies)| {
         let others = policies.iter().filter(|policy| *policy != PROXY_POLICY);
@@ -215,15 +182,10 @@ fn tls_policy(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -
         steps.push(Planned::new(Step::CreatePolicy(policy), "a TLS policy is requested"));
     }
 
-    for listener in desired
-        .listeners
-        .iter()
-        .filter(|l| matches!(l.protocol.as_str(), "ssl" | "https"))
-    {
-        let kept = lb
-            .listener_policies
-            .get(&listener.port)
-            .filter(|_| !renewed.contains(&listener.port));
+    let is_encrypted = |listener: &&Listener| matches!(listener.protocol.as_str(), "ssl" | "https");
+    for listener in desired.listeners.iter().filter(is_encrypted) {
+        let kept = lb.listener_policies.get(&listener.port);
+        let kept = kept.filter(|_| !renewed.contains(&listener.port));
         if !kept.is_some_and(|policies| policies.contains(&name)) {
             let step = Step::SetListenerPolicies(listener.port, vec![name.clone()]);
             steps.push(Planned::new(step, "this listener has another TLS policy"));

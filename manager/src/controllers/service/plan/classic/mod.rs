@@ -1,7 +1,6 @@
 //! Plans a classic load balancer. No IO, no clock.
 
 mod balancer;
-mod step;
 
 use std::collections::BTreeSet;
 
@@ -12,17 +11,14 @@ use outrigger_aws::elb::{AccessLog, Attributes, LoadBalancer, NewLoadBalancer};
 use super::super::error::Environment;
 use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources};
 use super::super::settings::Settings;
-use super::super::spec::classic::desired::{Desired, Groups};
-use super::super::spec::names;
-use super::super::spec::names::other_owner;
+use super::super::spec::desired::classic::{Desired, Groups};
+use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
 use super::subnets::Confirmed;
 use super::{
-    ClassicInput, GroupRef, GroupStep, OwnGroup, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
-    security_groups, subnets, targets, unused_group_deletion,
+    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, or_refused, own_group_deletion,
+    own_group_steps, security_groups, subnets, targets, unused_group_deletion,
 };
-
-pub use step::Step;
 
 /// A plan that only updates targets, for a Service whose spec is refused.
 pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
@@ -84,17 +80,11 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     })
 }
 
-/// The subnets for now.
 fn placement(input: ClassicInput<'_>) -> Result<Confirmed, Environment> {
-    let ClassicInput {
-        desired,
-        settings,
-        observed,
-        ..
-    } = input;
+    let ClassicInput { desired, observed, .. } = input;
     let attached = observed.attached();
     let internal = subnets::is_internal(observed.scheme(), desired.internal);
-    let chosen = subnets::wanted(&desired.subnets, internal, settings, &attached, &observed.vpc)?;
+    let chosen = subnets::wanted(&desired.subnets, internal, input.settings, &attached, &observed.vpc)?;
 
     match desired.subnets {
         Subnets::Discover => {
@@ -119,13 +109,9 @@ fn creation(input: ClassicInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) ->
         tags: names::creation_tags(&desired.tags, uid, names::MOST_CLASSIC_TAGS),
     };
 
-    Planned::new(
-        Step::CreateLoadBalancer {
-            new,
-            groups: groups.to_vec(),
-        },
-        "AWS has no load balancer of this name",
-    )
+    let groups = groups.to_vec();
+    let step = Step::CreateLoadBalancer { new, groups };
+    Planned::new(step, "AWS has no load balancer of this name")
 }
 
 /// A new load balancer as AWS creates it. A wrong guess costs one repair.
@@ -149,13 +135,13 @@ fn fresh(desired: &Desired) -> Existing {
 
 /// Changes of targets: first added, then removed ones.
 #[derive(Debug, Default)]
-pub(super) struct TargetChange {
+struct TargetChange {
     pub steps: Vec<Planned>,
     pub unconfirmed: BTreeSet<InstanceId>,
     pub after: BTreeSet<InstanceId>,
 }
 
-pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) -> TargetChange {
+fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) -> TargetChange {
     let registered = &existing.described.instances;
     let wanted = targets::wanted(input.candidates, registered, &input.observed.instances);
     let change = targets::change(&wanted, registered, input.seen_gone);
@@ -163,20 +149,17 @@ pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) 
     let mut steps = Vec::new();
 
     if !change.add.is_empty() {
-        let reason = "these Nodes are Ready and not registered as targets";
         let step = Step::Register {
             instances: change.add.into_iter().collect(),
             needed: registered.is_disjoint(&after),
         };
+        let reason = "these Nodes are Ready and not registered as targets";
         steps.push(Planned::new(step, reason));
     }
 
     if !change.remove.is_empty() {
-        let reason = "these targets belong to no Node that qualifies";
-        steps.push(Planned::new(
-            Step::Deregister(change.remove.into_iter().collect()),
-            reason,
-        ));
+        let step = Step::Deregister(change.remove.into_iter().collect());
+        steps.push(Planned::new(step, "these targets belong to no Node that qualifies"));
     }
 
     TargetChange {
@@ -187,14 +170,11 @@ pub(super) fn target_change<D>(input: ClassicInput<'_, D>, existing: &Existing) 
 }
 
 /// The load balancer's groups in order. Nodes allow traffic from the first.
-pub(super) fn wanted_groups(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
+fn wanted_groups(desired: &Desired, own: Option<&SecurityGroup>) -> Vec<GroupRef> {
     let listed = |ids: &[String]| ids.iter().cloned().map(GroupRef::Id).collect::<Vec<_>>();
     let mut groups = match &desired.groups {
         Groups::Given(given) => listed(given),
-        Groups::Own { extra } => {
-            let first = own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()));
-            [vec![first], listed(extra)].concat()
-        }
+        Groups::Own { extra } => [vec![GroupRef::of(own)], listed(extra)].concat(),
     };
     let mut seen = BTreeSet::new();
     groups.retain(|group| seen.insert(group.clone()));
@@ -203,23 +183,19 @@ pub(super) fn wanted_groups(desired: &Desired, own: Option<&SecurityGroup>) -> V
 }
 
 /// The load balancer's own group, with tags and exactly the wanted ingress; missing rules are added first.
-pub(super) fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Environment> {
+fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Environment> {
     if matches!(desired.groups, Groups::Given(_)) {
         return Ok(Vec::new());
     }
 
-    let wanted = OwnGroup {
-        new: &desired.own_group,
-        cluster_tags: &desired.cluster_tags,
-        ingress: &desired.ingress,
-    };
-    let steps = own_group_steps(wanted, observed.own_group.as_ref())?;
+    let (wanted, actual) = (&desired.own_group, observed.own_group.as_ref());
+    let steps = own_group_steps(wanted, &desired.cluster_tags, &desired.ingress, actual)?;
     Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
 /// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
 #[derive(Debug, Default)]
-pub(super) struct NodeRules {
+struct NodeRules {
     pub add: Vec<Planned>,
     pub remove: Vec<Planned>,
 }
@@ -228,7 +204,7 @@ pub(super) struct NodeRules {
 ///
 /// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
 /// are known.
-pub(super) fn node_rules<D>(
+fn node_rules<D>(
     input: ClassicInput<'_, D>,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
@@ -244,10 +220,8 @@ pub(super) fn node_rules<D>(
         GroupRef::Created => None,
     };
     let open = |id: &String| {
-        let group = observed.groups.get(id);
-        group
-            .zip(known)
-            .is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
+        let group_and_source = observed.groups.get(id).zip(known);
+        group_and_source.is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
     };
     let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
     let add = missing.map(|id| {
@@ -259,10 +233,8 @@ pub(super) fn node_rules<D>(
     });
     let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
     // Others may depend on rules that name a shared group.
-    let is_own = observed
-        .own_group
-        .as_ref()
-        .is_some_and(|own| known == Some(own.id.as_str()));
+    let own = observed.own_group.as_ref();
+    let is_own = own.is_some_and(|own| known == Some(own.id.as_str()));
     let removable = |group: &&SecurityGroup| {
         all_described
             && is_own
@@ -286,47 +258,30 @@ pub(super) fn node_rules<D>(
 }
 
 /// The own group of a load balancer that uses given groups now.
-pub(super) fn leftover_group(input: ClassicInput<'_>) -> Vec<Planned> {
-    let ClassicInput {
-        desired,
-        settings,
-        observed,
-        ..
-    } = input;
-    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
-        return Vec::new();
-    };
-
-    // If the Nodes' groups are not managed, a rule there may name the group, and EC2 would refuse each deletion.
-    if settings.disable_security_group_ingress {
-        return Vec::new();
+fn leftover_group(input: ClassicInput<'_>) -> Vec<Planned> {
+    let ClassicInput { desired, observed, .. } = input;
+    match (&desired.groups, &observed.own_group) {
+        // If the Nodes' groups are not managed, a rule there may name the group, and EC2 would refuse each deletion.
+        (Groups::Given(given), Some(own)) if !input.settings.disable_security_group_ingress => {
+            let kept = (given.as_slice(), &desired.cluster_tags);
+            unused_group_deletion(own, kept, &observed.referencing, input.settings)
+        }
+        _ => Vec::new(),
     }
-
-    let of_cluster = &desired.cluster_tags;
-    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
 pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
     if owned_resources.load_balancer && other_owner(owned_resources.tags.as_ref(), settings).is_none() {
-        steps.push(Planned::new(
-            Step::DeleteLoadBalancer,
-            "the Service does not request a load balancer any more",
-        ));
+        let reason = "the Service does not request a load balancer any more";
+        steps.push(Planned::new(Step::DeleteLoadBalancer, reason));
     }
 
-    if let Some(group) = &owned_resources.own_group {
-        let OwnedResources {
-            listed, referencing, ..
-        } = owned_resources;
-        steps.extend(own_group_deletion(group, listed, referencing, settings));
-    }
+    let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
+    steps.extend(own_group_deletion(own, listed, &owned_resources.referencing, settings));
 
-    Plan {
-        steps,
-        ..Plan::default()
-    }
+    Plan::of(steps)
 }
 
 #[cfg(test)]

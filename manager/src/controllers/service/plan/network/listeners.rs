@@ -17,16 +17,15 @@ use outrigger_aws::elbv2::{Listener, ListenerSettings};
 
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
-use super::super::super::spec::network::desired::Port;
-use super::super::super::spec::network::names::{TCP, TLS};
-use super::super::{NetworkInput, Planned};
+use super::super::super::spec::desired::network::Port;
+use super::super::super::spec::network_names::{TCP, TLS};
+use super::super::{BalancerRef, NetworkInput, NetworkStep as Step, Planned, TargetGroupRef};
+use super::target_groups;
 use super::target_groups::{Goal, deletion, in_the_way_of_new, is_free, is_wanted_name, spare};
-use super::{BalancerRef, Step, TargetGroupRef, target_groups};
 
 /// Listeners that a load balancer may have, by AWS's default quota.
 const MOST_LISTENERS: usize = 50;
 
-/// The change of one port.
 enum PortChange<'a> {
     Keep(&'a Listener, &'a Group),
     /// Its listener forwards to another target group.
@@ -50,16 +49,10 @@ pub(super) fn sync(
         steps: Vec::new(),
     };
     let wanted: BTreeSet<i32> = ports.iter().map(|port| port.listener.port).collect();
-    let unwanted = || {
-        existing
-            .listeners
-            .iter()
-            .filter(|old| !wanted.contains(&old.settings.port))
-    };
-    let additions = ports
-        .iter()
-        .filter(|port| existing.listener_on(port.listener.port).is_none())
-        .count();
+    let is_unwanted = |old: &&Listener| !wanted.contains(&old.settings.port);
+    let unwanted = || existing.listeners.iter().filter(is_unwanted);
+    let is_new = |port: &&Port| existing.listener_on(port.listener.port).is_none();
+    let additions = ports.iter().filter(is_new).count();
     let full = existing.listeners.len() + additions > MOST_LISTENERS;
 
     if full {
@@ -116,11 +109,8 @@ impl<'a> Sync<'a> {
     /// An existing target group with the port's name that can serve it.
     fn usable(&self, port: &Port) -> Option<&'a Group> {
         let fits = |group: &&Group| group.described.name == port.target_group.name && group.serves(port);
-        self.existing
-            .groups
-            .iter()
-            .find(fits)
-            .or_else(|| spare(self.input, port))
+        let own = self.existing.groups.iter().find(fits);
+        own.or_else(|| spare(self.input, port))
     }
 
     /// A target group of this load balancer with the name of a group that has to be created for the port.
@@ -146,12 +136,8 @@ impl<'a> Sync<'a> {
             PortChange::Lead(..) | PortChange::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
             PortChange::Lead(listener, usable) => {
                 let group = self.group(port, usable)?;
-                self.modify(
-                    listener,
-                    port,
-                    group,
-                    "the listener's target group does not serve the port any more",
-                );
+                let reason = "the listener's target group does not serve the port any more";
+                self.modify(listener, port, group, reason);
                 self.release(listener);
             }
             PortChange::Renew(listener, usable) => self.renew(listener, port, usable)?,
@@ -169,10 +155,8 @@ impl<'a> Sync<'a> {
     fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), Environment> {
         let gone = || deletion_of(listener);
         if let Some(other) = self.in_the_way(port) {
-            self.push(
-                gone(),
-                "its target group has the name of one that is needed, and is another one",
-            );
+            let reason = "its target group has the name of one that is needed, and is another one";
+            self.push(gone(), reason);
             self.gone.insert(listener.arn.clone());
             self.delete(other);
 
@@ -320,6 +304,7 @@ fn differs(now: &ListenerSettings, wanted: &ListenerSettings) -> bool {
 pub(super) fn of_new(input: NetworkInput<'_>, subnets: &[Subnet], goal: &Goal) -> Result<Vec<Planned>, Environment> {
     let vpc = subnets.iter().find_map(|subnet| subnet.vpc_id.as_deref());
     let vpc = vpc.unwrap_or(&input.settings.vpc_id);
+    let reason = "the load balancer is new";
     let mut steps = Vec::new();
 
     for port in &input.desired.ports {
@@ -330,41 +315,27 @@ pub(super) fn of_new(input: NetworkInput<'_>, subnets: &[Subnet], goal: &Goal) -
             }
             None => {
                 steps.extend(in_the_way_of_new(input, port)?.map(deletion));
-                steps.extend(target_groups::creation(port, vpc, goal, "the load balancer is new"));
+                steps.extend(target_groups::creation(port, vpc, goal, reason));
                 TargetGroupRef::Created(port.target_group.name.clone())
             }
         };
-        steps.push(listener_creation(
-            input,
-            BalancerRef::Created,
-            port,
-            group,
-            "the load balancer is new",
-        ));
+        steps.push(listener_creation(input, BalancerRef::Created, port, group, reason));
     }
 
-    let used: BTreeSet<&str> = input
-        .desired
-        .ports
-        .iter()
-        .filter_map(|port| Some(spare(input, port)?.described.arn.as_str()))
-        .collect();
-    let unused = input
-        .observed
-        .spare
-        .iter()
-        .filter(|group| !used.contains(group.described.arn.as_str()));
+    let used = input.desired.ports.iter().filter_map(|port| spare(input, port));
+    let used: BTreeSet<&str> = used.map(|group| group.described.arn.as_str()).collect();
+    let is_unneeded = |group: &&Group| {
+        let is_used = used.contains(group.described.arn.as_str());
+        !is_used && is_free(group) && !is_wanted_name(input, group)
+    };
+    let unneeded = input.observed.spare.iter().filter(is_unneeded);
 
-    steps.extend(
-        unused
-            .filter(|group| is_free(group) && !is_wanted_name(input, group))
-            .map(deletion),
-    );
+    steps.extend(unneeded.map(deletion));
 
     Ok(steps)
 }
 
-pub(super) fn listener_creation(
+fn listener_creation(
     input: NetworkInput<'_>,
     balancer: BalancerRef,
     port: &Port,

@@ -2,42 +2,32 @@
 
 mod listeners;
 mod node_rules;
-mod step;
 mod target_groups;
 
 use std::collections::BTreeSet;
 
-use outrigger_aws::ec2::{SecurityGroup, Subnet};
+use outrigger_aws::ec2::Subnet;
 use outrigger_aws::elbv2::{NewNetworkLoadBalancer, SubnetMapping};
 
 use super::super::error::Environment;
 use super::super::model::network::{Existing, OwnedResources};
 use super::super::settings::Settings;
-use super::super::spec::names;
-use super::super::spec::names::other_owner;
-use super::super::spec::network::attributes;
-use super::super::spec::network::desired::Groups;
+use super::super::spec::desired::network::{Groups, attribute_differences, attributes_of_new_balancer};
+use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
 use super::{
-    GroupRef, NetworkInput, OwnGroup, OwnGroupSteps, Plan, Planned, or_refused, own_group_deletion, own_group_steps,
-    subnets, unused_group_deletion,
+    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, or_refused,
+    own_group_deletion, own_group_steps, subnets, unused_group_deletion,
 };
 
-pub use node_rules::hand_over;
-pub use node_rules::unneeded_checks;
-pub use step::BalancerRef;
-pub use step::Step;
-pub use step::TargetGroupRef;
+pub use node_rules::{hand_over, unneeded_checks};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
 pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
     let goal = target_groups::goal(input);
-    let groups = input
-        .observed
-        .load_balancer
-        .iter()
-        .flat_map(|existing| &existing.groups);
+    let existing = input.observed.load_balancer.iter();
+    let groups = existing.flat_map(|existing| &existing.groups);
     let steps = groups.filter_map(|group| target_groups::targets_of_kept(&goal, group, group.described.port));
 
     Plan {
@@ -104,19 +94,10 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
 /// The subnets for a new load balancer. Those of an existing one cannot be changed, but a missing listed subnet is
 /// still reported, as in v1.37.0.
 fn placement(input: NetworkInput<'_>) -> Result<Vec<Subnet>, Environment> {
-    let NetworkInput {
-        desired,
-        settings,
-        observed,
-        ..
-    } = input;
-    let mut wanted = subnets::wanted(
-        &desired.subnets,
-        subnets::is_internal(observed.scheme(), desired.internal),
-        settings,
-        &observed.attached(),
-        &observed.vpc,
-    )?;
+    let NetworkInput { desired, observed, .. } = input;
+    let (attached, vpc) = (&observed.attached(), &observed.vpc);
+    let internal = subnets::is_internal(observed.scheme(), desired.internal);
+    let mut wanted = subnets::wanted(&desired.subnets, internal, input.settings, attached, vpc)?;
 
     if let Subnets::Listed { ids, names } = &desired.subnets {
         let of_name = |subnet: &Subnet| names.iter().position(|name| subnet.tags.get("Name") == Some(name));
@@ -151,14 +132,14 @@ fn creation(input: NetworkInput<'_>, subnets: &[Subnet], groups: Vec<GroupRef>) 
 }
 
 /// The listed addresses: none, or one for each subnet.
-fn addresses(
+fn addresses<'a>(
     annotation: &'static str,
-    listed: Option<&Vec<String>>,
+    listed: Option<&'a Vec<String>>,
     subnets: &[Subnet],
-) -> Result<Vec<String>, Environment> {
+) -> Result<&'a [String], Environment> {
     match listed {
-        None => Ok(Vec::new()),
-        Some(listed) if listed.len() == subnets.len() => Ok(listed.clone()),
+        None => Ok(&[]),
+        Some(listed) if listed.len() == subnets.len() => Ok(listed),
         Some(listed) => Err(Environment::AddressCount {
             annotation,
             addresses: listed.len(),
@@ -168,10 +149,10 @@ fn addresses(
 }
 
 fn balancer_attributes(input: NetworkInput<'_>, of: BalancerRef) -> Option<Planned> {
-    let fresh = attributes::of_new_balancer();
+    let fresh = attributes_of_new_balancer();
     let existing: Option<&Existing> = input.observed.load_balancer.as_ref();
     let actual = existing.map_or(Some(&fresh), |existing| existing.attributes.as_ref())?;
-    let differences = attributes::differences(&input.desired.attributes, actual);
+    let differences = attribute_differences(&input.desired.attributes, actual);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))
@@ -184,39 +165,30 @@ fn takes_groups(input: NetworkInput<'_>) -> bool {
 }
 
 /// The load balancer's groups in order; empty: it keeps its groups.
-pub(super) fn wanted_groups(input: NetworkInput<'_>) -> Vec<GroupRef> {
+fn wanted_groups(input: NetworkInput<'_>) -> Vec<GroupRef> {
     if !takes_groups(input) {
         return Vec::new();
     }
     match &input.desired.groups {
         Groups::Kept => Vec::new(),
         Groups::Given(ids) => ids.iter().cloned().map(GroupRef::Id).collect(),
-        Groups::Managed => vec![reference(input.observed.own_group.as_ref())],
+        Groups::Managed => vec![GroupRef::of(input.observed.own_group.as_ref())],
     }
 }
 
-fn reference(own: Option<&SecurityGroup>) -> GroupRef {
-    own.map_or(GroupRef::Created, |group| GroupRef::Id(group.id.clone()))
-}
-
 /// The load balancer's own group, with tags and exactly the wanted ingress.
-pub(super) fn own_group(input: NetworkInput<'_>) -> Result<OwnGroupSteps, Environment> {
+fn own_group(input: NetworkInput<'_>) -> Result<OwnGroupSteps, Environment> {
     let desired = input.desired;
     if desired.groups != Groups::Managed || !takes_groups(input) {
         return Ok(OwnGroupSteps::default());
     }
 
-    let wanted = OwnGroup {
-        new: &desired.own_group,
-        cluster_tags: &desired.cluster_tags,
-        ingress: &desired.ingress,
-    };
-
-    own_group_steps(wanted, input.observed.own_group.as_ref())
+    let (wanted, actual) = (&desired.own_group, input.observed.own_group.as_ref());
+    own_group_steps(wanted, &desired.cluster_tags, &desired.ingress, actual)
 }
 
 /// Sets the wanted groups, if there are any and the load balancer has others.
-pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<Planned> {
+fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<Planned> {
     let described = &existing.described;
     let now: BTreeSet<GroupRef> = described.security_groups.iter().cloned().map(GroupRef::Id).collect();
     if wanted.is_empty() || now == wanted.iter().cloned().collect() {
@@ -224,30 +196,20 @@ pub(super) fn attachment(existing: &Existing, wanted: Vec<GroupRef>) -> Option<P
     }
 
     let reason = format!("its {} security groups are not the requested ones", now.len());
-    Some(Planned::new(
-        Step::SetSecurityGroups(described.arn.clone(), wanted),
-        reason,
-    ))
+    let step = Step::SetSecurityGroups(described.arn.clone(), wanted);
+    Some(Planned::new(step, reason))
 }
 
 /// The own group of a load balancer that uses given groups now.
-pub(super) fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
-    let NetworkInput {
-        desired,
-        settings,
-        observed,
-        ..
-    } = input;
-    let (Groups::Given(given), Some(own)) = (&desired.groups, &observed.own_group) else {
-        return Vec::new();
-    };
-
-    if !takes_groups(input) {
-        return Vec::new();
+fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
+    let NetworkInput { desired, observed, .. } = input;
+    match (&desired.groups, &observed.own_group) {
+        (Groups::Given(given), Some(own)) if takes_groups(input) => {
+            let kept = (given.as_slice(), &desired.cluster_tags);
+            unused_group_deletion(own, kept, &observed.referencing, input.settings)
+        }
+        _ => Vec::new(),
     }
-
-    let of_cluster = &desired.cluster_tags;
-    unused_group_deletion(own, (given, of_cluster), &observed.referencing, settings)
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
@@ -257,11 +219,8 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
     // too.
     let is_ours_to_delete = other_owner(owned_resources.tags.as_ref(), settings).is_none();
     if let Some(arn) = owned_resources.load_balancer.as_ref().filter(|_| is_ours_to_delete) {
-        let step = Step::DeleteLoadBalancer(arn.clone());
-        steps.push(Planned::new(
-            step,
-            "the Service does not request a load balancer any more",
-        ));
+        let reason = "the Service does not request a load balancer any more";
+        steps.push(Planned::new(Step::DeleteLoadBalancer(arn.clone()), reason));
     }
 
     for group in &owned_resources.target_groups {
@@ -273,15 +232,8 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         steps.extend(node_rules::removal(owned_resources, settings));
     }
 
-    if let Some(group) = &owned_resources.own_group {
-        let OwnedResources {
-            listed, referencing, ..
-        } = owned_resources;
-        steps.extend(own_group_deletion(group, listed, referencing, settings));
-    }
+    let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
+    steps.extend(own_group_deletion(own, listed, &owned_resources.referencing, settings));
 
-    Plan {
-        steps,
-        ..Plan::default()
-    }
+    Plan::of(steps)
 }

@@ -11,8 +11,8 @@ use outrigger_aws::ec2::{IpPermission, SecurityGroup, Subnet};
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
-use super::super::super::spec::network::desired::Desired;
-use super::super::super::spec::network::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
+use super::super::super::spec::desired::network::Desired;
+use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
 use super::super::security_groups::{Check, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 
@@ -46,12 +46,7 @@ pub(super) fn of_nodes(
     subnets: &[Subnet],
     targets: &BTreeSet<InstanceId>,
 ) -> Result<NodeRules, Environment> {
-    let NetworkInput {
-        desired,
-        settings,
-        observed,
-        ..
-    } = input;
+    let (desired, settings, observed) = (input.desired, input.settings, input.observed);
     if settings.disable_security_group_ingress {
         return Ok(NodeRules::default());
     }
@@ -179,12 +174,9 @@ impl NodeRules {
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
         self.add(group, &mut rules, &client, &wanted.client);
 
-        let of_clients = rules
-            .iter()
-            .filter(|(_, description)| description.contains(CLIENT_RULE));
-        let mtu: BTreeSet<Key> = of_clients
-            .map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()))
-            .collect();
+        let of_clients = rules.iter().filter(|(_, text)| text.contains(CLIENT_RULE));
+        let mtu = of_clients.map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()));
+        let mtu: BTreeSet<Key> = mtu.collect();
         self.remove(group, &mut rules, MTU_RULE, |key| !mtu.contains(key));
         self.add(group, &mut rules, MTU_RULE, &mtu);
     }
@@ -196,17 +188,14 @@ impl NodeRules {
         description: &str,
         unwanted: impl Fn(&Key) -> bool,
     ) {
-        let gone: BTreeSet<Key> = rules
-            .iter()
-            .filter(|(key, text)| *text == description && unwanted(key))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let gone = rules.iter().filter(|(key, text)| *text == description && unwanted(key));
+        let gone: BTreeSet<Key> = gone.map(|(key, _)| key.clone()).collect();
 
         rules.retain(|key, _| !gone.contains(key));
         if !gone.is_empty() {
             let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
-            self.remove
-                .push(Planned::new(step, format!("nothing needs {description} there")));
+            let reason = format!("nothing needs {description} there");
+            self.remove.push(Planned::new(step, reason));
         }
     }
 

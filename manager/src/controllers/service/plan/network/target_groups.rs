@@ -7,10 +7,8 @@ use outrigger_aws::elbv2::{Attributes, HealthCheckChange, NewTargetGroup, Target
 
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Group, Observed};
-use super::super::super::spec::network::attributes;
-use super::super::super::spec::network::desired::Port;
-use super::super::{NetworkInput, Planned, Step as PlanStep, targets};
-use super::{Step, TargetGroupRef};
+use super::super::super::spec::desired::network::{Port, attributes_of_new_target_group, target_group_differences};
+use super::super::{NetworkInput, NetworkStep as Step, Planned, Step as PlanStep, TargetGroupRef, targets};
 
 /// A group is created with all its targets before a listener forwards to it.
 pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec<Planned> {
@@ -18,9 +16,19 @@ pub(super) fn creation(port: &Port, vpc: &str, goal: &Goal, reason: &str) -> Vec
         vpc_id: vpc.to_owned(),
         ..port.target_group.clone()
     };
-    let created = TargetGroupRef::Created(new.name.clone());
+    let group = TargetGroupRef::Created(new.name.clone());
+    let add: Vec<Target> = goal.joining(new.port).collect();
     let mut steps = vec![Planned::new(Step::CreateTargetGroup(new), reason)];
-    steps.extend(targets_of_new(goal, created, port.target_group.port));
+
+    if !add.is_empty() {
+        let step = Step::ChangeTargets {
+            group,
+            add,
+            remove: Vec::new(),
+            needed: true,
+        };
+        steps.push(Planned::new(step, "the target group is new"));
+    }
 
     steps
 }
@@ -31,23 +39,19 @@ pub(super) fn attributes_of_new(input: NetworkInput<'_>) -> Vec<Planned> {
     made.filter_map(|port| attributes_of_created(input, port)).collect()
 }
 
-/// The attributes of a new group.
 pub(super) fn attributes_of_created(input: NetworkInput<'_>, port: &Port) -> Option<Planned> {
     let created = TargetGroupRef::Created(port.target_group.name.clone());
-    changed_attributes(input, created, Some(&attributes::of_new_target_group()))
+    changed_attributes(input, created, Some(&attributes_of_new_target_group()))
 }
 
 /// Updates of a kept group: targets, health check, attributes.
 pub(super) fn upkeep(input: NetworkInput<'_>, port: &Port, group: &Group, goal: &Goal) -> Vec<Planned> {
     let arn = &group.described.arn;
-    let mut steps: Vec<Planned> = targets_of_kept(goal, group, port.target_group.port)
-        .into_iter()
-        .collect();
+    let change = targets_of_kept(goal, group, port.target_group.port);
+    let mut steps: Vec<Planned> = change.into_iter().collect();
     if let Some(change) = health_check_change(&port.target_group.health_check, &group.described.health_check) {
-        steps.push(Planned::new(
-            Step::ModifyTargetGroup(arn.clone(), change),
-            "the health check differs",
-        ));
+        let step = Step::ModifyTargetGroup(arn.clone(), change);
+        steps.push(Planned::new(step, "the health check differs"));
     }
 
     let of_group = TargetGroupRef::Arn(arn.clone());
@@ -58,7 +62,7 @@ pub(super) fn upkeep(input: NetworkInput<'_>, port: &Port, group: &Group, goal: 
 
 fn changed_attributes(input: NetworkInput<'_>, group: TargetGroupRef, actual: Option<&Attributes>) -> Option<Planned> {
     let wanted = input.desired.target_group_attributes.as_ref()?;
-    let differences = attributes::target_group_differences(wanted, actual?);
+    let differences = target_group_differences(wanted, actual?);
     let names: Vec<&str> = differences.keys().map(String::as_str).collect();
     let reason = format!("attributes differ: {}", names.join(", "));
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyTargetGroupAttributes(group, differences), reason))
@@ -66,10 +70,8 @@ fn changed_attributes(input: NetworkInput<'_>, group: TargetGroupRef, actual: Op
 
 /// The differences of the changeable part of a health check. AWS does not distinguish an empty path from its default.
 fn health_check_change(wanted: &TargetHealthCheck, actual: &TargetHealthCheck) -> Option<HealthCheckChange> {
-    let path = wanted
-        .path
-        .as_ref()
-        .filter(|path| !path.is_empty() && actual.path.as_ref() != Some(*path));
+    let path = wanted.path.as_ref().filter(|path| !path.is_empty());
+    let path = path.filter(|path| actual.path.as_ref() != Some(*path));
     let number = |wanted: i32, actual: i32| (wanted != actual).then_some(wanted);
     let change = HealthCheckChange {
         port: (wanted.port != actual.port).then(|| wanted.port.clone()),
@@ -88,7 +90,6 @@ pub(super) fn spare<'a>(input: NetworkInput<'a>, port: &Port) -> Option<&'a Grou
     input.observed.spare.iter().find(usable)
 }
 
-/// Whether no load balancer uses a target group.
 pub(super) fn is_free(group: &Group) -> bool {
     group.described.load_balancers.is_empty()
 }
@@ -120,7 +121,6 @@ pub(super) fn deletion(group: &Group) -> Planned {
 /// The wanted targets. All target groups of a load balancer have the same instances.
 #[derive(Debug, Default)]
 pub(super) struct Goal {
-    /// Targets of every group.
     pub wanted: BTreeSet<InstanceId>,
     /// Lost targets that are too many to be removed after one observation; they stay.
     pub unconfirmed: BTreeSet<InstanceId>,
@@ -148,7 +148,8 @@ impl Goal {
 
     /// Targets to register with a group that does not have them yet, at this port.
     fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
-        at(self.wanted.difference(&self.dead), port)
+        let living = self.wanted.difference(&self.dead);
+        living.map(move |id| Target { id: id.clone(), port })
     }
 }
 
@@ -176,20 +177,6 @@ pub(super) fn goal<D>(input: NetworkInput<'_, D>) -> Goal {
     }
 }
 
-/// All targets of a new group.
-pub(super) fn targets_of_new(goal: &Goal, group: TargetGroupRef, port: i32) -> Option<Planned> {
-    let add: Vec<Target> = goal.joining(port).collect();
-    let step = Step::ChangeTargets {
-        group,
-        add: add.clone(),
-        remove: Vec::new(),
-        needed: true,
-    };
-
-    (!add.is_empty()).then(|| Planned::new(step, "the target group is new"))
-}
-
-/// The changes of a kept group.
 pub(super) fn targets_of_kept(goal: &Goal, group: &Group, port: i32) -> Option<Planned> {
     let missing = goal.joining(port).filter(|target| !group.targets.contains(target));
     let stays = |target: &Target| target.port == port && goal.after.contains(&target.id);
@@ -209,10 +196,6 @@ pub(super) fn targets_of_kept(goal: &Goal, group: &Group, port: i32) -> Option<P
     };
 
     Some(Planned::new(step, reason))
-}
-
-fn at<'a>(instances: impl Iterator<Item = &'a InstanceId>, port: i32) -> impl Iterator<Item = Target> {
-    instances.map(move |id| Target { id: id.clone(), port })
 }
 
 #[cfg(test)]

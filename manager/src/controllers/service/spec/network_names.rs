@@ -7,7 +7,7 @@ use sha2::Sha256;
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::elbv2::NewTargetGroup;
 
-use super::super::names::{namespaced, uid};
+use super::names::{namespaced, uid};
 
 /// Protocol of a listener without encryption, and of the targets behind most listeners.
 pub const TCP: &str = "TCP";
@@ -20,10 +20,8 @@ const PART: usize = 8;
 const HASH: usize = 10;
 const EARLIER_HASH: usize = 13;
 
-/// The type of targets of all groups that are created here.
 pub const TARGET_TYPE: &str = "instance";
 
-/// The description of the security group that is created for a load balancer.
 pub const GROUP_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 
 /// Description of the Nodes' rules that allow clients; the load balancer's name follows.
@@ -47,7 +45,6 @@ pub fn target_group_of(arn: &str) -> Option<&str> {
     rest.split('/').next()
 }
 
-/// The Service that a name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
     pub namespace: &'a str,
@@ -86,7 +83,6 @@ impl TargetGroupNames {
         }
     }
 
-    /// Whether a target group of this name was created for the Service.
     pub fn has(&self, name: &str) -> bool {
         name.starts_with(&self.today) || name.starts_with(&self.earlier)
     }
@@ -122,7 +118,6 @@ pub fn security_group(cluster_name: &str, owner: Owner<'_>) -> String {
     format!("{}{}", prefix(owner), digest(&hash.finalize(), HASH))
 }
 
-/// The description of a rule of one load balancer.
 pub fn rule(kind: &str, load_balancer: &str) -> String {
     format!("{kind}={load_balancer}")
 }

@@ -1,5 +1,8 @@
 //! The desired load balancer of either kind.
 
+pub mod classic;
+pub mod network;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
@@ -8,7 +11,7 @@ use outrigger_aws::Tags;
 use super::super::error::Invalid;
 use super::super::settings::Settings;
 use super::annotations::{Annotations, Kind};
-use super::{classic, hostname, network};
+use super::hostname;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
@@ -24,7 +27,6 @@ impl Desired {
         }
     }
 
-    /// Whether it is only reachable within the VPC.
     pub fn internal(&self) -> bool {
         match self {
             Self::Classic(desired) => desired.internal,
@@ -40,7 +42,6 @@ impl Desired {
         }
     }
 
-    /// Labels that a Node must have to be a target.
     pub fn node_labels(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Classic(desired) => &desired.node_labels,
@@ -55,12 +56,10 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
     let kind = Annotations::of(service).kind();
     hostname::same_kind(service, kind)?;
     match kind {
-        Kind::Network => {
-            let desired = network::desired::desired(service, settings)?;
-            Ok(Desired::Network(Box::new(desired)))
+        Kind::Network => network::desired(service, settings).map(|desired| Desired::Network(Box::new(desired))),
+        Kind::Classic | Kind::External => {
+            let desired = classic::desired(service, settings)?;
+            Ok(Desired::Classic(Box::new(desired)))
         }
-        Kind::Classic | Kind::External => Ok(Desired::Classic(Box::new(classic::desired::desired(
-            service, settings,
-        )?))),
     }
 }
