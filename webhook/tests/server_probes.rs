@@ -4,6 +4,7 @@
 //! Once with few places that are held, and once with the default number of reviews, each of which computes a patch.
 
 #![allow(
+    clippy::panic,
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a test fails by panicking and says what it measured"
@@ -184,9 +185,7 @@ struct Answers {
 /// Sends one review with a patch after the other until `stop`.
 async fn call_for_patches(mut client: SendRequest<Full<Bytes>>, stop: Arc<AtomicBool>, answers: Arc<Answers>) {
     while !stop.load(Ordering::SeqCst) {
-        let answer = client
-            .send_request(request("/mutate/prod", review_with_a_patch()))
-            .await;
+        let answer = client.send_request(request("/mutate", review_with_a_patch())).await;
         let (status, body) = read(answer.unwrap()).await;
         match status {
             200 => {

@@ -93,21 +93,21 @@ mod tests {
         });
         let start = Instant::now();
         let mut waited = Vec::new();
-        for answer in futures::future::join_all((0..6).map(|_| service.clone().oneshot(Request::new(())))).await {
+        for answer in futures::future::join_all((0..6).map(|_| service.oneshot(Request::new(())))).await {
             waited.push((answer.unwrap().into_body() - start).as_millis());
         }
         assert_eq!(waited, [0, 0, 0, 100, 200, 300]);
         tokio::time::sleep(Duration::from_secs(60)).await;
         let again = Instant::now();
         for _ in 0..3 {
-            service.clone().oneshot(Request::new(())).await.unwrap();
+            service.oneshot(Request::new(())).await.unwrap();
         }
         assert_eq!(
             again.elapsed(),
             Duration::ZERO,
             "a rest fills the bucket, and no more than the bucket"
         );
-        service.clone().oneshot(Request::new(())).await.unwrap();
+        service.oneshot(Request::new(())).await.unwrap();
         assert_eq!(again.elapsed().as_millis(), 100);
     }
 

@@ -20,7 +20,6 @@ mod rest;
 mod text;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outrigger_aws::CallObserver;
@@ -80,7 +79,6 @@ pub struct Metrics {
     pub service_node_sync_latency: Histogram,
     pub service_host_update_latency: Histogram,
     pub routes: RouteMetrics,
-    pub start_time: Gauge<f64, AtomicU64>,
 }
 
 fn open_metrics_text(catalog: &Catalog) -> Result<String, fmt::Error> {
@@ -120,10 +118,6 @@ impl Metrics {
                 "Controllers running in this process",
             ),
             nodes: NodeMetrics::registered(&mut catalog),
-            start_time: catalog.single(
-                "outrigger_start_time_seconds",
-                "Start time of the process, in seconds since 1970",
-            ),
             lifecycle: LifecycleMetrics::registered(&mut catalog),
             service_syncs: catalog.single(
                 "service_controller_loadbalancer_sync",

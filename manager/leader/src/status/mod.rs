@@ -62,12 +62,15 @@ pub struct Snapshot {
     pub leader_not_listed: bool,
 }
 
+/// Emits an Event, for which the permit of lease C must be valid.
+type EmitEvent = dyn Fn(&Permit, &About, &Notice) + Send + Sync;
+
 /// Takes what the holder of lease C reports.
 #[derive(Clone)]
 pub struct Reporter {
     pub metrics: Arc<dyn Fn(&Snapshot) + Send + Sync>,
-    /// Called at each change. The Event may be written only while the permit of lease C is valid.
-    pub events: Arc<dyn Fn(&Permit, &About, &Notice) + Send + Sync>,
+    /// Called at each change.
+    pub events: Arc<EmitEvent>,
 }
 
 impl Snapshot {
