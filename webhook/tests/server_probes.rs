@@ -142,29 +142,24 @@ async fn every_probe_is_answered_while_all_places_for_reviews_are_held_and_other
     assert_eq!(webhook.review().await, 200, "the places are free again");
 }
 
-/// A review of a ConfigMap that the migration of [`patching`] changes.
+/// A review of an instance to which the migration of [`patching`] adds the tag of the cluster.
 fn review_with_a_patch() -> String {
-    // Its size is that of a real one with many arguments.
-    let extra_args: String = (0..100)
-        .map(|number| format!("    flag-{number}: \"{number}\"\n"))
+    let tags: Vec<Value> = (0..40)
+        .map(|number| json!({"key": format!("team.example.com/key-{number}"), "value": "a value"}))
         .collect();
-    let configuration = format!(
-        "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nkubernetesVersion: v1.26.13\ncontrollerManager:\n  extraArgs:\n    \
-         cloud-provider: aws\n{extra_args}"
-    );
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ClusterConfiguration": configuration},
-        "metadata": {"name": "kubeadm-config", "namespace": "a", "labels": {"migrate": "yes"}}});
-    let request = json!({"uid": "u", "operation": "CREATE", "name": "kubeadm-config", "namespace": "a",
-        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
-        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "object": object});
+    let object = json!({"apiVersion": "ec2.services.k8s.aws/v1alpha1", "kind": "Instance", "spec": {"tags": tags},
+        "metadata": {"name": "one", "namespace": "a", "labels": {"cluster": "prod"}}});
+    let request = json!({"uid": "u", "operation": "CREATE", "name": "one", "namespace": "a",
+        "kind": {"group": "ec2.services.k8s.aws", "version": "v1alpha1", "kind": "Instance"},
+        "resource": {"group": "ec2.services.k8s.aws", "version": "v1alpha1", "resource": "instances"}, "object": object});
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
 }
 
-/// A webhook with default limits, and a migration that changes labelled ConfigMaps.
+/// A webhook with default limits, and a migration that selects the instance.
 async fn patching() -> Arc<Webhook> {
-    let selector = json!({"matchLabels": {"migrate": "yes"}});
+    let selector = json!({"matchLabels": {"cluster": "prod"}});
     let spec = json!({"clusterID": "prod", "phase": "Prepare",
-        "targets": [{"profile": "KubeadmConfig", "objectSelector": selector}]});
+        "targets": [{"profile": "AwsResources", "objectSelector": selector}]});
     let api = Api {
         crd: AtomicBool::new(true),
         spec: Some(spec),
