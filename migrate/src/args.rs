@@ -285,7 +285,7 @@ where
 {
     PossibleValuesParser::new(all.map(name)).try_map(move |text| {
         let found = all.into_iter().find(|one| name(*one).eq_ignore_ascii_case(&text));
-        found.ok_or_else(|| format!("{text:?} is none of them"))
+        found.ok_or_else(|| format!("{text:?} is not one of the possible values"))
     })
 }
 

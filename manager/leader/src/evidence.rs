@@ -205,6 +205,7 @@ pub struct Facts {
 ///
 /// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
 /// lease after its main lease. The command lines prove it for the others.
+#[must_use]
 pub fn missing(facts: &Facts) -> Vec<String> {
     let mut missing = Vec::new();
     missing.extend(leases(facts));
@@ -439,7 +440,9 @@ pub(crate) mod tests {
     }
 
     pub(crate) const GUARDED: Form = Form::InTree { leader_migration: true };
-    pub(crate) use super::UNGUARDED;
+    pub(crate) const UNGUARDED: Form = Form::InTree {
+        leader_migration: false,
+    };
     pub(crate) const EXTERNAL: Form = Form::External {
         leader_migration: false,
     };

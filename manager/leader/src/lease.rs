@@ -223,6 +223,7 @@ impl View {
 
     /// This view, with the time at which `other` observed the same record, if that was earlier: a watch that recovers late
     /// does not make a record newer.
+    #[must_use]
     pub(crate) fn with_earlier_observation(mut self, other: &Self) -> Self {
         if let (Some(seen), Some(before)) = (&mut self.observation, &other.observation)
             && seen.record == before.record

@@ -62,6 +62,7 @@ impl Record {
 
     /// The record by which `identity` takes or renews the lease at `now`. A renewal keeps `acquireTime` and
     /// `leaseTransitions`; acquiring it sets a new `acquireTime` and increments `leaseTransitions`.
+    #[must_use]
     pub fn held_by(&self, identity: &str, duration: Duration, now: Timestamp) -> Self {
         let renewal = self.holder == identity;
         Self {
@@ -73,6 +74,7 @@ impl Record {
         }
     }
 
+    #[must_use]
     pub fn created_by(identity: &str, duration: Duration, now: Timestamp) -> Self {
         Self {
             holder: identity.to_owned(),
@@ -85,6 +87,7 @@ impl Record {
 
     /// The record that releases the lease, as client-go writes it: no holder and a duration of one second, so that the
     /// next candidate acquires it at once.
+    #[must_use]
     pub fn released(&self, now: Timestamp) -> Self {
         Self {
             holder: String::new(),

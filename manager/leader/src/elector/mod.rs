@@ -158,6 +158,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
+    #[must_use]
     pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
