@@ -40,7 +40,8 @@ const CREATE: &str = "CreateLoadBalancer";
 
 /// Reconciles a Service. A failure is reported by an Event and counts for [`retry_after`].
 pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Error> {
-    let result = match action(service) {
+    let action = action(service);
+    let result = match action {
         ServiceAction::Ignore => orphans::release_unmanaged(context, service).await,
         ServiceAction::Ensure => {
             let ensured = ensure(context, service).await;
@@ -56,8 +57,11 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
         events::report_failure(context, service, failure).await;
     }
 
-    events::report_unread_tags(context, service).await;
-    events::report_unlisted_zones(context, service).await;
+    // Each is emitted once, and an Event about a Service without a load balancer is not noticed.
+    if action != ServiceAction::Ignore {
+        events::report_unread_tags(context, service).await;
+        events::report_unlisted_zones(context, service).await;
+    }
 
     result.map_err(|failure| *failure.error)
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Error as AwsError;
 
 use super::super::orphans::sweep::{ExistingServices, LastSweep, SweepMetrics, SweepSettings};
+use super::super::reconcile::reconcile;
 use super::fixture::{Fixture, LB, world};
 use super::network;
 use super::network::deletion::{delete, is_clean};
@@ -45,6 +46,32 @@ async fn classic() -> Fixture {
     let fixture = Fixture::new(world());
     fixture.settle().await;
     fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_reported_about_a_service_with_a_load_balancer() {
+    let fixture = classic().await;
+    let denied = AwsError::answered("DescribeTags", "AccessDenied", "no");
+    assert!(
+        fixture
+            .context
+            .aws
+            .tag_reads
+            .allowed::<()>(Err(denied))
+            .unwrap()
+            .is_none()
+    );
+
+    // The Service of the API server itself, which may be the next one in the queue.
+    let mut other = fixture.service();
+    other.metadata.uid = Some("other".into());
+    other.metadata.finalizers = None;
+    other.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    reconcile(&fixture.context, &other).await.unwrap();
+    assert_eq!(reported(&fixture), [""; 0]);
+
+    fixture.sync().await.unwrap();
+    assert_eq!(reported(&fixture).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
