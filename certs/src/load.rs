@@ -154,7 +154,7 @@ impl Pair {
         is_in_bundle || self.is_signed_by(trusted, provider, now)
     }
 
-    /// Whether one of the authorities signed the certificate, which is valid at `at`.
+    /// Whether one of the authorities signed the certificate, and it is valid at `at`.
     pub(crate) fn is_signed_by(
         &self,
         authorities: Vec<CertificateDer<'static>>,

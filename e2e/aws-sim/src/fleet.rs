@@ -205,7 +205,7 @@ impl Fleet {
     }
 }
 
-/// EC2's refusal of a call that names these instances; none where there are none.
+/// EC2's refusal of a call that names these instances, which do not exist. `None` if the list is empty.
 pub(super) fn unknown_instances(ids: &[&str]) -> Option<Refusal> {
     let message = match ids {
         [] => return None,

@@ -19,7 +19,7 @@ pub const OLD_MANAGER: &str = "kube-controller-manager";
 /// The Deployment of ours, as the manifests name it.
 pub const NEW_MANAGER: &str = "outrigger-manager";
 
-/// Whether a command line has this flag, or one that begins so.
+/// Whether a command line has an argument that begins with `start`.
 pub(crate) fn has_flag(start: &'static str) -> impl Fn(&[String]) -> bool {
     move |argv| argv.iter().any(|flag| flag.starts_with(start))
 }

@@ -29,8 +29,9 @@ pub(super) struct Trust {
 #[derive(Debug, Clone)]
 pub(super) struct Proxies {
     pub(super) verifier: Verifier,
-    /// Common names that they may have, any if there is none; and headers. Of those of the user's name, the first that is
-    /// there counts, and so for the UID; the user is in the groups of all of them.
+    /// The permitted common names of their certificates (any, if the list is empty), and the names of the headers. Of the
+    /// headers for the user name, the first that is present counts; so does the first for the UID. The user is in the
+    /// groups of all group headers.
     pub(super) settings: RequestHeader,
 }
 

@@ -127,7 +127,7 @@ pub(super) fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// Whether an owner of the object has the kind, in an API group that begins so.
+/// Whether an owner of the object has the kind, and an `apiVersion` that begins with `group`.
 pub(super) fn has_owner(object: &Value, kind: &str, group: &str) -> bool {
     list_at(object, "/metadata/ownerReferences").iter().any(|owner| {
         text_at(owner, "/kind") == Some(kind) && text_at(owner, "/apiVersion").unwrap_or_default().starts_with(group)
