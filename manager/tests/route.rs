@@ -576,9 +576,12 @@ async fn once_creating_is_denied_no_further_route_is_deleted_to_be_created_again
 async fn a_denial_for_one_table_stops_neither_other_tables_nor_other_actions() {
     let elsewhere = to("10.0.39.0/24", "i-0");
     let unwanted = to("10.0.200.0/24", "i-0");
+    // Nodes come in any order. The one that creates no route in the first table creates none in the second either, so
+    // that the first creation is always in the first table.
+    let there = to("10.0.39.0/24", "i-39");
     let aws = account(
         40,
-        vec![table("rtb-1", vec![elsewhere, unwanted]), table("rtb-2", vec![])],
+        vec![table("rtb-1", vec![elsewhere, unwanted]), table("rtb-2", vec![there])],
     );
     source_dest_check(&aws, |_| false);
     deny(&aws, "CreateRoute", 1);
