@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bundle::{self, BundleError};
 use crate::inspect;
-use crate::load::{self, LoadError};
+use crate::load;
+use crate::pair::LoadError;
 
 /// A refused caller is logged at most this often, because anyone who reaches the port can cause refusals.
 const LOG_EVERY: u64 = 10;

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, DnsName};
 use time::OffsetDateTime;
 
 use crate::inspect;
-use crate::load::Pair;
+use crate::pair::Pair;
 
 /// Certificates begin this long before they are issued, because the clocks of a cluster differ a little.
 const BACKDATE: Duration = Duration::from_secs(300);

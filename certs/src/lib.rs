@@ -14,16 +14,20 @@
 
 pub mod bundle;
 mod clients;
+mod crypto;
 mod inspect;
 mod issue;
 mod load;
+mod pair;
 mod reload;
 pub mod tls;
 mod write;
 
 pub use clients::{Clients, ClientsError};
+pub use crypto::provider;
 pub use inspect::{Subject, own_names, subject};
 pub use issue::{Authority, IssueError, Issued, Validity};
-pub use load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, LoadError, Pair, Source, load};
+pub use load::load;
+pub use pair::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, LoadError, Pair, Source};
 pub use reload::{Check, DEFAULT_INTERVAL, Reloader};
 pub use write::{WriteError, write};

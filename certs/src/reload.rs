@@ -13,7 +13,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::issue::Issued;
-use crate::load::{self, Content, LoadError, Pair, Source};
+use crate::load;
+use crate::pair::{self, Content, LoadError, Pair, Source};
 
 /// Default interval between reads of the files.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -64,7 +65,7 @@ impl Reloader {
     /// [`LoadError`] as [`crate::load`]: a server must not start with a pair that no client would accept.
     pub fn load(source: Source, provider: Arc<CryptoProvider>, now: Timestamp) -> Result<Self, LoadError> {
         let good = load::read(&source.directory)?;
-        let pair = load::parse(&source, &good, &provider, now)?;
+        let pair = pair::parse(&source, &good, &provider, now)?;
         let mut reloader = Self::empty(source, provider);
         reloader.current = RwLock::new(Some(Arc::new(pair)));
         reloader.seen = Mutex::new(Seen {
@@ -124,7 +125,7 @@ impl Reloader {
             if seen.good.as_ref() == Some(&content) {
                 return Ok(None);
             }
-            load::parse(&self.source, &content, &self.provider, now).map(|pair| Some((content, Arc::new(pair))))
+            pair::parse(&self.source, &content, &self.provider, now).map(|pair| Some((content, Arc::new(pair))))
         });
 
         match loaded {

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::version::{TLS12, TLS13};
 
 use crate::clients::Clients;
-
-/// The one crypto provider of this workspace. It is passed explicitly, so that nothing depends on the default
-/// provider of the process.
-#[must_use]
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
-}
 
 /// Whether clients must have a certificate.
 #[derive(Debug, Clone, Default)]

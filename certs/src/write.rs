@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::issue::Issued;
-use crate::load::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use crate::pair::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 
 const LINK: &str = "..data";
 const NEW_LINK: &str = "..data_tmp";

@@ -49,7 +49,7 @@ impl Bench {
 
     fn clients(&self, names: &[&str]) -> Arc<Clients> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Arc::new(Clients::load(self.file(), names, tls::provider()).unwrap())
+        Arc::new(Clients::load(self.file(), names, outrigger_certs::provider()).unwrap())
     }
 
     fn server(&self, callers: &tls::Callers) -> Arc<ServerConfig> {
@@ -57,8 +57,8 @@ impl Bench {
             directory: self.directory.path().to_owned(),
             names: Vec::new(),
         };
-        let pair = Reloader::load(source, tls::provider(), Timestamp::now()).unwrap();
-        Arc::new(tls::server_config(tls::provider(), Arc::new(pair), callers).unwrap())
+        let pair = Reloader::load(source, outrigger_certs::provider(), Timestamp::now()).unwrap();
+        Arc::new(tls::server_config(outrigger_certs::provider(), Arc::new(pair), callers).unwrap())
     }
 
     /// Calls once, without a network; what the server said to it.
@@ -68,7 +68,7 @@ impl Bench {
         version: &'static SupportedProtocolVersion,
         shown: Option<&Issued>,
     ) -> Result<(), Error> {
-        let config = ClientConfig::builder_with_provider(tls::provider())
+        let config = ClientConfig::builder_with_provider(outrigger_certs::provider())
             .with_protocol_versions(&[version])
             .unwrap()
             .with_root_certificates(bundle::roots(self.serving.certificate_pem()).unwrap());
@@ -204,10 +204,10 @@ fn a_server_does_not_start_without_authorities_and_says_which_file() {
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     ] {
         bench.trust(content);
-        let error = Clients::load(bench.file(), Vec::new(), tls::provider()).unwrap_err();
+        let error = Clients::load(bench.file(), Vec::new(), outrigger_certs::provider()).unwrap_err();
         assert!(error.to_string().contains("clients.pem"), "{content:?}: {error}");
     }
-    let error = Clients::load("/nowhere".into(), Vec::new(), tls::provider()).unwrap_err();
+    let error = Clients::load("/nowhere".into(), Vec::new(), outrigger_certs::provider()).unwrap_err();
     assert!(
         std::error::Error::source(&error)
             .unwrap()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outrigger_certs::{
-    Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Pair, Source, Validity, bundle, load, tls, write,
+    Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Pair, Source, Validity, bundle, load, write,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -40,13 +40,13 @@ fn written() -> (tempfile::TempDir, Issued) {
 }
 
 fn refusal(directory: &Path, at: Timestamp) -> LoadError {
-    load(&source(directory), &tls::provider(), at).unwrap_err()
+    load(&source(directory), &outrigger_certs::provider(), at).unwrap_err()
 }
 
 #[test]
 fn what_is_issued_and_written_loads_with_its_names_and_dates() {
     let (directory, _) = written();
-    let pair = load(&source(directory.path()), &tls::provider(), now()).unwrap();
+    let pair = load(&source(directory.path()), &outrigger_certs::provider(), now()).unwrap();
     assert_eq!(pair.names(), [NAME, "127.0.0.1", "::1"]);
     assert_eq!(pair.not_after(), now() + HOUR);
     assert_eq!(pair.authority().len(), 1);
@@ -59,7 +59,7 @@ fn what_is_issued_and_written_loads_with_its_names_and_dates() {
 fn a_bundle_is_accepted_if_it_has_the_authority_that_signed_and_is_valid() {
     let first = authority("first");
     let issued = first.issue(&[NAME], Validity::starting(now(), HOUR)).unwrap();
-    let provider = tls::provider();
+    let provider = outrigger_certs::provider();
     let pair = Pair::from_issued(&source(Path::new("")), &issued, &provider, now()).unwrap();
     let other = authority("first");
     let both = format!("{}{}", other.certificate_pem(), first.certificate_pem());
@@ -130,7 +130,7 @@ fn plain_files_of_a_pair_are_replaced_by_links() {
         assert_eq!(fs::read_link(&path).unwrap(), Path::new("..data").join(file));
         assert_eq!(fs::read_to_string(&path).unwrap(), *text);
     }
-    load(&source(directory.path()), &tls::provider(), now()).unwrap();
+    load(&source(directory.path()), &outrigger_certs::provider(), now()).unwrap();
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_certificate_for_other_names_is_refused_and_says_which_it_has() {
             directory: directory.path().to_owned(),
             names: vec![NAME.to_owned(), wanted.to_owned()],
         };
-        let error = load(&source, &tls::provider(), now()).unwrap_err();
+        let error = load(&source, &outrigger_certs::provider(), now()).unwrap_err();
         assert!(matches!(error, LoadError::WrongName { .. }), "{error:?}");
         assert!(
             error.to_string().contains(wanted) && error.to_string().contains(NAME),
@@ -293,7 +293,7 @@ fn verify(leaf: &str, roots: &str) -> Result<(), rustls::Error> {
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     let leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
     let roots = std::sync::Arc::new(bundle::roots(roots).unwrap());
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, tls::provider())
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, outrigger_certs::provider())
         .build()
         .unwrap();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(now().as_second().unsigned_abs()));
@@ -321,9 +321,12 @@ fn an_authority_is_read_with_its_own_key_only() {
 fn an_authority_knows_what_it_signed() {
     let (one, two) = (authority("one"), authority("one"));
     let leaf = one.issue(&[NAME], Validity::starting(now(), HOUR)).unwrap();
-    let pair = Pair::from_issued(&source(Path::new("Secret")), &leaf, &tls::provider(), now()).unwrap();
-    assert!(one.signed(&pair, &tls::provider()));
-    assert!(!two.signed(&pair, &tls::provider()), "the name alone is the same");
+    let pair = Pair::from_issued(&source(Path::new("Secret")), &leaf, &outrigger_certs::provider(), now()).unwrap();
+    assert!(one.signed(&pair, &outrigger_certs::provider()));
+    assert!(
+        !two.signed(&pair, &outrigger_certs::provider()),
+        "the name alone is the same"
+    );
 }
 
 #[test]

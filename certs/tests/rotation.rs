@@ -74,12 +74,12 @@ fn reloader(volume: &SecretVolume) -> Arc<Reloader> {
         directory: volume.path().to_owned(),
         names: vec![NAME.to_owned()],
     };
-    Arc::new(Reloader::load(source, tls::provider(), Timestamp::now()).unwrap())
+    Arc::new(Reloader::load(source, outrigger_certs::provider(), Timestamp::now()).unwrap())
 }
 
 /// Echoes single bytes over TLS until the test ends.
 async fn echo(reloader: Arc<Reloader>) -> std::net::SocketAddr {
-    let config = tls::server_config(tls::provider(), reloader, &tls::Callers::Any).unwrap();
+    let config = tls::server_config(outrigger_certs::provider(), reloader, &tls::Callers::Any).unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -101,7 +101,7 @@ async fn echo(reloader: Arc<Reloader>) -> std::net::SocketAddr {
 }
 
 async fn connect(address: std::net::SocketAddr, trusted: &str) -> std::io::Result<TlsStream<TcpStream>> {
-    let config = rustls::ClientConfig::builder_with_provider(tls::provider())
+    let config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(bundle::roots(trusted).unwrap())

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Timing};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::kubeconfig::Author;
-use outrigger_shared::leader_migration::{LeaderMigrationConfiguration, Placement as Where};
+use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement as Where};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -259,7 +259,7 @@ fn configuration(options: &Options) -> Result<LeaderMigrationConfiguration> {
         return Ok(LeaderMigrationConfiguration::default());
     }
 
-    let loaded = LeaderMigrationConfiguration::from_file(path)?;
+    let loaded = leader_migration::file::read(path)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

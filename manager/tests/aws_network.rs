@@ -105,7 +105,7 @@ async fn aws(authority: &Authority, validity: Validity) -> String {
     let issued = authority.issue(&names, validity).unwrap();
     let certificate = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap();
-    let config = ServerConfig::builder_with_provider(outrigger_certs::tls::provider())
+    let config = ServerConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()

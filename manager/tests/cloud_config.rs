@@ -8,7 +8,7 @@
 
 use outrigger_manager::cloud_config::identity::{cluster_of_tags, region_of_zone};
 use outrigger_manager::cloud_config::overrides::{self, AwsService};
-use outrigger_manager::cloud_config::{CloudConfig, ClusterId, HealthProbeMode, IdentityError, IpFamily};
+use outrigger_manager::cloud_config::{CloudConfig, ClusterId, HealthProbeMode, IdentityError, IpFamily, file};
 use proptest::prelude::*;
 
 fn read(text: &str) -> CloudConfig {
@@ -296,7 +296,7 @@ fn a_file_that_is_not_text_names_the_place() {
 
 #[test]
 fn a_missing_file_names_the_flag_and_the_path() {
-    let error = CloudConfig::load("/nonexistent/aws.conf".as_ref(), true).unwrap_err();
+    let error = file::read("/nonexistent/aws.conf".as_ref(), true).unwrap_err();
     assert!(error.to_string().contains("--cloud-config=/nonexistent/aws.conf"));
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outrigger_certs::{Authority, Validity, bundle, tls};
+use outrigger_certs::{Authority, Validity, bundle};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -89,7 +89,7 @@ impl Manager {
     }
 
     async fn tls(&self) -> std::io::Result<TlsStream<TcpStream>> {
-        let config = rustls::ClientConfig::builder_with_provider(tls::provider())
+        let config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(bundle::roots(self.authority.certificate_pem()).unwrap())

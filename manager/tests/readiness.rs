@@ -75,7 +75,7 @@ impl Manager {
     }
 
     async fn get(&self, path: &str) -> Option<String> {
-        let config = rustls::ClientConfig::builder_with_provider(outrigger_certs::tls::provider())
+        let config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .dangerous()

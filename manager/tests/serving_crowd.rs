@@ -63,7 +63,7 @@ async fn hold(server: SocketAddr, source: Ipv4Addr, does: Does) -> Option<Held> 
 }
 
 async fn handshake(tcp: TcpStream, protocol: &[u8]) -> Option<tokio_rustls::client::TlsStream<TcpStream>> {
-    let mut config = ClientConfig::builder_with_provider(outrigger_certs::tls::provider())
+    let mut config = ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()

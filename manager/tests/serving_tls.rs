@@ -66,7 +66,7 @@ struct Agreed {
 
 /// A client that speaks these suites only.
 fn speaking(suites: &[CipherSuite]) -> CryptoProvider {
-    let mut provider = CryptoProvider::clone(&outrigger_certs::tls::provider());
+    let mut provider = CryptoProvider::clone(&outrigger_certs::provider());
     provider.cipher_suites.retain(|suite| suites.contains(&suite.suite()));
     provider
 }

@@ -71,7 +71,7 @@ fn an_empty_or_missing_list_is_valid() {
 
 #[test]
 fn an_unreadable_file_is_an_error_that_names_it() {
-    let error = LeaderMigrationConfiguration::from_file("does/not/exist.yaml".as_ref()).unwrap_err();
+    let error = outrigger_shared::leader_migration::file::read("does/not/exist.yaml".as_ref()).unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }));
     assert!(error.to_string().contains("does/not/exist.yaml"), "{error}");
 }

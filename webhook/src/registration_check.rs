@@ -15,7 +15,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
-use outrigger_certs::{Reloader, tls};
+use outrigger_certs::Reloader;
 use outrigger_shared::migration::Labels;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -120,7 +120,7 @@ impl RegistrationCheck {
             migrations: &migrations,
             namespaces: &namespaces,
             server_names: &self.server_names,
-            trusts: &|bundle| pair.is_trusted_by(bundle, &tls::provider(), now),
+            trusts: &|bundle| pair.is_trusted_by(bundle, &outrigger_certs::provider(), now),
         };
 
         let mut all = Vec::new();

@@ -46,8 +46,8 @@ pub async fn run(args: Args) -> Result<()> {
     let certificates = controller.as_ref().map(Controller::certificates).or(loaded);
     let certificates = certificates.context("neither --cert-dir nor --self-signed-secret")?;
     let callers = callers(&args)?;
-    let tls =
-        tls::server_config(tls::provider(), Arc::clone(&certificates) as _, &callers).context("cannot set up TLS")?;
+    let tls = tls::server_config(outrigger_certs::provider(), Arc::clone(&certificates) as _, &callers)
+        .context("cannot set up TLS")?;
     let listener = bind(args.bind_address)?;
     let health_listener = bind(args.health_bind_address)?;
 
@@ -123,7 +123,7 @@ fn callers(args: &Args) -> Result<tls::Callers> {
     let Some(file) = &args.client_ca_file else {
         return Ok(tls::Callers::Any);
     };
-    let clients = Clients::load(file.clone(), args.client_names.clone(), tls::provider())
+    let clients = Clients::load(file.clone(), args.client_names.clone(), outrigger_certs::provider())
         .context("cannot check client certificates with --client-ca-file")?;
     Ok(tls::Callers::Checked(Arc::new(clients)))
 }
@@ -155,7 +155,7 @@ fn loaded_certificates(args: &Args) -> Result<Option<Arc<Reloader>>> {
     let Some(directory) = &args.cert_dir else {
         return Ok(None);
     };
-    let certificates = Reloader::load(args.source(directory), tls::provider(), Timestamp::now())
+    let certificates = Reloader::load(args.source(directory), outrigger_certs::provider(), Timestamp::now())
         .context("cannot serve with the certificate in --cert-dir")?;
     Ok(Some(Arc::new(certificates)))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use outrigger_certs::{Authority, Issued, Validity, bundle, tls};
+use outrigger_certs::{Authority, Issued, Validity, bundle};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -63,7 +63,7 @@ async fn negotiate(
     versions: &[&'static SupportedProtocolVersion],
     protocols: &[&str],
 ) -> (Option<ProtocolVersion>, Option<Vec<u8>>) {
-    let mut config = ClientConfig::builder_with_provider(tls::provider())
+    let mut config = ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(bundle::roots(server.authority.certificate_pem()).unwrap())
@@ -100,7 +100,7 @@ fn hour() -> Validity {
 
 /// One review by a caller that shows a certificate, or none.
 async fn call(webhook: &Webhook, shown: Option<&Issued>) -> Option<u16> {
-    let config = ClientConfig::builder_with_provider(tls::provider())
+    let config = ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(bundle::roots(webhook.authority.certificate_pem()).unwrap());

@@ -9,7 +9,7 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use outrigger_certs::{bundle, tls};
+use outrigger_certs::bundle;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -29,7 +29,7 @@ impl Connections {
     /// # Errors
     /// When a connection, a handshake, or the agreement on HTTP/2 fails.
     pub async fn open(address: SocketAddr, authority: &str, in_flight: usize) -> Result<Self> {
-        let mut config = rustls::ClientConfig::builder_with_provider(tls::provider())
+        let mut config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(bundle::roots(authority)?)
             .with_no_client_auth();

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use outrigger_certs::{Authority, CA_FILE, CERTIFICATE_FILE, KEY_FILE, Source, Validity, bundle, load, tls};
+use outrigger_certs::{Authority, CA_FILE, CERTIFICATE_FILE, KEY_FILE, Source, Validity, bundle, load};
 use tempfile::TempDir;
 
 /// The time of all inputs: 2030-01-01.
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
             directory: folder.path().to_owned(),
             names: vec!["webhook.outrigger-system.svc".to_owned()],
         };
-        match load(&source, &tls::provider(), now()) {
+        match load(&source, &outrigger_certs::provider(), now()) {
             Ok(pair) => drop(pair.authority()),
             Err(error) => drop((error.class(), error.to_string())),
         }

@@ -10,9 +10,9 @@ use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentials
 use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::call_observer::Observing;
-use crate::ec2::SdkEc2;
-use crate::elb::SdkElb;
-use crate::elbv2::SdkElbv2;
+use crate::ec2::adapter::SdkEc2;
+use crate::elb::adapter::SdkElb;
+use crate::elbv2::adapter::SdkElbv2;
 use crate::retry::NotWhenThrottled;
 use crate::{CallObserver, Ec2, Elb, Elbv2, Settings, SettingsError, endpoint, http_client};
 

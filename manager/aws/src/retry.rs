@@ -48,7 +48,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::ec2::SdkEc2;
+    use crate::ec2::adapter::SdkEc2;
     use crate::{Ec2, Kind};
 
     /// An EC2 that always fails with this status and code, and counts how often it is asked.

@@ -19,9 +19,11 @@
 
 pub mod elector;
 pub mod evidence;
+mod field_manager;
 pub mod gate;
 pub mod latch;
 pub mod lease;
+mod not_leader;
 mod object_watch;
 pub mod observation;
 mod permit;
@@ -36,7 +38,9 @@ mod suspend_clock;
 pub mod tenure;
 
 pub use elector::{SlowPath, Timing};
-pub use permit::{Grantor, NotLeader, Permit};
+pub use field_manager::FIELD_MANAGER;
+pub use not_leader::NotLeader;
+pub use permit::{Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
 pub use status::{CountNodes, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

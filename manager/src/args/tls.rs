@@ -154,7 +154,7 @@ mod tests {
     fn suites_have_the_names_of_go_and_weak_ones_say_what_there_is() {
         let suite = cipher_suite("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305");
         assert_eq!(suite, Ok(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256));
-        let provider = outrigger_certs::tls::provider();
+        let provider = outrigger_certs::provider();
         for (name, suite) in SUITES {
             let known = provider.cipher_suites.iter().any(|known| known.suite() == suite);
             assert!(known, "{name}");

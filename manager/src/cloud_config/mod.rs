@@ -4,14 +4,12 @@
 //! answers which region, cluster and VPC this manager serves. Upstream ignores unknown keys silently; here they are
 //! errors with the nearest known name, unless `--cloud-config-strict=false` passes over them in silence, as the incumbent does.
 
+pub mod file;
 pub mod identity;
 pub mod overrides;
 mod read;
 pub mod syntax;
 
-use std::path::Path;
-
-use outrigger_shared::limited_file;
 use regex::Regex;
 
 pub use identity::{ClusterId, IdentityError};
@@ -84,20 +82,10 @@ pub enum CloudConfigError {
 }
 
 impl CloudConfig {
-    /// Reads the file.
+    /// Reads the content of a file called `name`.
     ///
     /// # Errors
     /// [`CloudConfigError`], which lists every problem with its line and column.
-    pub fn load(path: &Path, strict: bool) -> Result<Self, CloudConfigError> {
-        let name = path.display().to_string();
-        let content = limited_file::read(path).map_err(|source| CloudConfigError::Unreadable {
-            path: name.clone(),
-            source,
-        })?;
-        Self::parse(&content, &name, strict)
-    }
-
-    /// Reads the content of a file called `name`.
     pub fn parse(content: &[u8], name: &str, strict: bool) -> Result<Self, CloudConfigError> {
         let mut findings = Findings {
             file: name,

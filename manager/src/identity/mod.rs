@@ -20,7 +20,7 @@ use outrigger_shared::limited_file;
 
 use crate::args::{MigrationCluster, Options};
 use crate::cloud_config::overrides::{self, AwsService};
-use crate::cloud_config::{CloudConfig, ClusterId};
+use crate::cloud_config::{self, CloudConfig, ClusterId};
 use crate::metrics::RestClient;
 use client_layer::{ClientLayer, Rate};
 use own_instance::Own;
@@ -47,7 +47,7 @@ impl Cloud {
     /// Every problem names the flag, key or variable that solves it.
     pub async fn connect(options: &Options, observer: Arc<dyn CallObserver>) -> Result<Self> {
         let config = match &options.general.cloud_config {
-            Some(path) => CloudConfig::load(path, options.general.cloud_config_strict)?,
+            Some(path) => cloud_config::file::read(path, options.general.cloud_config_strict)?,
             None => CloudConfig::default(),
         };
         for warning in &config.warnings {

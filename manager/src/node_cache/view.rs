@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use outrigger_leader::status::FIELD_MANAGER;
+use outrigger_leader::FIELD_MANAGER;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -46,7 +46,7 @@ pub(super) enum Said {
 /// A verifier for these authorities in PEM.
 pub(super) fn verifier(pem: &str) -> Result<Verifier, String> {
     let roots: RootCertStore = outrigger_certs::bundle::roots(pem).map_err(|error| error.to_string())?;
-    let provider = outrigger_certs::tls::provider();
+    let provider = outrigger_certs::provider();
     let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     built.map_err(|error| error.to_string())
 }

@@ -209,6 +209,6 @@ fn certified(
 
     let key =
         PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| not_pem(key_path, "private key", error.to_string()))?;
-    let certified = CertifiedKey::from_der(chain, key, &outrigger_certs::tls::provider());
+    let certified = CertifiedKey::from_der(chain, key, &outrigger_certs::provider());
     certified.map(Arc::new).map_err(CertificateError::Pair)
 }

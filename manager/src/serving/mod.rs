@@ -83,7 +83,7 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
     };
     let mut config = ServerConfig::builder_with_provider(provider(options))
         .with_protocol_versions(versions)?
-        .with_client_cert_verifier(Arc::new(AnyCaller(outrigger_certs::tls::provider())))
+        .with_client_cert_verifier(Arc::new(AnyCaller(outrigger_certs::provider())))
         .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn rustls::server::ResolvesServerCert>);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if options.http2 {
@@ -103,7 +103,7 @@ pub async fn bind_to(options: &Serving, address: SocketAddr) -> Result<Listening
 /// The workspace's crypto provider with the cipher suites and the groups of the flags. The suites of TLS 1.3 stay, as in Go;
 /// groups keep the order of the flag.
 fn provider(options: &Serving) -> Arc<CryptoProvider> {
-    let mut provider = CryptoProvider::clone(&outrigger_certs::tls::provider());
+    let mut provider = CryptoProvider::clone(&outrigger_certs::provider());
     if !options.tls_cipher_suites.is_empty() {
         provider.cipher_suites.retain(|suite| {
             matches!(suite, SupportedCipherSuite::Tls13(_)) || options.tls_cipher_suites.contains(&suite.suite())

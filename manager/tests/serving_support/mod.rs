@@ -72,7 +72,7 @@ impl ServerCertVerifier for Any {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        outrigger_certs::tls::provider()
+        outrigger_certs::provider()
             .signature_verification_algorithms
             .supported_schemes()
     }
@@ -155,7 +155,7 @@ impl Served {
         headers: &str,
         body: &str,
     ) -> (u16, String, String) {
-        let provider = outrigger_certs::tls::provider();
+        let provider = outrigger_certs::provider();
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()

@@ -10,9 +10,9 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, Party};
-use crate::limited_file;
 
 mod decode;
+pub mod file;
 mod render;
 
 pub use self::render::{File, TooOld};
@@ -95,18 +95,6 @@ impl LeaderMigrationConfiguration {
         })?;
         let warnings = config.warnings();
         Ok(Loaded { config, warnings })
-    }
-
-    /// Reads a file; see [`Self::from_text`].
-    ///
-    /// # Errors
-    /// Also when the file cannot be read, or is larger than [`limited_file::MAX_BYTES`].
-    pub fn from_file(path: &std::path::Path) -> Result<Loaded, ConfigError> {
-        let name = path.display().to_string();
-        match limited_file::read_text(path) {
-            Ok(text) => Self::from_text(&name, &text),
-            Err(source) => Err(ConfigError::Unreadable { path: name, source }),
-        }
     }
 
     /// Where a party runs a controller with leader migration on.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use outrigger_certs::{Authority, Reloader, tls};
+use outrigger_certs::{Authority, Reloader};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,7 +72,7 @@ impl Controller {
         Self {
             secrets: Api::namespaced(options.client.clone(), &options.namespace),
             options,
-            reloader: Arc::new(Reloader::empty(source, tls::provider())),
+            reloader: Arc::new(Reloader::empty(source, outrigger_certs::provider())),
             served_ca: String::new(),
             obstacle: Arc::default(),
             secret: Latest::new(&changed),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, IssueError, Validity, bundle};
 
-use super::Settings;
+use super::settings::Settings;
 use super::state::{Leaf, State};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
-use outrigger_certs::{Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Pair, Source, tls};
+use outrigger_certs::{Authority, CA_FILE, CERTIFICATE_FILE, Issued, KEY_FILE, LoadError, Pair, Source};
 
-use super::Settings;
+use super::settings::Settings;
 
 const CA_KEY: &str = "ca.key";
 const NEXT_CA: &str = "next-ca.crt";
@@ -98,7 +98,7 @@ fn leaf(data: &Data, current: &Authority, settings: &Settings, now: Timestamp) -
         return (None, Vec::new());
     };
 
-    let provider = tls::provider();
+    let provider = outrigger_certs::provider();
     match Pair::from_issued(&source("", "", settings), &issued, &provider, now) {
         Ok(pair) if current.signed(&pair, &provider) => {
             let validity = pair.validity();

@@ -120,7 +120,7 @@ pub fn load(directory: &Path) -> Arc<Reloader> {
         directory: directory.to_owned(),
         names: vec!["localhost".to_owned()],
     };
-    Arc::new(Reloader::load(source, tls::provider(), Timestamp::now()).unwrap())
+    Arc::new(Reloader::load(source, outrigger_certs::provider(), Timestamp::now()).unwrap())
 }
 
 impl Server {
@@ -133,7 +133,7 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), &issue(&authority), None).unwrap();
         let certificates = load(directory.path());
-        let config = tls::server_config(tls::provider(), certificates.clone(), &options.callers).unwrap();
+        let config = tls::server_config(outrigger_certs::provider(), certificates.clone(), &options.callers).unwrap();
         let reviewer = reviewer(options.migrations);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -187,7 +187,7 @@ impl Server {
 }
 
 pub async fn connect(address: SocketAddr, trusted: &str, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut config = rustls::ClientConfig::builder_with_provider(tls::provider())
+    let mut config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(bundle::roots(trusted).unwrap())

@@ -1,12 +1,11 @@
 //! EC2 as the controllers see it: instances, subnets, route tables, zones, security groups.
 
-mod adapter;
+pub(crate) mod adapter;
 mod convert;
 mod model;
 
 use async_trait::async_trait;
 
-pub(crate) use adapter::SdkEc2;
 pub use model::{
     AvailabilityZone, FargateEni, GroupPair, Instance, InstanceId, InstanceLayers, InstanceState, IpPermission,
     IpRange, NetworkInterface, NewSecurityGroup, Route, RouteTable, RouteTarget, SecurityGroup, Subnet,

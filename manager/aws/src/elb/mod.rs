@@ -1,6 +1,6 @@
 //! The classic Elastic Load Balancing API as the service controller sees it.
 
-mod adapter;
+pub(crate) mod adapter;
 mod convert;
 mod model;
 
@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub(crate) use adapter::SdkElb;
 pub use model::{AccessLog, Attributes, HealthCheck, Listener, LoadBalancer, NewLoadBalancer, NewPolicy};
 
 use crate::{InstanceId, Kind, Page, Result, Tags, Token, by_name, page};

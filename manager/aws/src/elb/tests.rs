@@ -3,6 +3,7 @@
 use aws_credential_types::Credentials;
 use aws_sdk_elasticloadbalancing::config::{BehaviorVersion, Region};
 
+use super::adapter::SdkElb;
 use super::*;
 use crate::stub::{Asked, no, serve, yes};
 

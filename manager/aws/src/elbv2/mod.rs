@@ -1,6 +1,6 @@
 //! The Elastic Load Balancing v2 API as the service controller sees it: network load balancers.
 
-mod adapter;
+pub(crate) mod adapter;
 mod convert;
 mod model;
 
@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub(crate) use adapter::SdkElbv2;
 pub use model::{
     Attributes, HealthCheckChange, Listener, ListenerSettings, NetworkLoadBalancer, NewNetworkLoadBalancer,
     NewTargetGroup, SubnetMapping, Target, TargetGroup, TargetHealth, TargetHealthCheck,

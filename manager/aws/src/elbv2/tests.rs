@@ -3,6 +3,7 @@
 use aws_credential_types::Credentials;
 use aws_sdk_elasticloadbalancingv2::config::{BehaviorVersion, Region};
 
+use super::adapter::SdkElbv2;
 use super::*;
 use crate::stub::{Asked, no, serve, yes};
 use crate::{InstanceId, Kind};

@@ -18,7 +18,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::Reading;
-use crate::permit::{NotLeader, Permit};
+use crate::field_manager::FIELD_MANAGER;
+use crate::not_leader::NotLeader;
+use crate::permit::Permit;
 use crate::readers::Own;
 use crate::run::Guard;
 use crate::steward::Report;
@@ -34,9 +36,6 @@ pub use candidate::report_unled;
 use conditions::{Inputs, LEADER_NOT_LISTED, conditions};
 pub use notices::Notice;
 use owner::{Lease, Ownership, owner_of};
-
-/// The field manager of all writes of the manager. It also shows which process set the provider ID of a Node.
-pub const FIELD_MANAGER: &str = "outrigger-manager";
 
 /// Period of the counts of Nodes without another reason to write.
 const COUNT_NODES: Duration = Duration::from_secs(15);

@@ -307,7 +307,7 @@ async fn elbv2_that_answers(answers: Vec<(u16, String)>) -> (Arc<dyn Elbv2>, cra
         .retry_classifier(crate::retry::NotWhenThrottled)
         .build();
     let client = aws_sdk_elasticloadbalancingv2::Client::from_conf(config);
-    let elbv2 = Limited::elbv2(Arc::new(crate::elbv2::SdkElbv2 { client }), Share::default());
+    let elbv2 = Limited::elbv2(Arc::new(crate::elbv2::adapter::SdkElbv2 { client }), Share::default());
     (Arc::new(elbv2), asked)
 }
 
