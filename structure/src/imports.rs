@@ -38,6 +38,25 @@ impl Imports {
         reached
     }
 
+    /// For the file itself and each file that it imports, directly or not, the shortest chain of imports that leads there, the shorter ones
+    /// first.
+    pub fn chains(&self, file: usize) -> Vec<Vec<usize>> {
+        let mut chains = vec![vec![file]];
+        let mut reached = BTreeSet::from([file]);
+        let mut next = 0;
+        while next < chains.len() {
+            let chain = chains[next].clone();
+            let last = chain[chain.len() - 1];
+            let targets = self.files.get(&last).into_iter().flatten();
+            for target in targets.filter(|target| reached.insert(**target)) {
+                chains.push([chain.as_slice(), &[*target]].concat());
+            }
+            next += 1;
+        }
+
+        chains
+    }
+
     /// The cycles of more than one file, each as the sorted indices of its files; the largest one first.
     pub fn cycles(&self) -> Vec<Vec<usize>> {
         let mut graph = DiGraph::<usize, ()>::new();

@@ -7,20 +7,30 @@ use crate::packages::Package;
 use crate::sources::Sources;
 use crate::{Imports, sizes};
 
-/// The most files of an import cycle that needs no exception.
+/// The most files of an import cycle.
 pub const MOST_FILES_OF_A_CYCLE: usize = 5;
 
 /// Modules of these names decide, and do nothing else.
 pub const DECIDING: [&str; 5] = ["decide", "desired", "gate", "plan", "timeline"];
 
-/// Imports that a deciding module must not have: the network, files, processes, clocks and logs.
-const IO: [&[&str]; 15] = [
+/// Imports that a deciding module must not have: AWS, the network, files, processes, clocks, logs and random numbers.
+const IO: &[&[&str]] = &[
+    &["aws_config"],
+    &["aws_sdk_ec2"],
+    &["aws_sdk_elasticloadbalancing"],
+    &["aws_sdk_elasticloadbalancingv2"],
+    &["aws_sdk_sts"],
+    &["aws_smithy_runtime_api"],
     &["axum"],
+    &["fastrand"],
     &["hyper"],
     &["hyper_util"],
     &["jiff", "Timestamp", "now"],
+    &["k8s_openapi", "jiff", "Timestamp", "now"],
     &["kube", "Api"],
     &["kube", "Client"],
+    &["nix"],
+    &["rustix"],
     &["std", "env"],
     &["std", "fs"],
     &["std", "net"],
@@ -39,48 +49,17 @@ const VALUES: [&[&str]; 3] = [
     &["tokio", "time", "Instant"],
 ];
 
-/// An exception of a rule.
-pub struct Exception {
-    /// The file, below the root of the project.
-    pub file: &'static str,
-    /// The exception: the number of files of a cycle, or a path that is imported.
-    pub what: &'static str,
-    pub reason: &'static str,
-}
-
-/// No import cycle outside of tests has more than [`MOST_FILES_OF_A_CYCLE`] files. An exception names a file of a cycle and its size; one that is
-/// larger than it has to be is a violation too.
-pub fn cycles(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut unused: BTreeSet<&str> = exceptions.iter().map(|exception| exception.file).collect();
-    for cycle in imports.cycles() {
-        let is_of_tests = cycle.iter().all(|file| sources.files[*file].is_test);
-        if cycle.len() <= MOST_FILES_OF_A_CYCLE || is_of_tests {
-            continue;
-        }
-
-        let files: Vec<String> = cycle.iter().map(|file| name(&sources.files[*file].path)).collect();
-        let excepted = exceptions
-            .iter()
-            .find(|exception| files.iter().any(|file| file == exception.file));
-        let size = cycle.len().to_string();
-
-        match excepted {
-            Some(Exception { file, what, .. }) => {
-                unused.remove(file);
-                if *what != size {
-                    found.push(format!(
-                        "{file}: its import cycle has {size} files, the exception says {what}"
-                    ));
-                }
-            }
-            None => found.push(format!("an import cycle of {size} files: {}", files.join(", "))),
-        }
-    }
-
-    let unused = unused.into_iter();
-    found.extend(unused.map(|file| format!("{file}: is in no such import cycle any more: delete the exception")));
-    found
+/// No import cycle outside of tests has more than [`MOST_FILES_OF_A_CYCLE`] files.
+pub fn cycles(sources: &Sources, imports: &Imports) -> Vec<String> {
+    let cycles = imports.cycles().into_iter();
+    let is_of_tests = |cycle: &[usize]| cycle.iter().all(|file| sources.files[*file].is_test);
+    let too_large = cycles.filter(|cycle| cycle.len() > MOST_FILES_OF_A_CYCLE && !is_of_tests(cycle));
+    too_large
+        .map(|cycle| {
+            let files: Vec<String> = cycle.iter().map(|file| name(&sources.files[*file].path)).collect();
+            format!("an import cycle of {} files: {}", files.len(), files.join(", "))
+        })
+        .collect()
 }
 
 /// No program contains the path of the clone that compiled it: clones share compiled programs, and one of them may be
@@ -149,32 +128,25 @@ fn alternatives(path: &str) -> Vec<String> {
     braces.unwrap_or_else(|| vec![path.to_owned()])
 }
 
-/// Deciding modules import no IO, and no file of the project that does.
-pub fn purity(sources: &Sources, imports: &Imports, exceptions: &[Exception]) -> Vec<String> {
-    let mut found = BTreeSet::new();
+/// Deciding modules import no IO, neither directly nor through other files of the project. A violation names the shortest chain of imports.
+pub fn purity(sources: &Sources, imports: &Imports) -> Vec<String> {
+    let mut found = Vec::new();
     for (file, source) in sources.files.iter().enumerate() {
         if source.is_test || !is_deciding(&source.path) {
             continue;
         }
 
-        let direct = io_of(imports, file).map(|io| (name(&source.path), io));
-        found.extend(direct);
-        for target in imports.files.get(&file).into_iter().flatten() {
-            if io_of(imports, *target).next().is_some() {
-                found.insert((name(&source.path), name(&sources.files[*target].path)));
-            }
-        }
+        let chains = imports.chains(file).into_iter();
+        let with_io = chains.filter_map(|chain| Some((io_of(imports, *chain.last()?).next()?, chain)));
+        found.extend(with_io.take(1).map(|(io, chain)| {
+            let names = chain.iter().skip(1).map(|file| name(&sources.files[*file].path));
+            let path: Vec<String> = names.chain([io]).collect();
+            let file = name(&source.path);
+            format!("{file}: a deciding module imports {}", path.join(", which imports "))
+        }));
     }
 
-    let pair = |exception: &Exception| (exception.file.to_owned(), exception.what.to_owned());
-    let excepted: BTreeSet<(String, String)> = exceptions.iter().map(pair).collect();
-    let new = found
-        .difference(&excepted)
-        .map(|(file, io)| format!("{file}: a deciding module imports {io}"));
-    let old = excepted.difference(&found);
-    let old = old.map(|(file, io)| format!("{file}: does not import {io} any more: delete the exception"));
-
-    new.chain(old).collect()
+    found
 }
 
 /// The paths of [`IO`] that a file imports.

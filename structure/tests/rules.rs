@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use outrigger_structure::packages::Root;
-use outrigger_structure::rules::{self, Exception};
+use outrigger_structure::rules;
 use outrigger_structure::sources::{self, Sources};
 use outrigger_structure::{Imports, Package};
 
@@ -32,14 +32,6 @@ fn package(name: &str, dependencies: &[&str]) -> Package {
             is_test: false,
         }],
         dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
-    }
-}
-
-fn exception(file: &'static str, what: &'static str) -> Exception {
-    Exception {
-        file,
-        what,
-        reason: "a test",
     }
 }
 
@@ -83,74 +75,53 @@ fn an_import_leads_to_the_file_that_defines_the_item() {
 
 #[test]
 fn a_large_import_cycle_is_a_violation() {
-    let next = |at: usize| {
-        (
-            format!("src/m{at}.rs"),
-            format!("use crate::m{}::f; pub fn f() {{}}", (at + 1) % 6),
-        )
+    let cycle = |size: usize| {
+        let module = |at: usize| format!("use crate::m{}::f; pub fn f() {{}}", (at + 1) % size);
+        let root = (0..size).map(|at| format!("mod m{at};")).collect();
+        let mut files = vec![("src/lib.rs".to_owned(), root)];
+        files.extend((0..size).map(|at| (format!("src/m{at}.rs"), module(at))));
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
+        let (sources, imports) = project(&files);
+        rules::cycles(&sources, &imports)
     };
-    let mut files: Vec<(String, String)> = (0..6).map(next).collect();
-    files.push((
-        "src/lib.rs".to_owned(),
-        (0..6).map(|at| format!("mod m{at};")).collect(),
-    ));
-    let files: Vec<(&str, &str)> = files
-        .iter()
-        .map(|(path, text)| (path.as_str(), text.as_str()))
-        .collect();
-    let (sources, imports) = project(&files);
 
-    let found = rules::cycles(&sources, &imports, &[]);
-    assert!(
-        found.len() == 1 && found[0].contains("an import cycle of 6 files: src/m0.rs, src/m1.rs"),
-        "{found:?}"
-    );
-    assert_eq!(
-        rules::cycles(&sources, &imports, &[exception("src/m3.rs", "6")]),
-        Vec::<String>::new()
-    );
-    let found = rules::cycles(&sources, &imports, &[exception("src/m3.rs", "7")]);
-    assert!(
-        found.len() == 1 && found[0].contains("has 6 files, the exception says 7"),
-        "{found:?}"
-    );
-    let found = rules::cycles(
-        &sources,
-        &imports,
-        &[exception("src/m3.rs", "6"), exception("src/lib.rs", "8")],
-    );
-    assert!(
-        found.len() == 1 && found[0].starts_with("src/lib.rs: is in no such import cycle"),
-        "{found:?}"
-    );
+    let names: Vec<String> = (0..6).map(|at| format!("src/m{at}.rs")).collect();
+    assert_eq!(cycle(6), [format!("an import cycle of 6 files: {}", names.join(", "))]);
+    assert_eq!(cycle(5), Vec::<String>::new());
 }
 
 #[test]
 fn a_decision_that_imports_io_is_a_violation() {
-    let (sources, imports) = project(&[
-        ("src/lib.rs", "mod plan; mod reads; mod names;"),
-        (
-            "src/plan.rs",
-            "use tokio::time::Instant; use crate::{names, reads}; fn f(now: Instant) { tracing::warn!(\"\"); Instant::now(); }",
-        ),
-        ("src/reads.rs", "use std::fs;"),
-        ("src/names.rs", "pub const NAME: &str = \"name\";"),
-    ]);
-    let found = rules::purity(&sources, &imports, &[]);
-    let expected = ["src/reads.rs", "tokio", "tracing"];
-    let expected = expected.map(|io| format!("src/plan.rs: a deciding module imports {io}"));
-    assert_eq!(found, expected);
-    let exceptions = [
-        exception("src/plan.rs", "src/reads.rs"),
-        exception("src/plan.rs", "tokio"),
-        exception("src/plan.rs", "tracing"),
-        exception("src/plan.rs", "hyper"),
-    ];
-    let found = rules::purity(&sources, &imports, &exceptions);
+    let of = |plan: &str| {
+        let (sources, imports) = project(&[
+            ("src/lib.rs", "mod plan; mod report; mod reads; mod names;"),
+            ("src/plan.rs", plan),
+            ("src/report.rs", "pub use crate::reads::read; pub struct Report;"),
+            ("src/reads.rs", "use std::fs; use crate::names::NAME; pub fn read() {}"),
+            ("src/names.rs", "pub const NAME: &str = \"name\";"),
+        ]);
+        rules::purity(&sources, &imports)
+    };
+
+    let imports = |path: &str| [format!("src/plan.rs: a deciding module imports {path}")];
+    assert_eq!(of("fn f() { tracing::warn!(\"\"); }"), imports("tracing"));
     assert_eq!(
-        found,
-        ["src/plan.rs: does not import hyper any more: delete the exception"]
+        of("use tokio::time::Instant; fn f() { Instant::now(); }"),
+        imports("tokio")
     );
+    assert_eq!(of("use crate::reads;"), imports("src/reads.rs, which imports std::fs"));
+    assert_eq!(
+        of("use crate::{names, report::Report};"),
+        imports("src/report.rs, which imports src/reads.rs, which imports std::fs")
+    );
+    // A re-export is followed to the file that defines the item.
+    assert_eq!(
+        of("use crate::report::read;"),
+        imports("src/reads.rs, which imports std::fs")
+    );
+    // A value of a module of IO is no IO.
+    let pure = "use tokio::time::Instant; use crate::names; fn f(now: Instant) {}";
+    assert_eq!(of(pure), Vec::<String>::new());
 }
 
 #[test]
