@@ -26,14 +26,16 @@ pub enum BundleError {
         reason: String,
     },
     #[error(
-        "certificate {number} of the {which} CA bundle is not a CA certificate; replace it by that of the authority"
+        "certificate {number} of the {which} CA bundle is not a CA certificate; replace it with the certificate of the CA"
     )]
     NotAnAuthority {
         which: &'static str,
         /// Its place, counted from 1.
         number: usize,
     },
-    #[error("the new CA bundle holds no certificate that is valid at {now}; with it every call would fail")]
+    #[error(
+        "the new CA bundle holds no certificate that is valid at {now}, so every call would fail; add a valid CA certificate"
+    )]
     Empty { now: Timestamp },
 }
 

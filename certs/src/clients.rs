@@ -31,9 +31,9 @@ const LOG_EVERY: u64 = 10;
 pub enum ClientsError {
     #[error("cannot read the CA bundle for client certificates")]
     Read(#[from] LoadError),
-    #[error("{} has no CA certificates for the check of client certificates", path.display())]
+    #[error("{} holds no CA certificate to verify client certificates; add one", path.display())]
     Bundle { path: PathBuf, source: BundleError },
-    #[error("{} has no usable CA certificate for the check of client certificates ({reason}); add its CERTIFICATE block", path.display())]
+    #[error("{} has no usable CA certificate to verify client certificates ({reason}); add its CERTIFICATE block", path.display())]
     Unusable { path: PathBuf, reason: String },
 }
 

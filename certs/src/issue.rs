@@ -30,9 +30,9 @@ pub enum IssueError {
     NoNames,
     #[error("{name:?} is neither a DNS name nor an IP address; give a name such as webhook.namespace.svc")]
     BadName { name: String },
-    #[error("the certificate is not that of an authority, or the key belongs to another one; issue a new authority")]
+    #[error("the certificate is not a CA certificate, or the key belongs to another one; issue a new CA")]
     NotAnAuthority,
-    #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter life")]
+    #[error("the validity ends or begins at {at}, which a certificate cannot hold; choose a shorter lifetime")]
     BadDate { at: Timestamp },
     #[error("cannot {operation}")]
     Rcgen {
@@ -252,7 +252,7 @@ fn subject_alt_name(name: &str) -> Result<SanType, IssueError> {
 }
 
 fn new_key() -> Result<KeyPair, IssueError> {
-    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(rcgen("make a key"))
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(rcgen("generate a key"))
 }
 
 const fn rcgen(operation: &'static str) -> impl FnOnce(rcgen::Error) -> IssueError {

@@ -42,15 +42,15 @@ pub struct Source {
 pub enum LoadError {
     #[error("cannot read {}; mount the certificate's Secret there, or check the file's permissions", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is larger than {MAX_FILE} bytes, so it is no certificate or key; check what is mounted there", path.display())]
+    #[error("{} is larger than {MAX_FILE} bytes, so it is not a certificate or key; check what is mounted there", path.display())]
     TooLarge { path: PathBuf },
-    #[error("{} holds no readable PEM block {wanted} ({reason}); it must be PEM, and a key must not be encrypted", path.display())]
+    #[error("{} holds no readable PEM block of type {wanted} ({reason}); it must be PEM, and a key must not be encrypted", path.display())]
     NotPem {
         path: PathBuf,
         wanted: &'static str,
         reason: String,
     },
-    #[error("{} holds a CERTIFICATE block that is no X.509 certificate ({reason}); issue it again", path.display())]
+    #[error("{} holds a CERTIFICATE block that is not an X.509 certificate ({reason}); issue it again", path.display())]
     NotACertificate { path: PathBuf, reason: String },
     #[error("the private key in {} cannot be used; use ECDSA P-256, P-384, Ed25519, or RSA with 2048 bits or more", path.display())]
     BadKey { path: PathBuf, source: rustls::Error },

@@ -12,7 +12,7 @@ const LINK: &str = "..data";
 const NEW_LINK: &str = "..data_tmp";
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}; check that the directory exists, is writable and is no mounted Secret", path.display())]
+#[error("cannot {operation} {}; check that the directory exists, is writable and is not a mounted Secret", path.display())]
 pub struct WriteError {
     pub operation: &'static str,
     pub path: PathBuf,

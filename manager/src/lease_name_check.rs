@@ -59,7 +59,8 @@ fn name_disagreement(object: &CloudProviderMigration, own: &LeaderMigrationConfi
     (theirs.leader_name != own.leader_name).then(|| {
         format!(
             "CloudProviderMigration {}: spec.leaderMigration.leaderName is {:?}, but this manager's --leader-migration-config \
-             names {:?} (without the flag it is {:?}); give both the same name, or old and new manager hold two locks",
+             names {:?} (without the flag it is {:?}); give both the same name, otherwise the old \
+             and the new manager hold different leases",
             object.metadata.name.as_deref().unwrap_or_default(),
             theirs.leader_name,
             own.leader_name,

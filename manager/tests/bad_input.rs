@@ -218,9 +218,9 @@ fn an_instance_metadata_service_that_is_no_help_costs_two_seconds_and_the_flag_i
     for (address, word) in [
         (silent, "no answer within 2 s"),
         ("http://127.0.0.1:1".into(), "cannot be reached"),
-        (answering("401 Unauthorized"), "refuses"),
-        (answering("404 Not Found"), "refuses"),
-        ("nonsense".into(), "no http:// URL"),
+        (answering("401 Unauthorized"), "rejects"),
+        (answering("404 Not Found"), "rejects"),
+        ("nonsense".into(), "not an http:// URL"),
     ] {
         let start = Instant::now();
         let said = files.refused_beside(&address, &[]);
@@ -336,7 +336,7 @@ const BROKEN_LEADER_MIGRATION: [Case; 15] = [
     (
         "resourceLock in v1",
         "HEADleaderName: m\nresourceLock: leases\n",
-        &["resourceLock is no field", "remove it"],
+        &["resourceLock is not a field", "remove it"],
     ),
     (
         "empty component",
@@ -446,9 +446,9 @@ fn a_wrong_command_line_ends_the_start_before_anything_else_and_names_the_flag()
 fn a_kubeconfig_that_is_none_is_named_with_its_flag() {
     let files = Files::new();
     for (content, words) in [
-        ("garbage", vec!["kubeconfig YAML", "line 1"]),
+        ("garbage", vec!["kubeconfig in YAML", "line 1"]),
         ("apiVersion: v1\nkind: Config\n", vec!["current context"]),
-        ("\u{0}\u{1}", vec!["kubeconfig YAML"]),
+        ("\u{0}\u{1}", vec!["kubeconfig in YAML"]),
     ] {
         files.write("broken", content);
         let flag = format!("--kubeconfig={}", files.path("broken").display());

@@ -240,7 +240,7 @@ fn each_fault_names_file_line_column_and_fix() {
             "expected ServiceNodePort or Shared",
         ),
         ("[Global]\nRoleARN = ccm", "not an ARN"),
-        ("[Global \"x\"]\n", "takes no name in quotes"),
+        ("[Global \"x\"]\n", "must not have a name in quotes"),
         (
             "[ServiceOverride \"a\"]\nService=EC2\nURL=http://x\nSigningRegion=r",
             r#"aws.conf:1:2: ServiceOverride "a": Region is missing"#,

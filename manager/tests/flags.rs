@@ -445,7 +445,7 @@ fn flags_of_node_ipam_that_contradict_are_errors_that_name_them() {
         ),
         (
             "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=24 --node-cidr-mask-size-ipv4=24",
-            "exclude each other",
+            "mutually exclusive",
         ),
         (
             "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size-ipv6=64",
@@ -508,10 +508,7 @@ fn the_tagging_controllers_flags_are_checked_where_it_runs() {
             "--tags=a=b --resources=volume".to_owned(),
             "--resources=volume: only instance",
         ),
-        (
-            "--tags=aws:a=b --resources=instance".to_owned(),
-            "which AWS keeps for itself",
-        ),
+        ("--tags=aws:a=b --resources=instance".to_owned(), "which AWS reserves"),
         (
             format!("--tags=a={long} --resources=instance"),
             "at most 256 characters",

@@ -37,11 +37,11 @@ pub enum Command {
 /// `outrigger mutate`.
 #[derive(Debug, clap::Args)]
 pub struct MutateArgs {
-    /// YAML or JSON file with the objects; `-` is stdin. May be repeated. Namespaces in it give the labels of
-    /// namespaces
+    /// YAML or JSON file with the objects; `-` is stdin. May be repeated. Namespaces in the files provide
+    /// the labels of namespaces
     #[arg(short, long, value_name = "FILE", required = true)]
     pub filename: Vec<String>,
-    /// A file with CloudProviderMigrations, or the name of one in a file. May be repeated. Without it, all
+    /// A file with CloudProviderMigrations, or the name of one in the files. May be repeated. Without it, all
     /// CloudProviderMigrations in the files of --filename apply
     #[arg(long, value_name = "FILE|NAME")]
     pub migration: Vec<String>,
@@ -57,7 +57,7 @@ pub struct MutateArgs {
     /// Value of the condition Prepared [default: from the migration's status]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub prepared: Option<bool>,
-    /// Labels of namespaces that are not in the files; the label with the name is added
+    /// Labels of namespaces that are not in the files; kubernetes.io/metadata.name is added
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = labels)]
     pub namespace_labels: Option<Labels>,
     /// Namespace of objects that have none
@@ -95,7 +95,7 @@ pub enum NodeCommand {
     /// Give static Pods and kubelet flags the form of a phase
     ///
     /// The command applies the webhook's rules to the manifests of kube-controller-manager and kube-apiserver, and to
-    /// the kubelet's flags. It keeps the original text of each file. Another phase starts from the original.
+    /// the kubelet's flags. It keeps the original text of each file, and an edit for another phase starts from it.
     Edit(EditArgs),
     /// Restore the files that `outrigger node edit` has changed, byte for byte
     Undo(UndoArgs),
@@ -104,10 +104,10 @@ pub enum NodeCommand {
 /// Which machine, and whether it is changed.
 #[derive(Debug, clap::Args)]
 pub struct MachineArgs {
-    /// Root of the machine's file system; all paths but that of --migration are below it
+    /// Root of the machine's file system; all paths except that of --migration are relative to it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub rootfs: PathBuf,
-    /// Folder for the originals, outside of the manifest folder
+    /// Folder for the original files, outside of the manifest folder
     #[arg(long, value_name = "DIR", default_value = "/etc/kubernetes/outrigger")]
     pub state: PathBuf,
     /// Print the difference and write nothing
@@ -140,7 +140,7 @@ pub struct EditArgs {
 /// `outrigger node undo`.
 #[derive(Debug, clap::Args)]
 pub struct UndoArgs {
-    /// Restore also files that have changed since the edit; these changes are lost
+    /// Also restore files that have changed since the edit; these changes are lost
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -149,12 +149,12 @@ pub struct UndoArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
-    /// Print the objects with which API servers call the webhook, for the profiles of your migrations only
+    /// Print the objects that make API servers call the webhook, for the profiles of your migrations only
     ///
     /// The output is the registration, the webhook's rights and its NetworkPolicy. The command writes to no cluster:
     /// pipe the output to `kubectl apply --server-side -f -`.
     Register(RegisterArgs),
-    /// Print admission policies that replace the simple part of the webhook in the API server
+    /// Print admission policies that do the simple part of the webhook's work in the API server
     ///
     /// The output is MutatingAdmissionPolicies with their bindings. They add the uninitialized taint to new Nodes, and
     /// ownership tags. They read the CloudProviderMigration in the cluster at each request, so they follow its phase
@@ -186,17 +186,18 @@ pub struct RegisterArgs {
     /// while the webhook is unavailable. All other objects never wait
     #[arg(long, value_enum, default_value_t)]
     pub failure_policy: FailurePolicyArg,
-    /// The source of the webhook's certificate, and so of caBundle: cert-manager and the webhook itself (self-signed) set
-    /// it, with secret it comes from --ca-bundle
+    /// Source of the webhook's certificate. cert-manager and the webhook itself (self-signed) set caBundle; with
+    /// secret, --ca-bundle gives it
     #[arg(long, value_enum, default_value_t)]
     pub certificates: CertificatesArg,
-    /// PEM file with the authorities of the webhook's certificate
+    /// PEM file with the CA certificates that signed the webhook's certificate
     #[arg(long, value_name = "FILE")]
     pub ca_bundle: Option<PathBuf>,
-    /// Source addresses of the API servers: no other address may call. May be repeated [default: every address may]
+    /// Source addresses of the API servers; calls from other addresses are blocked. May be repeated [default: every
+    /// address may call]
     #[arg(long = "api-server", value_name = "CIDR", value_parser = cidr, conflicts_with = "tenant")]
     pub api_servers: Vec<String>,
-    /// The oldest version of the API servers. Since 1.28 they can keep objects away that the webhook never changes
+    /// The oldest version of the API servers. From 1.28 on, they can skip objects that the webhook never changes
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<KubernetesVersion>,
     /// The webhook's own namespace
@@ -210,13 +211,13 @@ pub struct RegisterArgs {
     pub url: Option<String>,
 }
 
-/// The way of a kube-controller-manager's Pod while the webhook is unavailable.
+/// What happens to a kube-controller-manager's Pod while the webhook is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FailurePolicyArg {
     /// The Pod waits for the webhook
     #[default]
     Fail,
-    /// The Pod starts as its owner wrote it
+    /// The Pod starts unchanged
     Ignore,
 }
 
@@ -290,7 +291,7 @@ where
 }
 
 fn cidr(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} is no CIDR block, such as 10.0.1.10/32");
+    let wrong = || format!("{text:?} is not a CIDR block such as 10.0.1.10/32");
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let length: u8 = length.parse().map_err(|_| wrong())?;
@@ -306,7 +307,7 @@ fn https(text: &str) -> Result<String, String> {
     match text.strip_prefix("https://") {
         Some(rest) if !rest.is_empty() && !rest.contains(['?', '#', ' ']) => Ok(text.to_owned()),
         _ => Err(format!(
-            "{text:?} is no address such as https://outrigger-webhook.outrigger-system.svc"
+            "{text:?} is not an address such as https://outrigger-webhook.outrigger-system.svc"
         )),
     }
 }

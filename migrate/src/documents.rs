@@ -83,7 +83,7 @@ pub enum Error {
     TooLarge { file: String },
     #[error("{file} has more than {MAX_OBJECTS} objects; split it")]
     TooMany { file: String },
-    #[error("{file} is no text in UTF-8 (from byte {at} on)")]
+    #[error("{file} is not UTF-8 text (from byte {at} on)")]
     Encoding { file: String, at: usize },
     #[error("{file} is neither YAML nor JSON: {cause}")]
     Syntax { file: String, cause: String },
@@ -226,19 +226,19 @@ fn take_apart(
 /// `apiVersion` and `kind`, or why there are none.
 fn types<'a>(value: &'a Value, inherited: Option<(&'a str, &'a str)>) -> Result<(&'a str, &'a str), String> {
     let Some(object) = value.as_object() else {
-        return Err(format!("{} is no Kubernetes object", article(value)));
+        return Err(format!("{} is not a Kubernetes object", article(value)));
     };
 
     let text = |key: &str, inherited: Option<&'a str>| match object.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
         None if inherited.is_some() => Ok(inherited.unwrap_or_default()),
         None => Err(format!("{key} is missing; every object has one")),
-        Some(other) => Err(format!("{key} is {other}, not a text; correct it")),
+        Some(other) => Err(format!("{key} is {other}, not a string; correct it")),
     };
     let api_version = text("apiVersion", inherited.map(|types| types.0))?;
     let kind = text("kind", inherited.map(|types| types.1))?;
     if object.get("metadata").is_some_and(|metadata| !metadata.is_object()) {
-        return Err("metadata is no mapping; correct it".to_owned());
+        return Err("metadata is not a mapping; correct it".to_owned());
     }
 
     Ok((api_version, kind))
@@ -310,12 +310,12 @@ mod tests {
         for (text, said) in [
             (
                 "apiVersion: v1\nkind: Pod\n---\n- a\n",
-                "f, document 2: a list is no Kubernetes object",
+                "f, document 2: a list is not a Kubernetes object",
             ),
-            ("just words", "f, document 1: a text is no Kubernetes object"),
+            ("just words", "f, document 1: a text is not a Kubernetes object"),
             ("kind: Pod", "f, document 1: apiVersion is missing"),
-            ("apiVersion: v1\nkind: 7", "f, document 1: kind is 7, not a text"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: []", "metadata is no mapping"),
+            ("apiVersion: v1\nkind: 7", "f, document 1: kind is 7, not a string"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: []", "metadata is not a mapping"),
             ("apiVersion: v1\nkind: List", "f, document 1: List without items"),
             (
                 "apiVersion: v1\nkind: List\nitems: [7]",

@@ -50,7 +50,7 @@ pub enum Error {
         second: Box<Origin>,
     },
     /// A value of `--migration` that is neither a file nor a name.
-    #[error("--migration={value}: there is no such file, and no migration of that name (there are: {names})")]
+    #[error("--migration={value}: no such file exists, and no migration has that name (known: {names})")]
     Neither { value: String, names: String },
     #[error("there is no {KIND}: give one with --migration=FILE, or in the documents of -f")]
     Nothing,

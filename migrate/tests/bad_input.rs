@@ -108,7 +108,7 @@ fn what_is_no_text_or_too_large_is_refused() {
     let run = outrigger_with(&["mutate", "-f", "-", "--migration=migrations.yaml"], b"kind: \xff");
     assert_eq!(
         (run.code, run.stderr.as_str()),
-        (Some(1), "error: stdin is no text in UTF-8 (from byte 6 on)\n")
+        (Some(1), "error: stdin is not UTF-8 text (from byte 6 on)\n")
     );
     let large = vec![b' '; (32 << 20) + 1];
     let run = outrigger_with(&["mutate", "-f", "-", "--migration=migrations.yaml"], &large);

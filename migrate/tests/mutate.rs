@@ -137,7 +137,7 @@ fn nodes_of_a_hosted_cluster_are_asked_for_at_its_path() {
         (wrong.code, wrong.stderr.as_str()),
         (
             Some(1),
-            "error: --path=n: no migration has that name (there are: m), so nothing would be changed\n"
+            "error: --path=n: no migration has that name (known: m), so nothing would be changed\n"
         )
     );
 }

@@ -361,9 +361,9 @@ fn wrong_input_is_named_with_its_fix() {
         &machine,
         &["--state=/etc/kubernetes/manifests/undo"],
         1,
-        "is inside of --manifests=",
+        "is inside --manifests=",
     );
-    refused(&machine, &["--state=undo"], 1, "--state=undo is no absolute path");
+    refused(&machine, &["--state=undo"], 1, "--state=undo is not an absolute path");
     refused(&machine, &["--manifests=/absent"], 1, "error: /absent: ");
 
     machine.write(
@@ -399,12 +399,12 @@ fn wrong_input_is_named_with_its_fix() {
         MANAGER,
         &original(MANAGER).replace("name: kube-controller-manager", "name: [kube-controller-manager"),
     );
-    refused(&machine, &[], 1, "kube-controller-manager.yaml: the text is no YAML");
+    refused(&machine, &[], 1, "kube-controller-manager.yaml: the text is not YAML");
     machine.write(
         MANAGER,
         &original(MANAGER).replace("leader-elect=true", "leader-elect=false"),
     );
-    refused(&machine, &[], 2, "--leader-elect=false makes leader migration void");
+    refused(&machine, &[], 2, "--leader-elect=false turns leader migration off");
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct ConnectionLimits {
     /// Maximum number of concurrent requests per HTTP/2 connection.
     pub streams: u32,
     pub handshake: Duration,
-    /// Time until the headers of a connection's first request are complete.
+    /// Timeout for the headers of a connection's first request.
     pub header: Duration,
     /// Time after the last request until a connection without a further one is closed.
     pub idle: Duration,

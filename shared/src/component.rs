@@ -136,7 +136,7 @@ pub const POD_LABELS: [&str; 7] = [
 /// Each text that names a component contains one of these. So a Pod without them in its containers runs none.
 pub const WORDS: [&str; 4] = ["controller-manager", "apiserver", "kubelet", OUR_MANAGER];
 
-/// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, where they are at hand.
+/// Every container of a Pod that runs or seems to run a component. `labels` are the Pod's, if they are known.
 #[must_use]
 pub fn find<'a>(pod_spec: &'a Value, labels: Option<&Value>) -> Vec<Finding<'a>> {
     let containers = pod_spec.get("containers").and_then(Value::as_array);
@@ -376,7 +376,7 @@ pub fn controller_manager_command_line(pod_spec: &Value) -> Option<Result<Comman
     let finding = found.max_by_key(|finding| finding.certainty)?;
     if finding.certainty == Certainty::Wrapped {
         return Some(Err(format!(
-            "container {:?} starts a kube-controller-manager by a program that is not known; start it itself",
+            "container {:?} starts a kube-controller-manager with an unknown program; start kube-controller-manager directly",
             finding.name
         )));
     }
@@ -386,7 +386,7 @@ pub fn controller_manager_command_line(pod_spec: &Value) -> Option<Result<Comman
         .is_ok_and(|located| located.program.is_some());
     if finding.certainty == Certainty::Suspected && !executable_is_known {
         return Some(Err(format!(
-            "container {:?} may be a kube-controller-manager, by its name or image only: name the program kube-controller-manager in its command, or exclude it by the objectSelector of spec.targets",
+            "container {:?} may be a kube-controller-manager, judging by its name or image only: name the program kube-controller-manager in its command, or exclude it by the objectSelector of spec.targets",
             finding.name
         )));
     }

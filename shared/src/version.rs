@@ -14,7 +14,7 @@ pub struct KubernetesVersion {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no Kubernetes version; write it as 1.26 or v1.26.13")]
+#[error("{text:?} is not a Kubernetes version; write it as 1.26 or v1.26.13")]
 pub struct NotAVersion {
     pub text: String,
 }

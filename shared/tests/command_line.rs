@@ -121,7 +121,7 @@ fn values_that_cannot_be_known_are_reported_and_never_changed() {
         (
             &["/http-prober-bin/http-prober", "-command", "{}"],
             Unreadable::WrappedJson {
-                problem: "is no object with \"command\" and \"args\" (missing field `command` at line 1 column 2); correct it"
+                problem: "is not an object with \"command\" and \"args\" (missing field `command` at line 1 column 2); correct it"
                     .to_owned(),
             },
         ),

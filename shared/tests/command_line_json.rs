@@ -99,9 +99,9 @@ fn the_json_is_found_in_every_spelling_of_the_option() {
 fn json_that_could_not_be_restored_is_refused() {
     let long = format!(r#"{{"command":"kcm","args":["{}"]}}"#, "x".repeat(1 << 18));
     for (json, problem) in [
-        ("{", "is no object"),
-        ("[]", "is no object"),
-        (r#"{"command":"kcm","args":"--cloud-provider=aws"}"#, "is no object"),
+        ("{", "is not an object"),
+        ("[]", "is not an object"),
+        (r#"{"command":"kcm","args":"--cloud-provider=aws"}"#, "is not an object"),
         (r#"{"command":"kcm","env":[]}"#, "unknown field `env`"),
         (r#"{"command":"kcm","args":null}"#, "could not be restored"),
         (r#"{"command":"kcm","args":["a","b"]} "#, "could not be restored"),

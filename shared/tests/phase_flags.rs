@@ -739,7 +739,7 @@ fn the_owner_of_a_shell_script_is_told_what_it_has_and_what_is_missing() {
     assert!(message.contains("nothing seems to be missing"), "{message}");
     let message = told(Kubelet, "kubelet --v=2", &at(Migrate, 26));
     assert!(
-        message.contains("it has none of the flags of a migration; there, write --cloud-provider=external"),
+        message.contains("it has none of the flags that a migration changes; there, write --cloud-provider=external"),
         "{message}"
     );
     let message = told(KubeApiserver, "kube-apiserver --cloud-provider=aws", &at(Complete, 30));

@@ -147,7 +147,7 @@ fn items_are_added_before_another() {
         becomes(before, &item(index), after);
     }
     is_refused("a:\n- x\n", &item(0), "add --n to it by hand");
-    is_refused("a: x\n", &item(0), "is no list");
+    is_refused("a: x\n", &item(0), "is not a list");
 }
 
 #[test]
@@ -180,15 +180,15 @@ fn what_no_edit_can_change_safely_is_refused_with_its_place() {
     is_refused(
         "z: 1\na: |\n  b\n",
         &set(),
-        "a (line 3) is an anchor, a tag or a text over several lines",
+        "a (line 3) is an anchor, a tag or a string over several lines",
     );
     is_refused("a: one\n  two\n", &set(), "set it to \"n\" by hand");
     is_refused("a: &x b\nc: *x\n", &set(), "anchor");
     is_refused("a: !!str b\n", &set(), "tag");
-    is_refused("b: &x c\na: *x\n", &set(), "a (line 2) is no text");
-    is_refused("a: [b]\n", &set(), "is no text");
+    is_refused("b: &x c\na: *x\n", &set(), "a (line 2) is not a string");
+    is_refused("a: [b]\n", &set(), "is not a string");
     is_refused("a: [b]\n", &Insert(&["a", "c"], json!(1)), "has no map above it");
-    is_refused("a: b\n", &Insert(&["a"], json!(1)), "is there");
+    is_refused("a: b\n", &Insert(&["a"], json!(1)), "exists already");
     is_refused("a: |+\n  b\n\n", &Insert(&["c"], json!(1)), "add 1 by hand");
     is_refused(
         "x: &x {b: c}\na: *x\n",
@@ -203,7 +203,7 @@ fn what_no_edit_can_change_safely_is_refused_with_its_place() {
     is_refused("x: &x\n  b: c\na: *x\n", &Insert(&["x", "c"], json!(1)), "x.c (line 2)");
     is_refused("a: {b: 1, # x\n c: 2}\n", &Remove(&["a", "b"]), "take it out by hand");
     is_refused("- a: 1\n  b: 2\n", &Remove(&["0", "a"]), "0.a (line 1)");
-    is_refused("a: b\n", &Push(&["a"], json!(1)), "is no list");
+    is_refused("a: b\n", &Push(&["a"], json!(1)), "is not a list");
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn a_text_in_a_text_is_edited_in_its_lines() {
     }
     for (before, says) in [
         ("s:\n  v: >\n    args: [a]\n", "folded"),
-        ("s:\n  v: [a]\n", "is no text"),
-        ("s:\n  v: 'args: a'\n", "is no list"),
-        ("s:\n  v: 'args: ['\n", "no YAML"),
+        ("s:\n  v: [a]\n", "is not a string"),
+        ("s:\n  v: 'args: a'\n", "is not a list"),
+        ("s:\n  v: 'args: ['\n", "not YAML"),
     ] {
         let refusal = YamlText::parse(before)
             .unwrap()

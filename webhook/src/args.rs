@@ -146,14 +146,14 @@ pub struct Limits {
     /// Timeout of a TLS handshake
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub handshake_timeout: Duration,
-    /// Time until the headers of a connection's first request are complete
+    /// Timeout for the headers of a connection's first request
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub header_timeout: Duration,
-    /// Timeout of a request, if the API server's timeout parameter is not shorter; a tenth of it, at most 200ms, is
-    /// reserved for sending the response
+    /// Timeout of a request; a shorter timeout parameter of the API server takes precedence. A tenth of it, at most
+    /// 200ms, is reserved for sending the response
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub request_timeout: Duration,
-    /// Time after which a connection without requests is closed. API servers close theirs after 90s and do not repeat a
+    /// Time after which a connection without requests is closed. API servers close theirs after 90s and do not retry a
     /// request that meets a closed connection, so it is longer
     // https://pkg.go.dev/net/http#DefaultTransport, which apimachinery takes the time of (pkg/util/net/http.go)
     #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration::parse)]
@@ -249,7 +249,7 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         // The limit is the number of a semaphore's permits.
         Ok(number) if (1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&number) => Ok(number),
-        _ => Err(format!("{text:?} is no whole number of 1 or more")),
+        _ => Err(format!("{text:?} is not a whole number of 1 or more")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outrigger_shared::duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no duration; write numbers with units h, m, s or ms, such as 30s, 1m30s or 500ms")]
+#[error("{text:?} is not a duration; write numbers with units h, m, s or ms, such as 30s, 1m30s or 500ms")]
 pub struct NotADuration {
     pub text: String,
 }

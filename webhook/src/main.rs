@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
 
     let args = Args::parse();
-    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log={:?} is no filter", args.log))?;
+    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log={:?} is not a log filter", args.log))?;
     let limits = Targets::new()
         .with_default(LevelFilter::DEBUG)
         .with_target(log_limits::OWN, LevelFilter::TRACE)

@@ -71,7 +71,7 @@ pub struct Metrics {
     registration_differences: Family<Labels<3>, Gauge>,
 }
 
-/// A new metric. Metrics are written in the order in which they are made.
+/// Registers a metric. Metrics are exposed in the order of registration.
 fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());

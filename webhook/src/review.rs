@@ -26,7 +26,7 @@ const MAX_WARNINGS: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
     /// Not JSON, incomplete, not UTF-8, or a field of the review has a wrong type or occurs twice.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     #[error("the body is a {kind:?} of {api_version:?}; send an {KIND} of {API_VERSION}")]
     Kind { api_version: String, kind: String },

@@ -28,10 +28,10 @@ async fn bodies_that_are_no_review_get_400_and_say_why() {
     let mut not_utf8 = whole.clone().into_bytes();
     not_utf8[40] = 0xff;
     let bodies: Vec<(Vec<u8>, &str)> = vec![
-        (b"garbage".to_vec(), "no AdmissionReview"),
-        (Vec::new(), "no AdmissionReview"),
+        (b"garbage".to_vec(), "not an AdmissionReview"),
+        (Vec::new(), "not an AdmissionReview"),
         (whole.as_bytes()[..whole.len() / 2].to_vec(), "EOF"),
-        (not_utf8, "no AdmissionReview"),
+        (not_utf8, "not an AdmissionReview"),
         (br#"{"apiVersion":"v1","kind":"Pod"}"#.to_vec(), "Pod"),
         (
             whole
@@ -40,7 +40,7 @@ async fn bodies_that_are_no_review_get_400_and_say_why() {
             "v1beta1",
         ),
         (whole.replace(r#""uid":"u""#, r#""uid":"""#).into_bytes(), "uid"),
-        (b"[".repeat(1_000_000), "no AdmissionReview"),
+        (b"[".repeat(1_000_000), "not an AdmissionReview"),
     ];
     for (body, hint) in bodies {
         let (status, text) = server.post("/mutate", body).await;

@@ -233,7 +233,7 @@ async fn the_manager_trusts_the_authorities_of_the_image_and_no_others() -> Resu
     fs::remove_file(root.folder().join(BUNDLE))?;
     let with_none = manager(&root, &metadata, port, run.path()).await?;
 
-    let none = "the system has no certificates";
+    let none = "the system has no CA certificates";
     let unknown = "UnknownIssuer";
     ensure!(with_those_of_the_web.contains(unknown), "{with_those_of_the_web}");
     ensure!(!with_those_of_the_web.contains(none), "{with_those_of_the_web}");

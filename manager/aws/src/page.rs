@@ -49,7 +49,7 @@ where
             return Ok(items);
         }
         if page.next == token {
-            let message = "AWS answered twice with the same token of a next page";
+            let message = "AWS returned the same next-page token twice";
             return Err(Error::unusable(operation, message));
         }
 
@@ -87,7 +87,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_that_leads_to_itself_is_an_error_and_not_the_end() {
         let (items, asked) = read(&[(&[1], Some("1")), (&[2], Some("1"))]).await;
-        assert!(items.unwrap_err().to_string().contains("same token"));
+        assert!(items.unwrap_err().to_string().contains("same next-page token"));
         assert_eq!(asked.len(), 2);
     }
 }

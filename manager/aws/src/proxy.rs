@@ -82,7 +82,7 @@ impl Proxies {
     /// variables by name; an empty one counts as absent. `AWS_EC2_METADATA_SERVICE_ENDPOINT` is reached without a proxy.
     ///
     /// # Errors
-    /// [`SettingsError::Proxy`] when a proxy is no URL of `http://` or `https://`.
+    /// [`SettingsError::Proxy`] when a proxy is not a URL of `http://` or `https://`.
     pub fn from_environment(environment: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let first = |names: [&'static str; 2]| {
             let given = |name| (name, environment(name).unwrap_or_default());

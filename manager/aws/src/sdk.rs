@@ -39,7 +39,7 @@ where
         SdkError::TimeoutError(_) => ("no answer in time", boxed(error)),
         SdkError::DispatchFailure(_) => ("the request could not be sent", boxed(error)),
         SdkError::ResponseError(_) => ("the answer could not be read", boxed(error)),
-        _ => ("AWS refused without a code", boxed(error)),
+        _ => ("AWS rejected the request without an error code", boxed(error)),
     };
     let failed = Error::unanswered(operation, message)
         .with_request_id(request_id.as_deref())
@@ -63,8 +63,8 @@ where
     }
 }
 
-/// Whether a request failed before it was sent because no credentials could be had. The SDK reports that as one
-/// of several failures; only the chain of causes tells.
+/// Whether a request failed before it was sent because no credentials were available. The SDK reports that as one
+/// of several failures; only the chain of sources shows it.
 fn is_about_credentials(error: &(dyn StdError + 'static)) -> bool {
     std::iter::successors(Some(error), |&error| error.source()).any(|cause| cause.is::<CredentialsError>())
 }

@@ -29,9 +29,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointOverride {
     /// `EC2`, `Elastic Load Balancing` or `Elastic Load Balancing v2` as current SDKs spell it, or `ec2` or
-    /// `elasticloadbalancing` (both generations) as the in-tree provider does. Others are left to whom they concern.
+    /// `elasticloadbalancing` (both generations) as the in-tree provider does. Other services are ignored.
     pub service: String,
-    /// The region it holds for; any other region's is passed over.
+    /// The region to which the override applies. Overrides for other regions are ignored.
     pub region: String,
     /// The endpoint, with scheme.
     pub url: String,
@@ -47,20 +47,22 @@ pub enum SettingsError {
     #[error("no AWS region: set --region, or Region (or Zone) in section [Global] of the cloud config")]
     NoRegion,
     #[error(
-        "RoleARN {0:?} in section [Global] of the cloud config is no ARN of a role: expected arn:PARTITION:iam::ACCOUNT:role/NAME"
+        "RoleARN {0:?} in section [Global] of the cloud config is not the ARN of a role: expected arn:PARTITION:iam::ACCOUNT:role/NAME"
     )]
     RoleArn(String),
     /// The ARN cannot be sent as a header.
     #[error(
-        "SourceARN {0:?} in section [Global] of the cloud config is no ARN: expected arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE"
+        "SourceARN {0:?} in section [Global] of the cloud config is not an ARN: expected arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE"
     )]
     SourceArn(String),
-    #[error("URL {url:?} in the ServiceOverride for service {service:?} is no http:// or https:// URL")]
+    #[error("URL {url:?} in the ServiceOverride for service {service:?} is not an http:// or https:// URL")]
     EndpointUrl { service: String, url: String },
     /// The name cannot stand in a user agent.
-    #[error("application name {0:?} may hold letters, digits and !#$%&'*+-.^_|~ only")]
+    #[error("application name {0:?} may contain only letters, digits and !#$%&'*+-.^_|~")]
     AppName(String),
-    #[error("{variable} {value:?} is no proxy: expected http://HOST:PORT or https://HOST:PORT, or unset the variable")]
+    #[error(
+        "{variable} {value:?} is not a proxy URL: expected http://HOST:PORT or https://HOST:PORT, or unset the variable"
+    )]
     Proxy {
         /// The variable as it was found.
         variable: &'static str,

@@ -274,7 +274,7 @@ fn command_lines(facts: &Facts) -> Vec<String> {
     let mut problems: Vec<String> = judged.filter_map(problem).collect();
     if !is_attested && let Some(why) = all.unknown() {
         problems.push(format!(
-            "{why}: correct the targets or the access, or state in spec.attestedPhase: Prepare that all have leader migration on"
+            "{why}: correct the targets or the access, or set spec.attestedPhase: Prepare to attest that all have leader migration on"
         ));
     }
 
@@ -296,7 +296,7 @@ fn problem(seen: &ControllerManager) -> Option<String> {
             "{object} runs in-tree without --enable-leader-migration: roll its workload in phase Prepare, or add the flag to the file of the static Pod"
         )),
         Form::Unreadable { reason } if seen.needs_attestation() => Some(format!(
-            "the flags that {object} runs with are not known: {reason}; or state in spec.attestedPhase: Prepare that it has leader migration on"
+            "the flags that {object} runs with are not known: {reason}; or set spec.attestedPhase: Prepare to attest that it has leader migration on"
         )),
         Form::Unreadable { reason } => Some(format!("the flags that {object} runs with are not known: {reason}")),
     }
@@ -337,8 +337,9 @@ fn node_ipam_conflict(seen: &ControllerManager, own: Placement) -> Option<String
 
 /// The facts that the API does not show. `spec.attestedPhase: Prepare` stands in for it.
 fn unproven(facts: &Facts) -> Vec<String> {
-    let leader = unlisted_leader(facts)
-        .map(|problem| format!("{problem}, or state in spec.attestedPhase: Prepare that all have leader migration on"));
+    let leader = unlisted_leader(facts).map(|problem| {
+        format!("{problem}, or set spec.attestedPhase: Prepare to attest that all have leader migration on")
+    });
     unproven_configurations(facts).into_iter().chain(leader).collect()
 }
 
@@ -351,7 +352,7 @@ pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
     let mut unproven: Vec<String> = in_tree()
         .filter_map(|seen| match &seen.configuration {
             Configuration::Unproven(why) => Some(format!(
-                "{}: {why}; remove --leader-migration-config, set spec.leaderMigration, or state in spec.attestedPhase: Prepare that it is right",
+                "{}: {why}; remove --leader-migration-config, set spec.leaderMigration, or set spec.attestedPhase: Prepare to attest that it is right",
                 seen.object
             )),
             Configuration::BuiltIn | Configuration::OfMigration => None,

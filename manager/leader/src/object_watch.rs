@@ -8,12 +8,12 @@ use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A watch without an event for this time is started anew. A connection that broke without an error shows nothing, and
+/// A watch without an event for this time is restarted. A connection that broke without an error shows nothing, and
 /// kube ends such a watch only after 300 s
 /// (<https://docs.rs/kube-runtime/latest/kube_runtime/watcher/struct.Config.html#structfield.timeout>).
 const SILENT: Duration = Duration::from_secs(30);
 
-/// Passes on each state of an object until `stop`. After an error and after [`SILENT`] it starts anew, which always
+/// Passes on each state of an object until `stop`. After an error and after [`SILENT`] it restarts, which always
 /// reads the object: a watch that only resumes shows nothing until the object changes, and the error would last as long.
 pub async fn follow<K, S>(
     start: impl Fn() -> S,

@@ -45,7 +45,7 @@ pub fn follow(cluster: Client, stop: CancellationToken) -> watch::Receiver<Obser
                 Err(error) => {
                     tx.send_if_modified(|observed| !std::mem::replace(&mut observed.read, true));
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "cannot watch Services; a kube-controller-manager that cannot be read is not noticed when it writes their status");
+                        tracing::warn!(%error, "cannot watch Services; status writes by an unreadable kube-controller-manager are not detected");
                     }
                 }
             }

@@ -138,7 +138,7 @@ fn aws_api_share(line: &mut CommandLine) -> Share {
     let part = line.float("aws-api-budget-share");
     Share::new(part).unwrap_or_else(|| {
         line.fail(format!(
-            "--aws-api-budget-share={part}: expected a part greater than 0 and at most 1, such as 0.25"
+            "--aws-api-budget-share={part}: expected a share greater than 0 and at most 1, such as 0.25"
         ));
         Share::default()
     })

@@ -180,7 +180,7 @@ fn contradictions(flags: &NodeIpam, cluster: &[IpNet]) -> Vec<String> {
         }
         if flags.mask_size != 0 && cluster.len() < 2 {
             problems.push(format!(
-                "{flag} and --node-cidr-mask-size exclude each other; set one of them"
+                "{flag} and --node-cidr-mask-size are mutually exclusive; set only one of them"
             ));
         } else if !is_there && !cluster.is_empty() {
             problems.push(format!("{flag}={size}: --cluster-cidr has no {family} CIDR"));

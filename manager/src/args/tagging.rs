@@ -38,7 +38,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(period) = options.tagging.resync_period.filter(|period| *period < SHORTEST_RESYNC) {
         problems.push(format!(
-            "--tag-resync-period={} must be 0, which turns it off, or at least {}",
+            "--tag-resync-period={} must be 0 (disabled) or at least {}",
             value::go_duration(period),
             value::go_duration(SHORTEST_RESYNC)
         ));
@@ -77,9 +77,7 @@ pub(super) fn problems(options: &Options) -> Vec<String> {
         }
 
         if key.to_ascii_lowercase().starts_with("aws:") {
-            problems.push(format!(
-                "--tags: the key {key:?} begins with aws:, which AWS keeps for itself"
-            ));
+            problems.push(format!("--tags: the key {key:?} begins with aws:, which AWS reserves"));
         }
     }
 

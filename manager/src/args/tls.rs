@@ -110,7 +110,10 @@ pub fn curve(number: &str) -> Result<NamedGroup, String> {
                 format!("{} ({name:?})", u16::from(name))
             });
             let known: Vec<String> = known.collect();
-            Err(format!("expected the number of a group: {}", known.join(", ")))
+            Err(format!(
+                "expected the number of a key exchange group: {}",
+                known.join(", ")
+            ))
         }
     }
 }
@@ -135,7 +138,7 @@ pub fn named_certificate(text: &str) -> Result<NamedCertificate, String> {
     let is_name = |name: &str| !name.is_empty() && !name.trim_start_matches("*.").contains(['*', ' ', '/']);
     if let Some(name) = names.iter().find(|name: &&String| !is_name(name)) {
         return Err(format!(
-            "{name:?} is no server name such as example.com or *.example.com"
+            "{name:?} is not a server name such as example.com or *.example.com"
         ));
     }
 

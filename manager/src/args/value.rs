@@ -134,7 +134,7 @@ pub fn list(text: &str) -> Result<Vec<String>, BadValue> {
                 let end = rest.find(',').unwrap_or(rest.len());
                 let (element, tail) = rest.split_at(end);
                 if element.contains('"') {
-                    return bad("a double quote may only stand around a whole element");
+                    return bad("a double quote may only enclose a whole element");
                 }
                 (element.to_owned(), tail)
             }
@@ -144,7 +144,7 @@ pub fn list(text: &str) -> Result<Vec<String>, BadValue> {
         match tail.strip_prefix(',') {
             Some(more) => rest = more,
             None if tail.is_empty() => return Ok(elements),
-            None => return bad("after a quoted element only a comma may follow"),
+            None => return bad("only a comma may follow a quoted element"),
         }
     }
 }

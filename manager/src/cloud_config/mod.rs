@@ -2,7 +2,7 @@
 //!
 //! [`syntax`] splits the text, `read` gives entries their types, [`overrides`] holds endpoint overrides, [`identity`]
 //! answers which region, cluster and VPC this manager serves. Upstream ignores unknown keys silently; here they are
-//! errors with the nearest known name, unless `--cloud-config-strict=false` passes over them in silence, as the incumbent does.
+//! errors with the nearest known name. With `--cloud-config-strict=false` they are ignored, as in the incumbent.
 
 pub mod file;
 pub mod identity;
@@ -121,7 +121,7 @@ impl CloudConfig {
     }
 
     /// The address families of Node objects, in order. No `NodeIPFamilies` means IPv4; names other than `ipv4` and
-    /// `ipv6` are passed over, as upstream does, so a list of nothing else gives none.
+    /// `ipv6` are ignored, as in upstream, so a list of other names only results in none.
     pub fn ip_families(&self) -> Vec<IpFamily> {
         if self.node_ip_families.is_empty() {
             return vec![IpFamily::V4];

@@ -39,7 +39,10 @@ pub(super) fn config(entries: &[Entry], findings: &mut Findings<'_>) -> CloudCon
         if entry.section.eq_ignore_ascii_case("Global") {
             match (&entry.subsection, entry.key.as_str()) {
                 // The incumbent passes over such a section and all its keys.
-                (Some(_), "") => findings.tolerable(entry.section_place, "section Global takes no name in quotes"),
+                (Some(_), "") => findings.tolerable(
+                    entry.section_place,
+                    "section Global must not have a name in quotes: write [Global]",
+                ),
                 (Some(_), _) | (None, "") => {}
                 (None, _) => global(&mut config, entry, findings),
             }
@@ -154,7 +157,7 @@ fn families(field: &mut Vec<String>, entry: &Entry, findings: &mut Findings<'_>)
     if family(name).is_none() {
         findings.warning(
             entry.value_place,
-            &format!("NodeIPFamilies = {name:?} is passed over: expected ipv4 or ipv6, one for each line"),
+            &format!("NodeIPFamilies = {name:?} is ignored: expected ipv4 or ipv6, one per line"),
         );
     }
 
@@ -223,7 +226,7 @@ fn group_mode(field: &mut bool, entry: &Entry, findings: &mut Findings<'_>) {
         "Managed" => *field = true,
         other => findings.error(
             place,
-            &format!("NLBSecurityGroupMode = {other:?}: expected Managed or nothing"),
+            &format!("NLBSecurityGroupMode = {other:?}: expected Managed or an empty value"),
         ),
     }
 }

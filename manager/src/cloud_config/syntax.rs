@@ -297,7 +297,7 @@ impl Reader<'_> {
             Some('t') => '\t',
             _ => {
                 return self.fail(
-                    r#"unknown escape: in quotes a backslash may only stand before \ " n t; write \\ for a backslash"#,
+                    r#"unknown escape: in quotes a backslash may only precede \ " n t; write \\ for a backslash"#,
                 );
             }
         };

@@ -155,15 +155,19 @@ impl Cluster {
             Some(path) => from_file(path, "--kubeconfig", author).await?,
             None => match (Config::incluster(), &options.general.master) {
                 (Ok(config), _) => config,
-                (Err(_), Some(master)) => {
-                    Config::new(master.parse().with_context(|| format!("--master={master} is no URL"))?)
-                }
+                (Err(_), Some(master)) => Config::new(
+                    master
+                        .parse()
+                        .with_context(|| format!("--master={master} is not a URL"))?,
+                ),
                 (Err(error), None) => bail!("no API server: set --kubeconfig or --master, or run in a Pod ({error})"),
             },
         };
 
         if let Some(master) = &options.general.master {
-            config.cluster_url = master.parse().with_context(|| format!("--master={master} is no URL"))?;
+            config.cluster_url = master
+                .parse()
+                .with_context(|| format!("--master={master} is not a URL"))?;
         }
 
         let general = &options.general;
@@ -243,7 +247,7 @@ impl Cluster {
 
         let layer = self.counted.layer(&config.cluster_url);
         let client = api_client::client(&config, self.tcp_user_timeout, &layer);
-        let client = client.context("making a client for the API server")?;
+        let client = client.context("creating a client for the API server")?;
 
         Ok(match ClientLayer::of(self.rate, account) {
             Some(layer) => {
@@ -273,7 +277,7 @@ fn ca_bundle(environment: impl Fn(&str) -> Option<String>) -> Result<Option<Vec<
 
     let pem = limited_file::read_text(Path::new(&path))
         .with_context(|| format!("{CA_BUNDLE}={path} cannot be read: mount the file there, or unset the variable"))?;
-    let fix = || format!("{CA_BUNDLE}={path} is no CA bundle: give PEM certificates only, or unset the variable");
+    let fix = || format!("{CA_BUNDLE}={path} is not a CA bundle: give PEM certificates only, or unset the variable");
     let roots = outrigger_certs::bundle::roots(&pem).with_context(fix)?;
     ensure!(!roots.is_empty(), fix());
 

@@ -233,7 +233,7 @@ mod tests {
             (
                 own(Err(MetadataError::Silent("http://x".into()))),
                 aws(&[]),
-                ["http://x gave no answer", "2 s"],
+                ["http://x did not answer", "2 s"],
             ),
             (
                 own(Ok(OwnInstance::default())),

@@ -70,7 +70,7 @@ impl Batch {
         let lost = || {
             Answer::Failed(Error::unusable(
                 "DescribeInstances",
-                "the question ended without an answer",
+                "the batched request ended without a result",
             ))
         };
 

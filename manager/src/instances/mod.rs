@@ -127,8 +127,8 @@ impl Instances {
             return named;
         }
 
-        // A guess counts only when it leads to a living instance of the cluster, and an address only when the instance has
-        // been there for as long as the Node: who has it now need not be who had it then.
+        // A guess counts only when it finds an instance of the cluster that is not terminated, and an address only when
+        // the instance is at least as old as the Node: the address may have belonged to another instance before.
         let fallbacks = name.fallbacks().into_iter().flatten().map(|key| (of(&key), key));
         let mut counting = fallbacks.filter_map(|(answer, key)| match &answer {
             Answer::Found(instance) => {

@@ -56,13 +56,13 @@ impl AwsCalls {
             durations: catalog.family(
                 "cloudprovider_aws_api_request_duration_seconds",
                 &["request"],
-                "Duration of successful AWS calls, for the requests that the incumbent measures",
+                "Duration of successful AWS calls, for the requests that aws-cloud-controller-manager measures",
                 Family::new_with_constructor(|| Histogram::new(buckets::aws_call())),
             ),
             errors: catalog.labelled(
                 "cloudprovider_aws_api_request_errors",
                 &["request"],
-                "Failed AWS calls, for the requests that the incumbent measures",
+                "Failed AWS calls, for the requests that aws-cloud-controller-manager measures",
             ),
             throttled: catalog.labelled(
                 "cloudprovider_aws_api_throttled_requests",

@@ -87,7 +87,7 @@ impl LifecycleMetrics {
             calls: catalog.labelled(
                 "cloud_node_lifecycle_controller_cloud_provider_calls",
                 &["operation", "result"],
-                "AWS results about the instances of Nodes",
+                "Results of AWS calls about the instances of Nodes",
             ),
         }
     }

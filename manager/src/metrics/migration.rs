@@ -73,7 +73,7 @@ impl Migration {
             owners: catalog.labelled(
                 "outrigger_controller_owner",
                 &["controller", "owner"],
-                "1 for the current owner of each controller, 0 for the others; none during a handover, and unless it is proven. Only the holder of the main lease reports it",
+                "1 for the current owner of each controller, 0 for the others. The owner is none during a handover, and while it is not proven. Only the holder of the main lease reports it",
             ),
             unreadable: catalog.labelled(
                 "outrigger_migration_unreadable",

@@ -72,7 +72,7 @@ impl Queues {
             longest: catalog.labelled(
                 "workqueue_longest_running_processor_seconds",
                 NAME,
-                "Time spent on the key that is longest in progress",
+                "Processing time so far of the key that has been in progress longest",
             ),
             all: Arc::default(),
         }

@@ -83,8 +83,8 @@ impl Index {
         self.listing = Some(Nodes::new());
     }
 
-    /// One Node of a new list. Where it is the one that is there, that one stays: a list that is made again does not
-    /// need the memory twice.
+    /// Adds a Node of a new list. If the Node is unchanged, the stored one is kept, so that a new list does not need
+    /// the memory twice.
     pub(super) fn list(&mut self, node: NodeView) {
         let node = match self.nodes.get(&*node.metadata.name) {
             Some(old) if **old == node => Arc::clone(old),

@@ -82,7 +82,7 @@ impl<'de> Visitor<'de> for Pairs {
     type Value = Vec<(Text, Text)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of texts")
+        f.write_str("a map of strings")
     }
 
     fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {

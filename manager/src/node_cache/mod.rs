@@ -132,8 +132,8 @@ impl NodeCache {
     }
 }
 
-/// A Node whose provider ID this program wrote has an external kubelet: others bring theirs along. Of a kubelet that was
-/// restarted with the external provider the operator's annotation states it.
+/// A Node whose provider ID this program wrote has an external kubelet, because an in-tree kubelet sets its own. If a
+/// kubelet was restarted with the external provider, the operator's annotation states it.
 fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
     let count = |of: &dyn Fn(&NodeView) -> bool| {
         let all = nodes.iter().filter(|node| of(node)).count();

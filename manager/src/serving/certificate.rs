@@ -36,7 +36,7 @@ pub enum CertificateError {
     },
     #[error("the certificate and the key cannot be served")]
     Pair(#[source] rustls::Error),
-    #[error("cannot make a certificate in memory")]
+    #[error("cannot create a self-signed certificate")]
     Issue(#[from] outrigger_certs::IssueError),
 }
 

@@ -207,7 +207,7 @@ fn text(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-const NO_PROFILES: &str = "404 no profiles: this is no Go program, so /debug/pprof has nothing that `go tool pprof` can read; \
+const NO_PROFILES: &str = "404 no profiles: this is not a Go program, so /debug/pprof has nothing that `go tool pprof` can read; \
      use perf on the process, and /metrics for memory, CPU time and queues\n";
 
 /// The paths under `/debug`, there with `--profiling` only, as in the incumbent.
@@ -228,7 +228,7 @@ fn debug_router<S: Clone + Send + Sync + 'static>(verbosity: Verbosity) -> Route
 async fn set_verbosity(State(verbosity): State<Verbosity>, body: String) -> Response {
     let wanted = body.trim();
     let Ok(level) = wanted.parse::<u32>() else {
-        let message = format!("failed to set the verbosity to {wanted:?}: expected a whole number from 0 on\n");
+        let message = format!("failed to set the verbosity to {wanted:?}: expected a whole number of 0 or more\n");
         return text(StatusCode::BAD_REQUEST, message);
     };
 

@@ -42,7 +42,7 @@ pub enum Error {
         version: String,
         expected: String,
     },
-    #[error("--path={path}: no migration has that name (there are: {names}), so nothing would be changed")]
+    #[error("--path={path}: no migration has that name (known: {names}), so nothing would be changed")]
     Path { path: String, names: String },
     /// A defect in the decision.
     #[error("{origin}: the patch does not apply ({source}); please report this defect")]

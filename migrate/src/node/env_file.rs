@@ -39,7 +39,7 @@ impl Variable {
                 continue;
             }
             if content.ends_with('\\') {
-                return Err("a line ends in \\ and goes on in the next; write it as one line".to_owned());
+                return Err("a line ends in \\ and continues on the next; write it as one line".to_owned());
             }
 
             let Some((key, value)) = content.split_once('=') else {
@@ -70,8 +70,8 @@ impl Variable {
         };
         if value.contains(['"', '\'', '\\', '$', '`']) {
             return Err(format!(
-                "{name} has a quote, a backslash or a variable in its value, so its flags are not certain; write them \
-                 without"
+                "{name} has a quote, a backslash or a variable in its value, so its flags cannot be determined; \
+                 write the value without these"
             ));
         }
 
@@ -188,7 +188,7 @@ mod tests {
     fn what_is_not_certain_is_refused() {
         assert_eq!(Variable::find("#ARGS=1\n;ARGS=2\nMY_ARGS=3\n", "ARGS"), Ok(None));
         for (text, said) in [
-            ("ARGS=--a \\\n--b\n", "goes on in the next"),
+            ("ARGS=--a \\\n--b\n", "continues on the next"),
             ("ARGS=--a\nARGS=--b\n", "is set twice"),
             ("ARGS=\"--a='b c'\"\n", "has a quote"),
             ("ARGS=\"--a\n--b\"\n", "has a quote"),

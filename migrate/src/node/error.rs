@@ -15,7 +15,7 @@ pub enum Error {
     Permission { path: PathBuf },
     #[error("{} is a symbolic link to {}; name the folder of that file, or replace the link by the file", path.display(), target.display())]
     SymbolicLink { path: PathBuf, target: PathBuf },
-    #[error("{} is no regular file; move it away", path.display())]
+    #[error("{} is not a regular file; move it to another folder", path.display())]
     NotAFile { path: PathBuf },
     #[error("{} has more than {max_bytes} bytes, as no file of this kind has; check the path", path.display())]
     TooLarge { path: PathBuf, max_bytes: u64 },
@@ -33,11 +33,11 @@ pub enum Error {
         path.display(), record.display()
     )]
     Gone { path: PathBuf, record: PathBuf },
-    #[error("--{flag}={} is no absolute path; write it from / on", path.display())]
+    #[error("--{flag}={} is not an absolute path; it must begin with /", path.display())]
     RelativePath { flag: &'static str, path: PathBuf },
-    #[error("--state={} is inside of --manifests={}, of which the kubelet reads every file; name another folder", state.display(), manifests.display())]
+    #[error("--state={} is inside --manifests={}, where the kubelet reads every file; choose another folder", state.display(), manifests.display())]
     StateInManifests { state: PathBuf, manifests: PathBuf },
-    #[error("another outrigger is changing files of {}; wait for its end", state.display())]
+    #[error("another outrigger process is changing files of {}; wait until it ends", state.display())]
     Locked { state: PathBuf },
     #[error("--migration gives {}: {names}; name one with --migration=NAME", count)]
     Migrations { count: usize, names: String },
@@ -63,7 +63,7 @@ pub enum Error {
         first: PathBuf,
         second: PathBuf,
     },
-    #[error("{} has more than {max} files; move those that are no static Pods out of the folder", folder.display())]
+    #[error("{} has more than {max} files; move the files that are not static Pods out of the folder", folder.display())]
     TooManyFiles { folder: PathBuf, max: usize },
     #[error("{}: {source}", path.display())]
     Text { path: PathBuf, source: yaml_text::Refusal },

@@ -136,7 +136,7 @@ fn flags_after(pod: &Value, decision: &Decision) -> Result<Vec<String>, Error> {
     let tokens = lists.into_iter().flatten().flatten().skip(1);
     let texts: Option<Vec<String>> = tokens.map(|token| token.as_str().map(str::to_owned)).collect();
 
-    texts.ok_or_else(|| failed("a flag is no text".to_owned()))
+    texts.ok_or_else(|| failed("a flag is not a string".to_owned()))
 }
 
 /// Gives each file its flags, and explains the first change. Added flags are written to the first file, which kubeadm creates on every machine.
@@ -259,8 +259,8 @@ impl Unit {
         let path = self.path.display();
 
         Some(format!(
-            "{path}, line {number} sets --cloud-provider or --cloud-config, is not edited and may win over the files that \
-             are; move these flags to KUBELET_EXTRA_ARGS in /etc/default/kubelet (or /etc/sysconfig/kubelet)"
+            "{path}, line {number} sets --cloud-provider or --cloud-config, is not edited and may override the edited \
+             files; move these flags to KUBELET_EXTRA_ARGS in /etc/default/kubelet (or /etc/sysconfig/kubelet)"
         ))
     }
 }

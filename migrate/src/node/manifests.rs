@@ -72,8 +72,8 @@ fn plan_of(machine: &MachineArgs, manifest: Manifest, decision: &Decision) -> Re
     let undo = text.get(0, &["metadata", "annotations", annotations::UNDO]);
     if source.record.is_none() && undo.is_some() {
         lines.push(format!(
-            "! its annotation {} is of an earlier edit, of which {} has no record: `outrigger node undo` restores the \
-             present text, and --phase=InTree the flags before that edit",
+            "! its annotation {} is from an earlier edit, for which {} has no record: `outrigger node undo` restores \
+             the present text, and --phase=InTree the flags before that edit",
             annotations::UNDO,
             machine.state.display()
         ));

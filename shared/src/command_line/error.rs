@@ -32,12 +32,12 @@ pub enum Unreadable {
     #[error("--{flag} needs a value and is followed by none; correct the command line")]
     NoValue { flag: String },
     /// RKE2 and K3s put the value before their own, so which of them counts is not in the list.
-    #[error("{item:?} goes before the distribution's own value of --{flag}; write {flag}=VALUE without the \"-\"")]
+    #[error("{item:?} is placed before the distribution's own value of --{flag}; write {flag}=VALUE without the \"-\"")]
     Prepended { flag: String, item: String },
     /// A name and value apart, with a name that no flag can have.
-    #[error("{name:?} is no name of a flag; correct the object")]
+    #[error("{name:?} is not the name of a flag; correct the object")]
     NotAName { name: String },
-    #[error("--{flag}={value} is no boolean; write true or false")]
+    #[error("--{flag}={value} is not a boolean; write true or false")]
     NotABoolean { flag: String, value: String },
     #[error("it has {tokens} arguments, more than the {MAX_TOKENS} that are read; shorten it")]
     TooLong {

@@ -119,7 +119,7 @@ impl Wrapped {
 
         let document: Document = serde_json::from_str(text).map_err(|error| {
             unreadable(format!(
-                "is no object with \"command\" and \"args\" ({error}); correct it"
+                "is not an object with \"command\" and \"args\" ({error}); correct it"
             ))
         })?;
         let (style, command) = match document.command {

@@ -145,7 +145,7 @@ impl std::fmt::Display for Place {
 #[derive(Debug, Error)]
 pub enum Unusable {
     /// Not YAML, or not of a kubeconfig's shape; with the place, if that is known.
-    #[error("this is no kubeconfig YAML{0}; the text is not shown, as it may hold secrets")]
+    #[error("this is not a kubeconfig in YAML{0}; the text is not shown, as it may hold secrets")]
     NoKubeconfig(String),
     #[error("cannot read the file")]
     File(#[source] io::Error),

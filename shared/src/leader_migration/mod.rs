@@ -235,7 +235,9 @@ pub enum Problem {
     #[error("resourceLock: invalid value {value:?}; the only lock is \"leases\" (endpoints locks are gone since 1.24)")]
     ResourceLock { value: String },
     /// A field that `v1` dropped.
-    #[error("resourceLock is no field of controllermanager.config.k8s.io/v1; remove it, the lock is always \"leases\"")]
+    #[error(
+        "resourceLock is not a field of controllermanager.config.k8s.io/v1; remove it, the lock is always \"leases\""
+    )]
     ResourceLockInV1,
 }
 
@@ -243,7 +245,7 @@ pub enum Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// An entry that matches nothing.
-    #[error("controllerLeaders[{index}].name {name:?} is no controller and has no effect; correct it")]
+    #[error("controllerLeaders[{index}].name {name:?} is not a controller and has no effect; correct it")]
     UnknownController { index: usize, name: String },
     /// A component that is neither party, so neither of them runs the controller.
     #[error(

@@ -19,7 +19,7 @@ pub enum Problem {
     ClusterIdEmpty,
     /// A text that no Lease can be called.
     #[error(
-        "spec.leaderMigration.leaderName {0:?} is no name of a Lease; write small letters, digits, - and . (at most 253)"
+        "spec.leaderMigration.leaderName {0:?} is not a valid Lease name; use lowercase letters, digits, - and . (at most 253 characters)"
     )]
     LeaderName(String),
     /// One Lease for two purposes: a manager would always hold or lose both.
@@ -27,7 +27,7 @@ pub enum Problem {
     LeaderNameTaken(String),
     /// A text that no Lease can be called.
     #[error(
-        "spec.kubeControllerManagerLease {0:?} is no name of a Lease; write small letters, digits, - and . (at most 253)"
+        "spec.kubeControllerManagerLease {0:?} is not a valid Lease name; use lowercase letters, digits, - and . (at most 253 characters)"
     )]
     MainLease(String),
     /// Our own main lease is no evidence about the kube-controller-manager.

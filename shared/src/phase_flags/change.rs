@@ -99,7 +99,7 @@ pub enum Refusal {
     #[error("its Kubernetes version is not known from the image's tag; set spec.kubernetesVersion")]
     VersionUnknown,
     #[error(
-        "version {0} is older than 1.20 and not supported; upgrade the component, or set spec.kubernetesVersion if the image's tag is no version of Kubernetes"
+        "version {0} is older than 1.20 and not supported; upgrade the component, or set spec.kubernetesVersion if the image's tag is not a Kubernetes version"
     )]
     TooOld(KubernetesVersion),
     #[error("--cloud-provider is {0:?}, not \"aws\"; this migration is for AWS, correct spec.targets")]
@@ -121,7 +121,7 @@ pub enum Refusal {
     ManagerVersion(String),
     /// 1.21 has it as an alpha feature without a built-in list.
     #[error(
-        "leader migration is alpha in 1.21: it needs a feature gate, and no list of it serves both managers; upgrade to 1.22 or set spec.downtime: true"
+        "leader migration is alpha in 1.21: it needs a feature gate, and no list of its controllers works for both managers; upgrade to 1.22 or set spec.downtime: true"
     )]
     NeedsGateAndFile,
     /// Asking for it with the gate off ends the process.
@@ -130,7 +130,7 @@ pub enum Refusal {
     )]
     GateOff,
     /// Without leader election, leader migration is ignored.
-    #[error("--leader-elect=false makes leader migration void; remove it, or set spec.downtime: true")]
+    #[error("--leader-elect=false turns leader migration off; remove it, or set spec.downtime: true")]
     LeaderElectionOff,
     /// An external kubelet has no provider, and the in-tree volume plugin mounts nothing without one.
     #[error(

@@ -86,7 +86,8 @@ pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Res
         changes.push(Change::Set(flag::CLOUD_PROVIDER, EXTERNAL.into(), WHY));
     }
 
-    const IDLE: &str = "an external kube-controller-manager would hold the migration lease for nothing";
+    const IDLE: &str =
+        "an external kube-controller-manager would hold the migration lease without running the cloud controllers";
 
     changes
         .extend([flag::ENABLE_LEADER_MIGRATION, flag::LEADER_MIGRATION_CONFIG].map(|flag| Change::Remove(flag, IDLE)));
@@ -125,7 +126,7 @@ fn volumes(
         return Ok(Some(plugin).filter(|_| provider == Provider::Aws).into_iter().collect());
     }
 
-    const CSI: &str = "EBS volumes are CSI's in this version";
+    const CSI: &str = "the EBS CSI driver serves EBS volumes in this version";
     const UNREAD: &str = "nothing in the process reads it any more";
 
     let mut changes = vec![Change::Remove(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN, CSI)];

@@ -20,14 +20,14 @@ pub enum OwnConfiguration {
     /// There is none: the component's built-in list is right from 1.22 to 1.27.
     #[default]
     None,
-    /// The author of the change also adds the file at [`leader_migration::FILE`] as well.
+    /// The author of the change also adds the file at [`leader_migration::FILE`].
     Brought,
-    /// The object has no way to bring a file, so its owner does, and names it on the command line.
+    /// The object cannot contain a file, so its owner provides one and names it on the command line.
     ByHand,
 }
 
 impl OwnConfiguration {
-    /// For an object that has no way to bring a file.
+    /// For an object that cannot contain a file.
     #[must_use]
     pub fn by_hand(spec: &CloudProviderMigrationSpec) -> Self {
         spec.leader_migration.as_ref().map_or(Self::None, |_| Self::ByHand)
@@ -111,7 +111,7 @@ impl NodeIpam {
         let values = line.values(flag::CONTROLLERS)?;
         let Some((last, before)) = values.split_last() else {
             const UNKNOWN: &str =
-                "which controllers it runs is not written here: set its --controllers, with -nodeipam";
+                "the controllers that it runs are not specified here: set its --controllers, with -nodeipam";
             let all = default_controllers.ok_or(Refusal::NodeIpam(UNKNOWN))?;
             let value = format!("{all},{WITHOUT}");
             return Ok(Some(Change::Set(flag::CONTROLLERS, value.into(), WHY)));
@@ -121,7 +121,7 @@ impl NodeIpam {
         }
         if before.iter().any(|value| value.split(',').any(is_node_ipam)) {
             return Err(Refusal::NodeIpam(
-                "its --controllers is written several times: make it one, with -nodeipam",
+                "its --controllers is set several times: keep one, with -nodeipam",
             ));
         }
 

@@ -91,7 +91,7 @@ fn found(script: &CommandLine) -> String {
     });
     let found = found.collect::<Vec<_>>();
     if found.is_empty() {
-        "none of the flags of a migration".to_owned()
+        "none of the flags that a migration changes".to_owned()
     } else {
         found.join(", ")
     }

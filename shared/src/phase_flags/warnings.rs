@@ -133,7 +133,7 @@ pub fn other_lease(component: Component, line: &CommandLine, expected: &str) -> 
     let namespace = value("leader-elect-resource-namespace")?.filter(|namespace| namespace != NAMESPACE);
     Ok(namespace.map(|namespace| {
         format!(
-            "start the cloud-controller-manager with --leader-elect-resource-namespace={namespace}, as this one; else it reads leases of {NAMESPACE}"
+            "start the cloud-controller-manager with --leader-elect-resource-namespace={namespace}, like this one; otherwise it reads leases of {NAMESPACE}"
         )
     }))
 }

@@ -20,13 +20,13 @@ impl YamlText {
 
         let by_hand = format!("set it to {}", render::text(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
-        let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
+        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
         let (node, depth) = walk(root, path);
         if depth < path.len() {
             return self.insert(document, path, &Value::from(new));
         }
         let Kind::Scalar(style) = node.kind else {
-            return Err(refused("is no text"));
+            return Err(refused("is not a string"));
         };
 
         let written = render::text(new, style);
@@ -36,7 +36,7 @@ impl YamlText {
             let own = self.text.get(node.start..node.end).unwrap_or_default();
             let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
             if node.is_marked || is_block || own.contains('\n') {
-                return Err(refused("is an anchor, a tag or a text over several lines"));
+                return Err(refused("is an anchor, a tag or a string over several lines"));
             }
             self.spliced(node.start, node.end, &written)
         };
@@ -49,10 +49,10 @@ impl YamlText {
     pub fn insert(&mut self, document: usize, path: &[&str], new: &Value) -> Result<(), Refusal> {
         let by_hand = format!("add {}", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
-        let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
+        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
         let (holder, depth) = walk(root, path);
         let Some((key, deeper)) = path.get(depth..).and_then(<[&str]>::split_first) else {
-            return Err(refused("is there"));
+            return Err(refused("exists already"));
         };
 
         let value = deeper.iter().rev().fold(new.clone(), |value, key| {
@@ -87,19 +87,19 @@ impl YamlText {
     pub fn insert_item(&mut self, document: usize, path: &[&str], index: usize, new: &Value) -> Result<(), Refusal> {
         let by_hand = format!("add {} to it", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
-        let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
+        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
         let (holder, depth) = walk(root, path);
         let Kind::List { items, flow } = &holder.kind else {
             let is_alias = matches!(holder.kind, Kind::Alias);
             let why = if is_alias {
                 "is an alias of an anchor"
             } else {
-                "is no list"
+                "is not a list"
             };
             return Err(refused(why));
         };
         if depth < path.len() {
-            return Err(refused("is not there"));
+            return Err(refused("does not exist"));
         }
 
         let text = self.with_item(holder, items, *flow, index, new);
@@ -118,7 +118,7 @@ impl YamlText {
         if intended.get_mut(document).and_then(|value| take(value, path)).is_none() {
             return Ok(());
         }
-        let refusal = self.refusal(document, path, OTHERWISE, "take it out");
+        let refusal = self.refusal(document, path, OTHERWISE, "remove it");
         match self.without(document, path) {
             Some(text) => self.commit(text, &intended, refusal),
             None => Err(refusal),
@@ -139,24 +139,24 @@ impl YamlText {
         let by_hand = "change the text inside it";
         let refused = |why| self.refusal(document, path, why, by_hand);
         let text = self.get(document, path).and_then(Value::as_str);
-        let mut inner = Self::parse(text.ok_or_else(|| refused("is no text"))?)?;
+        let mut inner = Self::parse(text.ok_or_else(|| refused("is not a string"))?)?;
         let result = change(&mut inner)?;
         if inner.edits.is_empty() {
             return Ok(result);
         }
 
-        let root = self.roots.get(document).ok_or_else(|| refused("is not there"))?;
+        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
         let (node, _) = walk(root, path);
         match node.kind {
             Kind::Scalar(ScalarStyle::Literal) if !node.is_marked => {
                 let text = self.with_inner(node.start, node.end, &inner.edits);
-                let text = text.ok_or_else(|| refused("has an indentation that is not understood"))?;
+                let text = text.ok_or_else(|| refused("has an indentation that cannot be parsed"))?;
                 let refusal = refused("is written in a way that no edit can change safely");
                 self.accept(Some(text), document, refusal, |value| {
                     put(value, path, Value::from(inner.text))
                 })?;
             }
-            Kind::Scalar(ScalarStyle::Folded) => return Err(refused("is a folded text (>)").into()),
+            Kind::Scalar(ScalarStyle::Folded) => return Err(refused("is a folded block (>)").into()),
             _ => self.set(document, path, &inner.text)?,
         }
 

@@ -26,7 +26,7 @@ pub const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the text is no YAML ({0}); correct it")]
+    #[error("the text is not YAML ({0}); correct it")]
     Syntax(String),
     /// Beyond any real one.
     #[error("the text has {0} bytes, more than the {MAX_BYTES} that are edited; shorten it")]

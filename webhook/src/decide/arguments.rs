@@ -83,8 +83,8 @@ impl ListFormat {
     pub fn read(self, found: Option<&Value>, path: &Path) -> Result<CommandLine, Unfit> {
         let at = || path.pointer().to_string();
         let wanted = match self {
-            Self::Bare | Self::Dashed => "a list of texts",
-            Self::Map => "a map of texts",
+            Self::Bare | Self::Dashed => "a list of strings",
+            Self::Map => "a map of strings",
             Self::Named => "a list of names with values",
         };
         let unfit = || Unfit::Type { at: at(), wanted };

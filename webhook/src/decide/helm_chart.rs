@@ -265,7 +265,7 @@ impl Values {
                     .to_vec();
                 if documents.len() > 1 {
                     return Err(Obstacle::Other(
-                        "spec.valuesContent has several documents; make it one".to_owned(),
+                        "spec.valuesContent has several documents; merge them into one".to_owned(),
                     ));
                 }
 
@@ -367,7 +367,7 @@ fn placement(values: &Values) -> Vec<String> {
     // A null removes the default key of the chart.
     if !matches!(selector, Some(Value::Null)) && selector.and_then(Value::as_str) != Some("true") {
         warnings.push(format!(
-            "the chart's nodeSelector fits no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
+            "the chart's nodeSelector matches no node of RKE2; set nodeSelector: {{{CONTROL_PLANE}: \"true\"}} in the values"
         ));
     }
 

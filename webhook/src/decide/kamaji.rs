@@ -101,7 +101,7 @@ fn tenant(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 
 fn k3s(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if migration.spec.phase == Phase::InTree || !input.may_act(&["/spec"], &["replicas"]) {
-        return Draft::unchanged("there is nothing to say about it now");
+        return Draft::unchanged("no warning applies to it now");
     }
     Draft::refused(
         "nothing is changed: a KThreesControlPlane has no rules here; write the flags of the phase into \

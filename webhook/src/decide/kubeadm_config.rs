@@ -176,7 +176,7 @@ fn kubelet_warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let unknown = fields
         .filter(|field| names.contains(&field.as_str()))
         .map(|field| {
-            format!("data.kubelet has {field}, which is no field of KubeletConfiguration; remove it and start the kubelet with --cloud-provider=external (nodeRegistration.kubeletExtraArgs)")
+            format!("data.kubelet has {field}, which is not a field of KubeletConfiguration; remove it and start the kubelet with --cloud-provider=external (nodeRegistration.kubeletExtraArgs)")
         });
 
     warnings.extend(unknown);

@@ -136,8 +136,8 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 
     if is_on(input.object) || was_on {
         draft.warnings.push(format!(
-            "the cluster stays external in phase {phase}: Kubermatic refuses to take spec.features.externalCloudProvider back; \
-             go on to Complete"
+            "the cluster stays external in phase {phase}: Kubermatic refuses to unset spec.features.externalCloudProvider; \
+             continue with phase Complete"
         ));
     } else if phase == Phase::Prepare && !migration.spec.downtime {
         draft.warnings.push(WITHOUT_LEADER_MIGRATION.to_owned());
@@ -146,8 +146,8 @@ fn before_migrate(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     draft
 }
 
-const WITHOUT_LEADER_MIGRATION: &str = "Kubermatic has no leader migration, so this cluster goes over only with a gap in control; \
-     accept it by spec.downtime: true, else Migrate changes nothing";
+const WITHOUT_LEADER_MIGRATION: &str = "Kubermatic has no leader migration, so no cloud controller runs for a while during the switch; \
+     accept that with spec.downtime: true, else phase Migrate changes nothing";
 
 fn refuse_other_clouds(object: &Value) -> Result<(), String> {
     let cloud = object.pointer("/spec/cloud/aws");
@@ -224,8 +224,7 @@ fn turn_on(input: &Input<'_>, migration: &Migration<'_>) -> Result<Draft, NotAnO
     };
 
     if input.old_object.is_some_and(is_on) {
-        draft.reasons =
-            vec!["spec.features.externalCloudProvider stays on: Kubermatic refuses to take it back".to_owned()];
+        draft.reasons = vec!["spec.features.externalCloudProvider stays on: Kubermatic refuses to unset it".to_owned()];
     } else {
         draft.warnings.push(
             "spec.features.externalCloudProvider becomes true, and Kubermatic never allows false again; then replace every machine of the MachineDeployments, since their kubelets keep the old provider"

@@ -99,7 +99,7 @@ pub(super) fn for_manager(spec: &CloudProviderMigrationSpec) -> String {
 pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
     let volumes = match list(pod.pointer("/spec/volumes")) {
         Ok(volumes) => volumes,
-        Err(()) => return Some("spec.volumes is no list; correct it".to_owned()),
+        Err(()) => return Some("spec.volumes is not a list; correct it".to_owned()),
     };
     if volumes.iter().any(|volume| is_named(volume) && !is_our_volume(volume)) {
         return Some(format!(
@@ -107,7 +107,7 @@ pub(super) fn obstacle(pod: &Value, container: &Value) -> Option<String> {
         ));
     }
     let Ok(mounts) = list(container.get("volumeMounts")) else {
-        return Some("its volumeMounts is no list; correct it".to_owned());
+        return Some("its volumeMounts is not a list; correct it".to_owned());
     };
 
     let mount = mounts

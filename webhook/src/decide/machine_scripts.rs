@@ -83,7 +83,7 @@ fn by_hand(object: &Value, pointers: impl Iterator<Item = String>, phase: Phase)
     }
 
     Some(format!(
-        "change cloud-provider by hand in {}, to external from Migrate on: it is outside of the argument lists, may win over \
+        "change cloud-provider by hand in {}, to external from Migrate on: it is outside of the argument lists, may override \
          them and is not rewritten",
         warning::listed(&places, MAX_PLACES)
     ))

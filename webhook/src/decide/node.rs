@@ -58,7 +58,7 @@ fn obstacle(input: &Input<'_>, migration: &Migration<'_>) -> Option<&'static str
         return Some("the Node has a provider ID, so it is initialized");
     }
     if is_no_instance(input.object) {
-        return Some("the Node is no EC2 instance, so no cloud-controller-manager would remove the taint");
+        return Some("the Node is not an EC2 instance, so no cloud-controller-manager would remove the taint");
     }
     let is_uninitialized = |taint: &Value| text_at(taint, "/key") == Some(taints::UNINITIALIZED);
     if list_at(input.object, TAINTS).iter().any(is_uninitialized) {

@@ -133,7 +133,7 @@ pub(super) fn draft_beside(
 
     draft.patch = builder.finish();
     if !draft.patch.is_empty() && draft.reasons.is_empty() {
-        let reason = format!("annotation {key} loses what it says of containers that are gone");
+        let reason = format!("annotation {key} no longer lists containers that were removed");
         draft.reasons.push(reason);
     }
 
@@ -286,7 +286,7 @@ fn what_to_see_to(
     circumstances: &Circumstances,
 ) -> Result<Vec<String>, Unreadable> {
     const NAME: &str = "set --hostname-override to the private DNS name of the instance, unless the host has that name: an \
-        external kubelet names its Node by the host";
+        external kubelet names its Node after its host";
 
     let volumes = phase_flags::volumes_warning(component, line, circumstances)?;
     let name = phase_flags::is_named_by_host(component, line, circumstances)?.then_some(NAME);

@@ -186,7 +186,7 @@ fn arguments(
     };
     if let Some(item) = array_items(original, name).into_iter().find(is_changed) {
         return Err(Obstacle::Other(format!(
-            "services.{name}.extraArgsArray has {item:?}, which wins over the form of {}; move it to extraArgs",
+            "services.{name}.extraArgsArray has {item:?}, which overrides the form of {}; move it to extraArgs",
             situation.effective_phase
         )));
     }
@@ -244,7 +244,7 @@ fn names(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let kubelet = whole_line(object, "kubelet");
     if kubelet.is_ok_and(|line| !matches!(line.value(OVERRIDE), Ok(None))) {
         warnings.push(
-            "remove hostname-override from services.kubelet before Migrate: an external kubelet obeys it, so every Node would have \
+            "remove hostname-override from services.kubelet before Migrate: an external kubelet uses it, so every Node would have \
              that name"
                 .to_owned(),
         );

@@ -187,7 +187,7 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules,
     ended.retain(|component| !ending.contains(component));
     if !ended.is_empty() {
         draft = Draft::default();
-        let fatal = format!("the provider aws ends {} in {version}", names(&ended));
+        let fatal = format!("with the provider aws, {} cannot start in {version}", names(&ended));
         draft.refuse(format!("nothing is changed: {}", warning::of_undoing(&fatal)));
     }
 

@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn charts() -> Vec<Case> {
     const HELM: &str = "mig-helm.yaml";
-    const SELECTOR: &str = "the chart's nodeSelector fits no node of RKE2";
+    const SELECTOR: &str = "the chart's nodeSelector matches no node of RKE2";
     const NETWORK: &str = "set hostNetworking: true";
     const ROUTES: &str = "add --configure-cloud-routes=false";
     const NAMES: &str = "name service-lb-controller and node-route-controller in --leader-migration-config";
@@ -126,7 +126,7 @@ fn kubermatic() -> Vec<Case> {
             OLD,
             NO_DOWNTIME,
             Prepare,
-            &[Unchanged, Warns("accept it by spec.downtime: true")],
+            &[Unchanged, Warns("accept that with spec.downtime: true")],
         ),
         update(
             NEW,

@@ -166,30 +166,29 @@ pub trait Ec2: Send + Sync {
     /// Adds a route for an IPv4 range to an instance.
     ///
     /// # Errors
-    /// Of [`crate::Kind::AlreadyExists`] when the table has a route for this range, wherever it leads.
+    /// Of [`crate::Kind::AlreadyExists`] when the table has a route for this range, to any target.
     async fn create_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()>;
 
-    /// Lets the route for an IPv4 range lead to another instance, with no time between in which there is none.
+    /// Replaces the target of the route for an IPv4 range atomically: the range always has a route.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
     async fn replace_route(&self, table_id: &str, cidr: &str, instance: &InstanceId) -> Result<()>;
 
-    /// Takes the route for an IPv4 range away.
+    /// Deletes the route for an IPv4 range.
     ///
     /// # Errors
     /// Of [`crate::Kind::NotFound`] when the table has no route for this range.
     async fn delete_route(&self, table_id: &str, cidr: &str) -> Result<()>;
 
-    /// Turns an instance's source/destination check off, so that it passes on packets of other addresses.
+    /// Turns an instance's source/destination check off, so that the instance forwards packets of other addresses.
     async fn disable_source_dest_check(&self, instance: &InstanceId) -> Result<()>;
 
-    /// Takes tags off resources, each only where it still has this value; other tags stay. A tag that is not there is no
-    /// error.
+    /// Deletes tags of resources, each only if it still has this value; other tags stay. A missing tag is not an error.
     async fn delete_tags(&self, resources: &[String], tags: &Tags) -> Result<()>;
 
-    /// The instances of these IDs, at most [`MAX_IDS`], asked for by plain IDs in one call. For IDs that are known to
-    /// exist: one that does not fails the whole call.
+    /// The instances of these IDs, at most [`MAX_IDS`], described by plain IDs in one call. All IDs must exist: one
+    /// unknown ID fails the whole call.
     ///
     /// # Errors
     /// With code `InvalidInstanceID.NotFound` or `InvalidInstanceID.Malformed` when EC2 refuses some of the IDs. Its

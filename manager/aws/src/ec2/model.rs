@@ -75,7 +75,7 @@ pub struct Instance {
     pub security_groups: Vec<String>,
     /// Network interfaces, in EC2's order.
     pub network_interfaces: Vec<NetworkInterface>,
-    /// Whether packets that are neither from nor to the instance are dropped, where EC2 told.
+    /// Whether packets that are neither from nor to the instance are dropped, if EC2 reports it.
     pub source_dest_check: Option<bool>,
 }
 

@@ -49,16 +49,16 @@ pub trait Elb: Send + Sync {
         page::all("DescribeLoadBalancers", |token| self.all_page(token)).await
     }
 
-    /// Makes a load balancer, tagged in the same call, and returns its DNS name.
+    /// Creates a load balancer, tagged in the same call, and returns its DNS name.
     ///
-    /// AWS repeats its answer for a name that exists with the same settings, and refuses one with others
-    /// ([`crate::Kind::AlreadyExists`]), so this call can be sent again after a lost answer.
+    /// The call is idempotent, so it can be retried after a lost response: AWS returns the load balancer of that name
+    /// if its settings are the same, and else [`crate::Kind::AlreadyExists`].
     async fn create(&self, load_balancer: &NewLoadBalancer) -> Result<String>;
 
-    /// Deletes it; deleting one that does not exist succeeds.
+    /// Deletes a load balancer. Succeeds if it does not exist.
     async fn delete(&self, name: &str) -> Result<()>;
 
-    /// The attributes that the service controller cares for.
+    /// The attributes that the service controller manages.
     async fn attributes(&self, name: &str) -> Result<Attributes>;
 
     /// Sets these attributes; the ones that [`Attributes`] does not know stay as they are.
@@ -66,10 +66,10 @@ pub trait Elb: Send + Sync {
 
     async fn configure_health_check(&self, name: &str, check: &HealthCheck) -> Result<()>;
 
-    /// Adds targets; those that are there already stay.
+    /// Registers targets. Targets that are registered already stay.
     async fn register(&self, name: &str, instances: &[InstanceId]) -> Result<()>;
 
-    /// Takes targets away; those that are not there are passed over.
+    /// Deregisters targets. Targets that are not registered are ignored.
     async fn deregister(&self, name: &str, instances: &[InstanceId]) -> Result<()>;
 
     /// Adds listeners.

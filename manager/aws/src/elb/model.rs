@@ -29,9 +29,9 @@ pub struct HealthCheck {
     pub interval: i32,
     /// Seconds that a check may take, 2–60, below the interval.
     pub timeout: i32,
-    /// Failures in a row that take an instance out of service, 2–10.
+    /// Consecutive failures after which an instance is unhealthy, 2–10.
     pub unhealthy_threshold: i32,
-    /// Successes in a row that bring it back, 2–10.
+    /// Consecutive successes after which it is healthy again, 2–10.
     pub healthy_threshold: i32,
 }
 

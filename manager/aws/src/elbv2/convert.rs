@@ -54,7 +54,7 @@ pub(super) fn network(operation: &'static str, from: sdk::LoadBalancer) -> Resul
         Some(other) => {
             let name = from.load_balancer_name.as_deref().unwrap_or("without a name");
             let message = format!(
-                "the load balancer {name} is of type {other}, not network; delete or rename it, since the name is taken"
+                "the load balancer {name} is of type {other}, not network; delete it, since AWS allows a name only once"
             );
             Err(Error::unusable(operation, message))
         }

@@ -66,13 +66,13 @@ pub trait Elbv2: Send + Sync {
         page::all("DescribeLoadBalancers", |token| self.all_load_balancers_page(token)).await
     }
 
-    /// Makes a load balancer, tagged in the same call. Made again with the same settings it is the same one.
+    /// Creates a load balancer, tagged in the same call. Idempotent: the same settings return the existing one.
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
     async fn create_load_balancer(&self, new: &NewNetworkLoadBalancer) -> Result<NetworkLoadBalancer>;
 
-    /// Deletes it with its listeners; deleting one that does not exist succeeds.
+    /// Deletes a load balancer with its listeners. Succeeds if it does not exist.
     async fn delete_load_balancer(&self, arn: &str) -> Result<()>;
 
     async fn set_security_groups(&self, arn: &str, groups: &[String]) -> Result<()>;
@@ -106,16 +106,16 @@ pub trait Elbv2: Send + Sync {
         .await
     }
 
-    /// Makes a listener, tagged in the same call, and returns its ARN.
+    /// Creates a listener, tagged in the same call, and returns its ARN.
     ///
     /// # Errors
-    /// Of [`crate::Kind::AlreadyExists`] when the port has a listener, of whatever protocol.
+    /// Of [`crate::Kind::AlreadyExists`] when the port has a listener, of any protocol.
     async fn create_listener(&self, balancer_arn: &str, listener: &ListenerSettings, tags: &Tags) -> Result<String>;
 
     /// Gives a listener these settings, its port and protocol included.
     async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<()>;
 
-    /// Deletes a listener; deleting one that does not exist succeeds.
+    /// Deletes a listener. Succeeds if it does not exist.
     async fn delete_listener(&self, arn: &str) -> Result<()>;
 
     /// A page of target groups, 400 in a call.
@@ -130,7 +130,7 @@ pub trait Elbv2: Send + Sync {
         page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
     }
 
-    /// All target groups of account and region, whatever they are for.
+    /// All target groups of account and region, of any use.
     async fn all_target_groups(&self) -> Result<Vec<TargetGroup>> {
         let query = TargetGroupQuery::All;
         page::all("DescribeTargetGroups", |token| self.target_groups_page(query, token)).await
@@ -151,8 +151,8 @@ pub trait Elbv2: Send + Sync {
         by_name::known(names, MAX_NAMES, ask).await
     }
 
-    /// Makes a target group, tagged in the same call, and returns its ARN. Made again with the same settings it is
-    /// the same one.
+    /// Creates a target group, tagged in the same call, and returns its ARN. Idempotent: the same settings return the
+    /// existing one.
     ///
     /// # Errors
     /// Of [`crate::Kind::AlreadyExists`] when one of that name has other settings.
@@ -161,19 +161,19 @@ pub trait Elbv2: Send + Sync {
     /// Changes a target group's health check.
     async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<()>;
 
-    /// Deletes a target group; deleting one that does not exist succeeds.
+    /// Deletes a target group. Succeeds if it does not exist.
     ///
     /// # Errors
     /// Of [`crate::Kind::DependencyViolation`] while a listener uses it.
     async fn delete_target_group(&self, arn: &str) -> Result<()>;
 
-    /// Registered targets, those on their way out included.
+    /// Registered targets, including draining ones.
     async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>>;
 
-    /// Adds targets, at most [`MAX_TARGETS`]; those that are there already stay.
+    /// Registers at most [`MAX_TARGETS`] targets. Targets that are registered already stay.
     async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<()>;
 
-    /// Takes targets away, at most [`MAX_TARGETS`]; those that are not there are passed over.
+    /// Deregisters at most [`MAX_TARGETS`] targets. Targets that are not registered are ignored.
     async fn deregister_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<()>;
 
     async fn target_group_attributes(&self, arn: &str) -> Result<Attributes>;

@@ -82,9 +82,9 @@ pub struct TargetHealthCheck {
     pub path: Option<String>,
     /// Seconds between checks, 5–300.
     pub interval: i32,
-    /// Successes in a row that bring a target into service, 2–10.
+    /// Consecutive successes after which a target is healthy, 2–10.
     pub healthy_threshold: i32,
-    /// Failures in a row that take it out, 2–10.
+    /// Consecutive failures after which it is unhealthy, 2–10.
     pub unhealthy_threshold: i32,
 }
 

@@ -28,7 +28,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `None` for what is no URL; [`Proxies`] has only URLs.
+    /// `None` for what is not a URL; [`Proxies`] has only URLs.
     fn of(url: &str) -> Option<Self> {
         let matcher = Matcher::builder().all(url).build();
         let proxy = matcher.intercept(&Uri::from_static("http://any.invalid"))?;

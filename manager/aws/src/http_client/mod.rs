@@ -70,12 +70,12 @@ fn tls_config(ca_bundle: Option<&[u8]>) -> Result<Arc<ClientConfig>, SettingsErr
 fn add_system_authorities(roots: &mut RootCertStore) {
     let loaded = rustls_native_certs::load_native_certs();
     for error in &loaded.errors {
-        tracing::warn!(%error, "could not load certificates of the system");
+        tracing::warn!(%error, "cannot load the CA certificates of the system");
     }
 
     let (added, _) = roots.add_parsable_certificates(loaded.certs);
     if added == 0 {
-        tracing::warn!("the system has no certificates of authorities");
+        tracing::warn!("the system has no CA certificates");
     }
 }
 

@@ -37,10 +37,10 @@ pub struct OwnInstance {
 pub enum MetadataError {
     #[error("the instance metadata service is switched off by {DISABLED}")]
     Disabled,
-    #[error("the address {0:?} of the instance metadata service is no http:// URL")]
+    #[error("the address {0:?} of the instance metadata service is not an http:// URL")]
     Address(String),
     #[error(
-        "the instance metadata service at {0} gave no answer within {seconds} s (a Pod without hostNetwork needs a hop limit of 2)",
+        "the instance metadata service at {0} did not answer within {seconds} s (a Pod without hostNetwork needs a hop limit of 2)",
         seconds = PATIENCE.as_secs()
     )]
     Silent(String),
@@ -50,7 +50,7 @@ pub enum MetadataError {
         /// The innermost cause.
         reason: String,
     },
-    #[error("the instance metadata service at {address} refuses: {reason}")]
+    #[error("the instance metadata service at {address} rejects the request: {reason}")]
     Refused { address: String, reason: String },
 }
 

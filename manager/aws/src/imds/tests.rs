@@ -109,10 +109,10 @@ async fn a_refusal_and_a_closed_port_are_told_at_once_with_their_reason() {
     .await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for (url, words) in [
-        (forbidden, ["refuses", "no session token: request forbidden"]),
-        (unauthorized, ["refuses", "HTTP status 401"]),
+        (forbidden, ["rejects", "no session token: request forbidden"]),
+        (unauthorized, ["rejects", "HTTP status 401"]),
         (format!("http://{closed}"), ["cannot be reached", "onnection refused"]),
-        ("ftp://x".into(), ["ftp://x", "is no http:// URL"]),
+        ("ftp://x".into(), ["ftp://x", "is not an http:// URL"]),
     ] {
         let start = Instant::now();
         let error = at(&url).own_instance().await.unwrap_err().to_string();

@@ -60,10 +60,10 @@ pub(super) fn kind_of_action(action: &str) -> &'static str {
     }
 }
 
-const SLOW: &str = "making load balancers and changing their subnets";
-const READS: &str = "reads about load balancers";
+const SLOW: &str = "creating load balancers and changing their subnets";
+const READS: &str = "describing load balancers";
 const TARGETS: &str = "registering and deregistering targets";
-const WRITES: &str = "changes of load balancers";
+const WRITES: &str = "changing load balancers";
 
 /// This process's share of a bucket of one load balancing API. AWS documents the buckets per account and region:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/userguide/elb-api-throttling.html>. The share limits reads

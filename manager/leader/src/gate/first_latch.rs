@@ -43,7 +43,7 @@ pub(super) fn without_old_manager(
         return Err(Why::new(
             reason::EVIDENCE_MISSING,
             format!(
-                "{}; or, if none is in-tree any more, state that in spec.attestedPhase: {phase}",
+                "{}; or, if none is in-tree any more, attest that with spec.attestedPhase: {phase}",
                 missing.message
             ),
         ));
@@ -54,7 +54,7 @@ pub(super) fn without_old_manager(
     if let Some(problem) = evidence::unlisted_leader(&inputs.facts)
         && !attested
     {
-        let text = format!("{problem}, or state in spec.attestedPhase: {phase} that none is in-tree");
+        let text = format!("{problem}, or set spec.attestedPhase: {phase} to attest that none is in-tree");
         return Err(Why::new(reason::EVIDENCE_MISSING, text));
     }
 
@@ -156,7 +156,7 @@ fn contradictions(inputs: &Inputs) -> Vec<String> {
     let is_readable = facts.controller_managers.unreadable.is_empty();
     if is_readable && !is_attested && !leader_had_migration_lease(facts) {
         let attest = phase.map_or_else(String::new, |phase| {
-            format!(", or state in spec.attestedPhase: {phase} that none is in-tree")
+            format!(", or set spec.attestedPhase: {phase} to attest that none is in-tree")
         });
         contradictions.extend(evidence::unlisted_leader(facts).map(|problem| format!("{problem}{attest}")));
     }

@@ -128,7 +128,7 @@ pub fn follow_migration(
             Ok(Some(object)) => drop(tx.send_replace(Reading::Known(object))),
             // A usual state: the guides install the manager first, and then create the object.
             Ok(None) => {
-                let why = format!("there is no CloudProviderMigration {name}");
+                let why = format!("CloudProviderMigration {name} does not exist");
                 if send_new(&tx, Reading::Unreadable(why)) {
                     tracing::warn!(
                         name,

@@ -162,7 +162,7 @@ fn old_managers_left(report: &Report) -> Option<State> {
         (Form::Unreadable { reason }, _) => {
             let later = phase.filter(|phase| *phase >= Phase::Migrate && left.needs_attestation());
             let attest = later.map_or_else(String::new, |phase| {
-                format!("; or state in spec.attestedPhase: {phase} that it is external")
+                format!("; or set spec.attestedPhase: {phase} to attest that it is external")
             });
             let text = format!("the flags that {object} runs with are not known: {reason}{attest}");
             (None, "Undecided", text)
@@ -197,7 +197,7 @@ fn external(report: &Report) -> State {
         .unknown()
         .unwrap_or_else(|| "a command line cannot be read".to_owned());
     let text = format!(
-        "this manager holds the migration lease, but {why}: correct the targets or the access, or state in spec.attestedPhase that none is in-tree"
+        "this manager holds the migration lease, but {why}: correct the targets or the access, or set spec.attestedPhase to attest that none is in-tree"
     );
     (None, "NotReadable", text)
 }

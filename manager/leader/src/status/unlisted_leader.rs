@@ -44,7 +44,7 @@ fn problem(report: &Report) -> Option<String> {
 
     let problem = evidence::unlisted_leader(facts)?;
     Some(format!(
-        "{problem}; stop it, if it is in-tree without leader migration; or, if it is not, state that in spec.attestedPhase: {phase}"
+        "{problem}; stop it, if it is in-tree without leader migration; or, if it is not, attest that with spec.attestedPhase: {phase}"
     ))
 }
 

@@ -231,7 +231,7 @@ fn newest_former_write(sources: &Sources) -> Option<Timestamp> {
     former.map(|(write, _)| write.time)
 }
 
-/// A new holder of K is offered M anew, without the backoff of the last one.
+/// A new holder of K is offered M without the backoff of the previous holder.
 fn offers_before(offer: Option<Offer>, main_holder_changed: bool) -> u32 {
     offer.filter(|_| !main_holder_changed).map_or(0, |offer| offer.count)
 }

@@ -1,5 +1,5 @@
-//! When a Node that failed is retried. Pure: the time is an argument. It is no [`Backoff`](crate::backoff::Backoff): first and
-//! longest depend on the reason, another reason begins anew, and a Node in progress is held.
+//! When a Node that failed is retried. Pure: the time is an argument. It is not a [`Backoff`](crate::backoff::Backoff):
+//! the first and the longest delay depend on the reason, another reason resets it, and a Node in progress is held.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;

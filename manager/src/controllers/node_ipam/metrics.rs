@@ -65,7 +65,7 @@ impl IpamMetrics {
         })
     }
 
-    /// How many were passed over, for each range of the cluster.
+    /// Records the number of allocated CIDRs that were skipped, for each range of the cluster.
     pub(super) fn tried(&self, allocator: &Allocator, skipped: &[u32]) {
         for (cidr_set, skipped) in allocator.sets().iter().zip(skipped) {
             self.tries.get_or_create(&label(cidr_set)).observe(f64::from(*skipped));

@@ -30,7 +30,7 @@ pub enum Error {
     #[error("the node IPAM controller lost its permit to write")]
     NotLeader(#[from] NotLeader),
     /// A defect: the flags are checked at start.
-    #[error("the range {0} cannot be cut into ranges of /{1} for Nodes")]
+    #[error("the range {0} cannot be split into ranges of /{1} for Nodes")]
     Ranges(IpNet, u8),
     /// A defect: a task panicked.
     #[error("a write of the node IPAM controller ended")]
@@ -215,7 +215,7 @@ fn explain(name: &str, problem: &Problem, allocator: &Allocator) -> String {
     match problem {
         Problem::Unreadable(text) => {
             format!(
-                "Node {name}: spec.podCIDRs holds {text:?}, which is no CIDR; the Node is unchanged: create it again"
+                "Node {name}: spec.podCIDRs holds {text:?}, which is not a CIDR; the Node is unchanged: delete it and create it again"
             )
         }
         Problem::OutOfRange(text) => format!(

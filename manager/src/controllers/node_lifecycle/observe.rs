@@ -36,7 +36,7 @@ impl Failures {
         }
 
         for cause in self.0.keys().filter(|cause| !now.contains_key(*cause)) {
-            tracing::info!(cause, "recovered from a failed description of instances");
+            tracing::info!(cause, "describing the instances of Nodes succeeds again");
         }
 
         self.0 = now;

@@ -73,7 +73,7 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Terminated => "its instance is terminated",
-            Self::ConfirmedAbsent => "EC2 says that its instance does not exist",
+            Self::ConfirmedAbsent => "EC2 reports that its instance does not exist",
             Self::NoInstance => "no instance of this cluster has its private DNS name or address",
             Self::NoInterface => "no attached network interface has its address",
         }

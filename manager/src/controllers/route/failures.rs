@@ -59,7 +59,7 @@ pub(super) fn explain(error: &Error, table: &str) -> String {
         let told = aws_errors::answer(error);
         return format!(
             "route table {table} holds as many routes as AWS allows ({told}): raise the VPC quota \"Routes per route \
-             table\" (50 unless raised, at most 1,000) or use a network plug-in that needs no routes"
+             table\" (at most 1,000) or use a network plug-in that needs no routes"
         );
     }
     if error.kind() == Kind::AccessDenied {

@@ -138,7 +138,7 @@ fn host(answer: Answer) -> NodeHost {
     match answer {
         Answer::Found(instance) => NodeHost::Instance(instance.id.clone()),
         Answer::Absent => NodeHost::Unknown("EC2 lists no instance for the Node's name".to_owned()),
-        Answer::Ambiguous(count) => NodeHost::Unknown(format!("{count} instances fit the Node's name")),
+        Answer::Ambiguous(count) => NodeHost::Unknown(format!("{count} instances match the Node's name")),
         Answer::Failed(error) => NodeHost::Unknown(error.to_string()),
         Answer::Fargate(_) | Answer::Foreign(_) => NodeHost::NotOnEc2,
     }

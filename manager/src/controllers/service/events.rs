@@ -250,7 +250,7 @@ pub(super) async fn report_unread_tags(context: &Context, service: &Service) {
 
     let message = format!(
         "The controller's role may not read tags of load balancers, here and for other Services: missing or changed tags \
-         are not repaired, and orphaned resources are kept. All else is done. Allow \
+         are not repaired, and orphaned resources are kept. Everything else works. Allow \
          elasticloadbalancing:DescribeTags to change that: {denial}"
     );
 

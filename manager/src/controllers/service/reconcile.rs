@@ -80,7 +80,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let desired = desired(service, &context.settings);
     if Annotations::of(service).kind() == Kind::Network {
         for port in network::without_node_port(service) {
-            tracing::warn!(port, "port has no node port and so no listener");
+            tracing::warn!(port, "creating no listener for a port without a node port");
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
     let done = try_update(context, service, kind, began).await;
     if let Err(error) = &done {
         let error = error.chain();
-        tracing::warn!(error, "cannot update the targets of a failed Service");
+        tracing::warn!(error, "cannot update the targets of a Service whose sync failed");
     }
 
     let Ok((plan, all)) = done else {

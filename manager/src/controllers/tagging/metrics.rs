@@ -33,7 +33,7 @@ impl TaggingMetrics {
             ),
             misspelt_delay: catalog.histogram(
                 "tagging_controller_inital_node_tagging_delay_seconds",
-                "Time from a Node's creation to its first successful tagging; the misspelt name is the incumbent's",
+                "Time from a Node's creation to its first successful tagging; the misspelt name is that of aws-cloud-controller-manager",
                 buckets::node_delay(),
             ),
             delay: catalog.histogram(

@@ -28,7 +28,7 @@ const HOLDERS: [&str; 11] = [
 
 fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
     if !input.may_act(&["/spec"], &[]) || migration.spec.phase == Phase::InTree {
-        return Draft::unchanged("there is nothing to say about it now");
+        return Draft::unchanged("no warning applies to it now");
     }
 
     let mut draft = Draft::unchanged("a ClusterClass is not changed");
@@ -43,9 +43,9 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
         // From Migrate on, the templates have `external` too.
         let fits = |setting: &Setting| *setting == Setting::External && migration.spec.phase >= Phase::Migrate;
         let problem = if settings.any(|setting| !fits(&setting)) {
-            "sets cloud-provider over what the templates say"
+            "overrides cloud-provider of the templates"
         } else if changes().any(|change| brings_text(change, migration.spec.phase)) {
-            "brings cloud-provider in a text, which may win over the argument lists"
+            "contains cloud-provider in a string, which may override the argument lists"
         } else {
             continue;
         };

@@ -72,11 +72,11 @@ pub(super) fn template(input: &Input<'_>, migration: &Migration<'_>, rules: &Rul
 pub(super) fn config(input: &Input<'_>, migration: &Migration<'_>, control_plane: &str, rules: &Rules) -> Draft {
     let is_owned_by = |kind| has_owner(input.object, kind, "");
     if is_owned_by(control_plane) {
-        return Draft::unchanged(format!("{control_plane} gives its machines their form"));
+        return Draft::unchanged(format!("{control_plane} determines the configuration of its machines"));
     }
     // A MachineSet creates it, then the Machine becomes its owner.
     if is_owned_by("Machine") || input.operation == Operation::Update && is_owned_by("MachineSet") {
-        return Draft::unchanged("a machine reads its configuration once, when it is made");
+        return Draft::unchanged("a machine reads its configuration once, when it is created");
     }
 
     provisioner_object::draft(input, migration, rules)
@@ -90,7 +90,7 @@ pub(super) fn fixed_template(input: &Input<'_>, migration: &Migration<'_>, kind:
     }
 
     let reason =
-        format!("spec.template.spec of this kind cannot be changed; the {kind} that is made from it gets the phase");
+        format!("spec.template.spec of this kind cannot be changed; the {kind} created from it follows the phase");
     let warning = input.asks_for_phase().then(|| reason.clone());
     let kept = provisioner_object::keep_immutable(input, &Path::new(&["spec", "template", "spec"]));
     let mut draft = kept.unwrap_or_else(|| Draft::unchanged(reason));
@@ -132,7 +132,7 @@ pub(super) fn refuse_other_clouds(document: &Document, kubelets: &[(Path, ListFo
 
 fn other_cloud(path: &Path, what: &str) -> Obstacle {
     Obstacle::Other(format!(
-        "{} has {what:?}, which is of another cloud; this migration is for AWS, correct spec.targets",
+        "{} has {what:?}, which belongs to another cloud; this migration is for AWS, correct spec.targets",
         path.pointer()
     ))
 }
@@ -186,7 +186,7 @@ pub(super) fn warn_of_cloud_configs(
 
     if !left.is_empty() {
         document.warn(format!(
-            "no component reads the cloud config any more, but {} still bring it; remove it there once the phase is Complete",
+            "no component reads the cloud config any more, but {} still provide it; remove it there once the phase is Complete",
             left.join(", ")
         ));
     }

@@ -211,7 +211,7 @@ impl Kubeadm {
         if !unnamed.is_empty() {
             document.warn(format!(
                 "set nodeRegistration.name in {} to the private DNS name of the instance, unless the host has that name: an \
-                 external kubelet names its Node by the host",
+                 external kubelet names its Node after its host",
                 unnamed.join(", ")
             ));
         }

@@ -210,7 +210,7 @@ fn controller_manager(
 
     let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
     if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
-        let why = "cloudProviderName=external: RKE2 gives it to kube-controller-manager and kubelet";
+        let why = "cloudProviderName=external: RKE2 passes it to kube-controller-manager and kubelet";
         document.set(&provider_name(prefix), json!(EXTERNAL), why)?;
         warn_of_names(document, prefix);
     }

@@ -64,7 +64,8 @@ fn add(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -> Re
         .map_err(|error| NotAdded::Possible(format!("no cluster tag is added: {error}")))?;
 
     let what = resources(row);
-    let reason = format!("tag {key}={value} added, by which a cloud-controller-manager knows the cluster's {what}");
+    let reason =
+        format!("tag {key}={value} added, by which a cloud-controller-manager identifies the cluster's {what}");
     Ok((builder, reason))
 }
 
@@ -73,7 +74,7 @@ fn may_act(input: &Input<'_>, migration: &Migration<'_>, row: &'static TagRow) -
     let add = match row.policy {
         Policy::Add(add) => add,
         Policy::Validate(why) => return not(format!("no cluster tag is added: {why}")),
-        Policy::Illegal(_) => return not("no cluster tag is added, as none is legal here".to_owned()),
+        Policy::Illegal(_) => return not("no cluster tag is added, as none is allowed here".to_owned()),
     };
     if migration.spec.phase == Phase::InTree {
         return not("tags are added from phase Prepare on".to_owned());

@@ -139,10 +139,10 @@ impl fmt::Display for Finding {
             }
             Problem::NoCluster => "names no cluster; remove it".into(),
             Problem::Reserved { whose } => {
-                format!("is reserved: {whose} knows its own resources by it; remove it").into()
+                format!("is reserved: {whose} identifies its own resources by it; remove it").into()
             }
             Problem::SubnetRole => "makes load balancers use a subnet; set it on the subnets themselves only".into(),
-            Problem::Illegal(what) => format!("is not legal here: {what}").into(),
+            Problem::Illegal(what) => format!("is not allowed here: {what}").into(),
             Problem::Unfit(what) if self.key.is_empty() => return write!(f, "{at} {what}"),
             Problem::Unfit(what) => what.into(),
         };

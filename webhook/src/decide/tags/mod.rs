@@ -117,7 +117,7 @@ fn draft(input: &Input<'_>, migration: &Migration<'_>) -> Draft {
 /// Warnings about such an object besides its tags.
 fn beside_tags(input: &Input<'_>, migration: &Migration<'_>) -> Vec<String> {
     const IN_TREE: &str = "install the EBS CSI driver before Migrate: without the in-tree provider, volumes of kubernetes.io/aws-ebs \
-        are made and mounted by CSI migration alone";
+        are created and mounted by CSI migration only";
 
     let phase = migration.spec.phase;
     let is_new = input.operation == Operation::Create || input.asks_for_phase() || input.changes("/spec", &[]);

@@ -112,7 +112,7 @@ fn v4(instance: &Instance, interfaces: &[&NetworkInterface], addresses: &mut Vec
 }
 
 /// One address of each family, and the DNS name once: the API server refuses a status that has it twice. A family
-/// without an address brings no name either.
+/// without an address has no name either.
 fn of_fargate(interface: &FargateEni, families: &[IpFamily]) -> Result<Vec<Address>, Waiting> {
     let mut addresses = Vec::new();
     for family in families {

@@ -71,7 +71,7 @@ fn labels(node: &NodeView, desired: &Desired, notes: &mut Vec<String>) -> Vec<(S
 
     for (key, value) in &desired.additional {
         match node.label(key) {
-            _ if is_kubernetes_own(key) => notes.push(format!("label {key} dropped: the name is Kubernetes' own")),
+            _ if is_kubernetes_own(key) => notes.push(format!("label {key} not set: Kubernetes reserves its name")),
             None => changed.push((key.clone(), value.clone())),
             Some(old) if old != value => notes.push(format!("label {key} keeps {old:?} instead of {value:?}")),
             Some(_) => {}

@@ -335,7 +335,7 @@ fn shown(target: &RouteTarget) -> String {
     match target {
         RouteTarget::Instance(id) => id.to_string(),
         RouteTarget::NetworkInterface(id) | RouteTarget::Other(id) => id.clone(),
-        RouteTarget::Unknown => "a target that EC2 does not name".to_owned(),
+        RouteTarget::Unknown => "a target of unknown type".to_owned(),
     }
 }
 

@@ -396,7 +396,7 @@ impl<T> Prefetch<T> {
             Ok(described) => described,
             Err(error) => {
                 // The error may concern any of them. Each is described alone now, and gets its own answer.
-                tracing::debug!(%error, ?names, "cannot describe load balancers in one call; describing each alone");
+                tracing::debug!(%error, ?names, "cannot describe load balancers in one call; describing each separately");
                 return None;
             }
         };

@@ -100,7 +100,7 @@ fn unused_group_deletion(
         return Vec::new();
     }
 
-    let reason = "the annotations give the load balancer other groups";
+    let reason = "the annotations request other security groups";
     group_deletion(&own.id, referencing, settings, reason)
 }
 
@@ -182,7 +182,7 @@ fn own_group_steps(
 
     let missing = security_groups::missing_tags(group, cluster_tags)?;
     if !missing.is_empty() {
-        let reason = "the group lacks tags of the cluster: its creation was cut off";
+        let reason = "the group lacks tags of the cluster: its creation was interrupted";
         let tag = GroupStep::Tag(group.id.clone(), missing);
         steps.made.push(Planned::new(tag, reason));
     }

@@ -107,7 +107,7 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
         return Ok(Subnets::Discover);
     };
     if listed.is_empty() {
-        return Err(annotations.wrong("subnets", "expected a comma list of subnet IDs or Name tags"));
+        return Err(annotations.wrong("subnets", "expected a comma-separated list of subnet IDs or Name tags"));
     }
 
     let (ids, names) = listed.into_iter().partition(|item| item.starts_with("subnet-"));
@@ -123,7 +123,7 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
     for (key, value) in &pairs {
         if let Some(other) = tags::cluster_named(key, value).filter(|other| *other != cluster_id) {
             let expected = format!(
-                "tag {key}={value} gives the resources to cluster {other:?}, and this one is {cluster_id:?}; remove this tag"
+                "tag {key}={value} assigns the resources to cluster {other:?}, and this one is {cluster_id:?}; remove this tag"
             );
             return wrong(expected);
         }
@@ -179,7 +179,7 @@ pub fn source_ranges(service: &Service) -> Result<BTreeSet<String>, Invalid> {
         network(text.trim()).ok_or_else(|| Invalid::Annotation {
             key: SOURCE_RANGES.to_owned(),
             value: text.to_owned(),
-            expected: "expected a comma list of IPv4 networks such as 10.0.0.0/8".to_owned(),
+            expected: "expected a comma-separated list of IPv4 networks such as 10.0.0.0/8".to_owned(),
         })
     };
 

@@ -32,7 +32,7 @@ pub(super) fn placement(
     if let Some(groups) = groups
         && now != groups.iter().cloned().collect()
     {
-        let reason = format!("the load balancer has {} other or no security groups", now.len());
+        let reason = format!("its {} security groups are not the requested ones", now.len());
         steps.push(Planned::new(Step::ApplyGroups(groups.to_vec()), reason));
     }
 
@@ -77,7 +77,7 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let checked = existing.described.health_check.as_ref();
     if !checked.is_some_and(|check| same_health_check(check, &desired.health_check)) {
         let now = checked.map_or("none", |check| check.target.as_str());
-        let reason = format!("the health check is {now} or has other numbers");
+        let reason = format!("the health check ({now}) differs in target, interval, timeout or thresholds");
         let step = Step::ConfigureHealthCheck(desired.health_check.clone());
         steps.push(Planned::new(step, reason));
     }

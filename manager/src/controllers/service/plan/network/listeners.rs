@@ -155,13 +155,17 @@ impl<'a> Sync<'a> {
     fn renew(&mut self, listener: &Listener, port: &Port, usable: Option<&'a Group>) -> Result<(), Environment> {
         let gone = || deletion_of(listener);
         if let Some(other) = self.in_the_way(port) {
-            let reason = "its target group has the name of one that is needed, and is another one";
+            let reason = "the target group with the needed name cannot serve the port";
             self.push(gone(), reason);
             self.gone.insert(listener.arn.clone());
             self.delete(other);
 
             let group = self.group(port, usable)?;
-            self.create(port, group, "the listener was deleted for its target group");
+            self.create(
+                port,
+                group,
+                "the listener was deleted so that its target group could be replaced",
+            );
         } else {
             let group = self.group(port, usable)?;
             self.push(gone(), "AWS does not change a listener to this protocol");

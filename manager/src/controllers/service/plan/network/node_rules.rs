@@ -194,7 +194,7 @@ impl NodeRules {
         rules.retain(|key, _| !gone.contains(key));
         if !gone.is_empty() {
             let step = GroupStep::Revoke(group.id.clone(), permissions(&gone, description));
-            let reason = format!("nothing needs {description} there");
+            let reason = format!("no Service needs the rule {description} in this group");
             self.remove.push(Planned::new(step, reason));
         }
     }

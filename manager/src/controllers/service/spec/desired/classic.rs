@@ -138,7 +138,7 @@ fn proxy_protocol(annotations: Annotations<'_>) -> Result<bool, Invalid> {
 fn checked(service: &Service) -> Result<&[ServicePort], Invalid> {
     let ports = request::ports(service)?;
     match ports.iter().map(request::protocol).find(|protocol| *protocol != "TCP") {
-        Some(other) => Err(request::wrong_ports(other, "a classic load balancer carries TCP only")),
+        Some(other) => Err(request::wrong_ports(other, "a classic load balancer supports TCP only")),
         None => Ok(ports),
     }
 }
@@ -174,7 +174,7 @@ fn listener(port: &ServicePort, node_port: i32, annotations: Annotations<'_>) ->
         (Some(_), Some("http")) => ("https", "http"),
         (Some(_), Some("https")) => ("https", "https"),
         (Some(arn), Some(_)) => {
-            let expected = format!("expected http, https, ssl or tcp beside certificate {arn} in annotation ssl-cert");
+            let expected = format!("expected http, https, ssl or tcp with certificate {arn} in annotation ssl-cert");
             return Err(annotations.wrong("backend-protocol", expected));
         }
     };

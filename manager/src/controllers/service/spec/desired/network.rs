@@ -173,7 +173,7 @@ fn wanted_ports(
     let mut made = Vec::new();
     for port in ports {
         if !matches!(protocol(port), TCP | UDP) {
-            let expected = "a network load balancer carries TCP or UDP";
+            let expected = "a network load balancer supports TCP and UDP only";
             return Err(wrong_ports(protocol(port), expected));
         }
         let Some(node_port) = node_port(port) else {
