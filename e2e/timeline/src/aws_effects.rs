@@ -186,7 +186,7 @@ pub struct LateEffect {
 /// The late effects of every process, of either side. AWS carries out what it has received, whether or not the sender
 /// still runs.
 pub(super) fn late_effects(inputs: &Inputs, tenures: &[Tenure], rules: &Rules) -> Vec<LateEffect> {
-    let carried_out = inputs.writes().filter(|call| call.succeeded() && call.at < call.done);
+    let carried_out = inputs.writes().filter(|call| call.succeeded());
     let late = carried_out.filter_map(|call| {
         let process = inputs.process(&call.caller)?;
         let lease = rules.governing(attribute::of_aws_call(call)?, process)?;

@@ -133,11 +133,12 @@ pub(super) fn governs(tenure: &Tenure, controller: Controller, inputs: &Inputs, 
     known.any(|process| rules.governing(controller, process) == Some(tenure.lease))
 }
 
+/// One interval for all the evidence after the same return.
 fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Interval> {
-    let mut intervals: Vec<(usize, Interval)> = Vec::new();
+    let mut intervals: Vec<(Option<&Timestamp>, Interval)> = Vec::new();
     for piece in evidence {
-        let group = returns.iter().filter(|at| **at <= piece.from).count();
-        if intervals.last().is_none_or(|(last, _)| *last != group) {
+        let returned = returns.iter().filter(|at| **at <= piece.from).max();
+        if intervals.last().is_none_or(|(last, _)| *last != returned) {
             let interval = Interval {
                 actor: actor.clone(),
                 from: piece.from,
@@ -146,7 +147,7 @@ fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Int
                 api_writes: 0,
                 lease: None,
             };
-            intervals.push((group, interval));
+            intervals.push((returned, interval));
         }
 
         if let Some((_, interval)) = intervals.last_mut() {
