@@ -161,31 +161,12 @@ pub(super) fn alive_at(process: &ProcessSpan, at: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use outrigger_cluster_harness::audit::ObjectRef;
     use outrigger_cluster_harness::leases::Lease;
 
     use super::*;
     use crate::rules::Component;
-    use crate::samples::{self, at, process, tenure};
-
-    fn call(service: &str, action: &str, parameters: &[(&str, &str)]) -> AwsCall {
-        AwsCall {
-            at: Timestamp::UNIX_EPOCH,
-            caller: "x".into(),
-            service: service.into(),
-            action: action.into(),
-            preflight: false,
-            is_write: false,
-            parameters: parameters
-                .iter()
-                .map(|(k, v)| ((*k).into(), (*v).into()))
-                .collect::<BTreeMap<_, _>>(),
-            status: 200,
-            done: Timestamp::UNIX_EPOCH,
-        }
-    }
+    use crate::samples::{self, at, call, process, tenure};
 
     #[test]
     fn load_balancer_and_security_group_actions_belong_to_service_reads_included() {

@@ -246,3 +246,233 @@ pub fn registered(calls: &[AwsCall], balancers: &BTreeMap<String, LoadBalancer>,
     });
     first.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Marker;
+    use crate::rules::Component;
+    use crate::samples::{actor, at, call, process, tenure};
+
+    const REGISTER: &str = "RegisterInstancesWithLoadBalancer";
+
+    /// A write of the process `ours`, received at one second and carried out at the other.
+    fn write(received: i64, done: i64) -> AwsCall {
+        AwsCall {
+            at: at(received),
+            done: at(done),
+            caller: "ours".into(),
+            is_write: true,
+            ..call("elasticloadbalancing", "CreateLoadBalancer", &[])
+        }
+    }
+
+    fn run(aws_calls: Vec<AwsCall>) -> Inputs {
+        Inputs {
+            aws_calls,
+            processes: vec![process("ours", "outrigger-manager", &["--migration=prod"], 0, None)],
+            until: at(100),
+            ..Inputs::default()
+        }
+    }
+
+    fn rules() -> Rules {
+        Rules::new(Component::outrigger_manager())
+    }
+
+    /// A load balancer `lb` with these targets, and a route.
+    fn snapshot(second: i64, targets: &[&str]) -> Snapshot {
+        let balancer = LoadBalancer {
+            dns_name: String::new(),
+            created: String::new(),
+            targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+            identifiers: [].into(),
+        };
+        let route = ("rtb-1".to_owned(), "10.0.1.0/24".to_owned());
+        Snapshot {
+            at: at(second),
+            load_balancers: [("lb".to_owned(), balancer)].into(),
+            routes: [(route, "i-1".to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn every_write_of_ours_before_new_work_begins_is_needless_except_a_dry_run() {
+        let needless = |call: AwsCall| {
+            let mut inputs = run(vec![call]);
+            inputs.markers = [(5, "phase Migrate"), (20, NEW_WORK_BEGINS)]
+                .map(|(second, name)| Marker {
+                    at: at(second),
+                    name: name.into(),
+                })
+                .into();
+            writes_by_switch(&inputs, &rules()).len()
+        };
+        for (second, expected) in [(4, 1), (19, 1), (20, 0), (30, 0)] {
+            assert_eq!(needless(write(second, second)), expected, "{second}");
+        }
+        let mut dry_run = write(19, 19);
+        dry_run.parameters.insert("DryRun".into(), "true".into());
+        assert_eq!(needless(dry_run), 0);
+    }
+
+    #[test]
+    fn a_load_balancer_was_recreated_when_it_was_deleted_after_a_snapshot_with_it() {
+        for (second, expected) in [(4, &[][..]), (5, &["lb"]), (30, &["lb"])] {
+            let deleted = AwsCall {
+                at: at(second),
+                ..call(
+                    "elasticloadbalancing",
+                    "DeleteLoadBalancer",
+                    &[("LoadBalancerName", "lb")],
+                )
+            };
+            let mut inputs = run(vec![deleted]);
+            inputs.snapshots = vec![snapshot(5, &[]), snapshot(50, &[])];
+            let found: Vec<_> = recreated(&inputs, &rules()).into_iter().collect();
+            assert_eq!(found, expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_not_lost_when_it_or_its_load_balancer_was_removed_on_purpose() {
+        let mut inputs = run(Vec::new());
+        inputs.snapshots = vec![snapshot(5, &["i-1", "i-2"]), snapshot(50, &["i-1"])];
+        for (on_purpose, lost) in [("i-1", true), ("i-2", false), ("lb", false)] {
+            let mut rules = rules();
+            rules.removed_on_purpose = [on_purpose.to_owned()].into();
+            assert_eq!(!lost_targets(&inputs, &rules).is_empty(), lost, "{on_purpose}");
+        }
+    }
+
+    #[test]
+    fn a_route_was_lost_when_a_call_of_the_run_deleted_it_after_a_snapshot_with_it() {
+        let delete = |second, table, range| AwsCall {
+            at: at(second),
+            ..call(
+                "ec2",
+                "DeleteRoute",
+                &[("RouteTableId", table), ("DestinationCidrBlock", range)],
+            )
+        };
+        let (table, range) = ("rtb-1", "10.0.1.0/24");
+        let lost = |call: AwsCall| {
+            let mut inputs = run(vec![call]);
+            inputs.snapshots = vec![snapshot(5, &[]), snapshot(50, &[])];
+            lost_routes(&inputs).contains("rtb-1 10.0.1.0/24")
+        };
+        for second in [5, 30, 100] {
+            assert!(lost(delete(second, table, range)), "{second}");
+        }
+        assert!(!lost(delete(4, table, range)), "before the first snapshot");
+        assert!(!lost(delete(101, table, range)), "after the run");
+        assert!(!lost(delete(30, "rtb-2", range)), "of another table");
+        assert!(!lost(delete(30, table, "10.0.2.0/24")), "to another range");
+        let refused = AwsCall {
+            status: 400,
+            ..delete(30, table, range)
+        };
+        assert!(!lost(refused), "refused");
+        let created = AwsCall {
+            action: "CreateRoute".into(),
+            ..delete(30, table, range)
+        };
+        assert!(!lost(created), "created");
+    }
+
+    #[test]
+    fn a_lease_permits_writes_until_it_expires_even_when_nobody_else_acquires_it() {
+        let held = Tenure {
+            expires: at(20),
+            ..tenure(Lease::M, "ours", Side::New, (5, 60))
+        };
+        for (second, expected) in [(4, 1), (5, 0), (19, 0), (20, 1), (30, 1)] {
+            let inputs = run(vec![write(second, second)]);
+            let found = writes_without_lease(&inputs, std::slice::from_ref(&held), &rules());
+            assert_eq!(found.len(), expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn an_effect_is_late_when_another_process_acquired_the_lease_of_its_sender_before_it() {
+        let after = |call: AwsCall, lease, name, acquired| {
+            let acquired = tenure(lease, name, Side::New, (acquired, 60));
+            let found = late_effects(&run(vec![call]), &[acquired], &rules());
+            found.first().map(|effect| effect.after.as_secs())
+        };
+        let sent = write(10, 20);
+        for (acquired, expected) in [
+            (9, None),
+            (10, None),
+            (11, Some(9)),
+            (19, Some(1)),
+            (20, None),
+            (21, None),
+        ] {
+            assert_eq!(after(sent.clone(), Lease::M, "next", acquired), expected, "{acquired}");
+        }
+        for acquired in [9, 15, 21] {
+            assert_eq!(after(sent.clone(), Lease::C, "next", acquired), None, "another lease");
+            assert_eq!(
+                after(sent.clone(), Lease::M, "ours", acquired),
+                None,
+                "the same process"
+            );
+        }
+        let refused = AwsCall { status: 403, ..sent };
+        assert_eq!(after(refused, Lease::M, "next", 15), None, "without an effect");
+    }
+
+    #[test]
+    fn a_node_that_joins_when_a_tenure_ends_belongs_to_the_next_holder() {
+        let holders = [
+            tenure(Lease::M, "ours", Side::New, (5, 20)),
+            tenure(Lease::M, "next", Side::New, (25, 60)),
+        ];
+        for (second, owner) in [(4, "ours"), (19, "ours"), (20, "next"), (59, "next")] {
+            let mut inputs = run(Vec::new());
+            inputs.snapshots = vec![snapshot(0, &[])];
+            inputs.joins = vec![Join {
+                at: at(second),
+                target: "i-2".into(),
+            }];
+            let expected = Joined {
+                target: "i-2".into(),
+                owner: actor(&[owner], Side::New),
+                took: None,
+            };
+            assert_eq!(joined(&inputs, &holders), [expected], "{second}");
+        }
+    }
+
+    #[test]
+    fn an_instance_is_registered_by_an_accepted_registration_after_its_node_joined() {
+        let join = Join {
+            at: at(10),
+            target: "i-2".into(),
+        };
+        let balancers = snapshot(0, &[]).load_balancers;
+        let register = |second, action, instance| AwsCall {
+            at: at(second),
+            done: at(second + 2),
+            ..call(
+                "elasticloadbalancing",
+                action,
+                &[("LoadBalancerName", "lb"), ("Instances.member.1.InstanceId", instance)],
+            )
+        };
+        let at_last = |call: AwsCall| registered(&[call], &balancers, &join);
+        for second in [10, 15] {
+            assert_eq!(at_last(register(second, REGISTER, "i-2")), Some(at(second + 2)));
+        }
+        assert_eq!(at_last(register(9, REGISTER, "i-2")), None, "earlier");
+        assert_eq!(at_last(register(15, REGISTER, "i-3")), None, "another instance");
+        let deregister = register(15, "DeregisterInstancesFromLoadBalancer", "i-2");
+        assert_eq!(at_last(deregister), None, "the opposite");
+        let refused = AwsCall {
+            status: 400,
+            ..register(15, REGISTER, "i-2")
+        };
+        assert_eq!(at_last(refused), None, "refused");
+    }
+}

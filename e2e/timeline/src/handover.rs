@@ -196,7 +196,7 @@ fn all_observed(to: &Tenure, inputs: &Inputs) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use crate::input::{AwsCall, LoadBalancer, Marker, Pause, Snapshot};
-    use crate::samples::{actor, at, process, tenure};
+    use crate::samples::{actor, at, hand_over, process, tenure};
 
     const KCM: &str = "kube-controller-manager";
 
@@ -224,19 +224,7 @@ mod tests {
             silence: seconds(16),
         };
         let limit = |from, to, change: fn(&mut HandOver)| {
-            let mut hand_over = HandOver {
-                from: actor(&["a"], from),
-                to: actor(&["b"], to),
-                ended: None,
-                released: false,
-                offered: false,
-                emptied: false,
-                expired: false,
-                acquired: at(0),
-                gap: None,
-                first_sync: None,
-                all_observed: None,
-            };
+            let mut hand_over = hand_over(from, to, None);
             change(&mut hand_over);
             hand_over.limit(&limits)
         };

@@ -208,3 +208,36 @@ pub struct Condition {
     pub reason: String,
     pub message: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::call;
+
+    #[test]
+    fn a_call_succeeded_when_its_status_is_of_the_class_200() {
+        for (status, expected) in [
+            (0, false),
+            (199, false),
+            (200, true),
+            (299, true),
+            (300, false),
+            (400, false),
+        ] {
+            let answered = AwsCall {
+                status,
+                ..call("ec2", "CreateRoute", &[])
+            };
+            assert_eq!(answered.succeeded(), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_a_dry_run_when_its_parameter_is_true_in_any_case() {
+        for (value, expected) in [("true", true), ("True", true), ("false", false), ("", false)] {
+            let asked = call("ec2", "CreateRoute", &[("DryRun", value)]);
+            assert_eq!(asked.is_dry_run(), expected, "{value:?}");
+        }
+        assert!(!call("ec2", "CreateRoute", &[]).is_dry_run());
+    }
+}

@@ -162,3 +162,47 @@ fn split(actor: &Actor, evidence: &[Evidence], returns: &[Timestamp]) -> Vec<Int
 
     intervals.into_iter().map(|(_, interval)| interval).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::{AwsCall, Pause};
+    use crate::rules::{Component, Side};
+    use crate::samples::{at, call, process, tenure};
+
+    #[test]
+    fn of_an_unknown_holder_m_guards_every_controller_and_no_other_lease_does() {
+        let rules = Rules::new(Component::outrigger_manager());
+        for controller in Controller::ALL {
+            for (lease, expected) in [(Lease::M, true), (Lease::K, false), (Lease::C, false)] {
+                let held = tenure(lease, "unknown", Side::Unknown, (0, 10));
+                let guards = governs(&held, controller, &Inputs::default(), &rules);
+                assert_eq!(guards, expected, "{controller} {lease}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_begins_with_the_first_call_at_or_after_each_return_of_the_process() {
+        let calls = [5, 8, 10, 15, 22, 25].map(|second| AwsCall {
+            at: at(second),
+            ..call("elasticloadbalancing", "DescribeLoadBalancers", &[])
+        });
+        let pauses = [(9, 10), (16, 20)].map(|(from, until)| Pause {
+            process: "x".into(),
+            from: at(from),
+            until: Some(at(until)),
+        });
+        let inputs = Inputs {
+            aws_calls: calls.into(),
+            pauses: pauses.into(),
+            processes: vec![process("x", "outrigger-manager", &[], 0, None)],
+            until: at(100),
+            ..Inputs::default()
+        };
+        let rules = Rules::new(Component::outrigger_manager());
+        let found = intervals(Controller::Service, &[], &inputs, &rules);
+        let spans: Vec<_> = found.iter().map(|one| (one.from, one.until, one.aws_calls)).collect();
+        assert_eq!(spans, [(at(5), at(8), 2), (at(10), at(15), 2), (at(22), at(25), 2)]);
+    }
+}

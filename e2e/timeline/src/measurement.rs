@@ -209,3 +209,148 @@ fn slow(report: &Report, bounds: &Bounds) -> Vec<String> {
     });
     reads.chain(joined).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyse;
+    use crate::input::Inputs;
+    use crate::rules::{Component, Rules};
+    use crate::samples::{at, hand_over};
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn empty_report() -> Report {
+        analyse(&Inputs::default(), &Rules::new(Component::outrigger_manager()))
+    }
+
+    #[test]
+    fn a_gap_is_measured_by_the_sides_and_by_the_end_of_the_lease() {
+        let (old, new) = (Side::Old, Side::New);
+        let of = |from, to, change: fn(&mut HandOver)| {
+            let mut hand_over = hand_over(from, to, None);
+            change(&mut hand_over);
+            Gaps::of(&hand_over)
+        };
+        assert_eq!(of(old, new, |_| {}), Some(Gaps::OldToNew));
+        assert_eq!(of(new, new, |it| it.released = true), Some(Gaps::Released));
+        assert_eq!(of(new, new, |_| {}), Some(Gaps::Expired));
+        assert_eq!(of(new, new, |it| (it.released, it.offered) = (true, true)), None);
+        assert_eq!(of(new, old, |it| it.released = true), Some(Gaps::NewToOld));
+        assert_eq!(of(new, old, |it| it.emptied = true), None);
+        assert_eq!(of(old, old, |_| {}), None);
+    }
+
+    #[test]
+    fn the_sum_of_two_measurements_has_the_sum_of_each_figure_and_the_longest_time_without_an_owner() {
+        let ownerless = |until| {
+            Some(Ownerless {
+                from: at(0),
+                until: at(until),
+                before: Side::Old,
+                after: Some(Side::New),
+                shown: None,
+            })
+        };
+        let mut sum = Measurement {
+            hand_overs: 2,
+            overlap: seconds(3),
+            overrun: seconds(4),
+            gaps: [(Gaps::OldToNew, vec![seconds(5)])].into(),
+            all_observed: vec![seconds(6)],
+            ownerless: ownerless(9),
+            needless_writes: 3,
+            writes_without_lease: 4,
+            recreated: 5,
+            lost_targets: 6,
+            contradictions: 7,
+            violations: vec!["one".into()],
+        };
+        sum.add(Measurement {
+            hand_overs: 10,
+            overlap: seconds(20),
+            overrun: seconds(30),
+            gaps: [(Gaps::OldToNew, vec![seconds(40)]), (Gaps::Expired, vec![seconds(50)])].into(),
+            all_observed: vec![seconds(60)],
+            ownerless: ownerless(8),
+            needless_writes: 10,
+            writes_without_lease: 20,
+            recreated: 30,
+            lost_targets: 40,
+            contradictions: 50,
+            violations: vec!["two".into()],
+        });
+        let expected = Measurement {
+            hand_overs: 12,
+            overlap: seconds(23),
+            overrun: seconds(34),
+            gaps: [
+                (Gaps::OldToNew, vec![seconds(5), seconds(40)]),
+                (Gaps::Expired, vec![seconds(50)]),
+            ]
+            .into(),
+            all_observed: vec![seconds(6), seconds(60)],
+            ownerless: ownerless(9),
+            needless_writes: 13,
+            writes_without_lease: 24,
+            recreated: 35,
+            lost_targets: 46,
+            contradictions: 57,
+            violations: vec!["one".into(), "two".into()],
+        };
+        assert_eq!(sum, expected);
+    }
+
+    #[test]
+    fn the_median_is_the_middle_time_and_of_two_the_longer_one() {
+        let of = |times: &[u64]| {
+            let measurement = Measurement {
+                all_observed: times.iter().copied().map(seconds).collect(),
+                ..Measurement::default()
+            };
+            measurement.observed_median_and_worst()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[7]), Some((seconds(7), seconds(7))));
+        assert_eq!(of(&[9, 1, 4]), Some((seconds(4), seconds(9))));
+        assert_eq!(of(&[3, 8]), Some((seconds(8), seconds(8))));
+    }
+
+    const BOUNDS: Bounds = Bounds {
+        hand_overs: 0,
+        ownerless: Duration::from_secs(5),
+        observed: Some(Duration::from_secs(5)),
+        late_effects: false,
+    };
+
+    #[test]
+    fn a_time_without_an_owner_of_exactly_the_limit_is_no_violation() {
+        for (length, red) in [(5, false), (6, true)] {
+            let mut report = empty_report();
+            report.ownerless = vec![Ownerless {
+                from: at(0),
+                until: at(length),
+                before: Side::Old,
+                after: Some(Side::New),
+                shown: None,
+            }];
+            let found = violations(&report, &BOUNDS).join(", ");
+            assert_eq!(found.contains("nobody owned the Service controller"), red, "{found}");
+        }
+    }
+
+    #[test]
+    fn load_balancers_that_were_read_within_exactly_the_limit_are_no_violation() {
+        for (time, red) in [(Some(5), false), (Some(6), true), (None, true)] {
+            let mut report = empty_report();
+            report.hand_overs = vec![HandOver {
+                all_observed: time.map(seconds),
+                ..hand_over(Side::Old, Side::New, Some(seconds(1)))
+            }];
+            let found = violations(&report, &BOUNDS).join(", ");
+            assert_eq!(found.contains("b asked about the last load balancer"), red, "{found}");
+        }
+    }
+}

@@ -140,3 +140,29 @@ impl Report {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyse;
+    use crate::input::Inputs;
+    use crate::rules::Component;
+    use crate::samples::hand_over;
+
+    #[test]
+    fn the_gap_of_the_proof_line_is_that_of_handovers_from_the_old_side_to_ours() {
+        let (old, new) = (Side::Old, Side::New);
+        let mut report = analyse(&Inputs::default(), &Rules::new(Component::outrigger_manager()));
+        report.hand_overs = [
+            (old, new, 1),
+            (old, new, 2),
+            (new, new, 3),
+            (old, old, 4),
+            (new, old, 5),
+        ]
+        .map(|(from, to, seconds)| hand_over(from, to, Some(Duration::from_secs(seconds))))
+        .into();
+        assert_eq!(report.figures().gap_ms, Some(2_000));
+        assert_eq!(report.taken_over().count(), 2);
+    }
+}

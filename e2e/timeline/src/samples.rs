@@ -1,12 +1,15 @@
 //! Small records for the tests of this crate.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 
 use super::attribute::Actor;
+use super::handover::HandOver;
+use super::input::AwsCall;
 use super::rules::Side;
 use super::tenure::Tenure;
 
@@ -51,5 +54,40 @@ pub(super) fn tenure(lease: Lease, name: &str, side: Side, (from, until): (i64, 
         emptied: None,
         expires: at(until),
         process_ended: None,
+    }
+}
+
+/// A call of the process `x` at the start of the run that AWS accepted.
+pub(super) fn call(service: &str, action: &str, parameters: &[(&str, &str)]) -> AwsCall {
+    AwsCall {
+        at: at(0),
+        caller: "x".into(),
+        service: service.into(),
+        action: action.into(),
+        preflight: false,
+        is_write: false,
+        parameters: parameters
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect(),
+        status: 200,
+        done: at(0),
+    }
+}
+
+/// M passes from one process to another after `gap`, without a release.
+pub(super) fn hand_over(from: Side, to: Side, gap: Option<Duration>) -> HandOver {
+    HandOver {
+        from: actor(&["a"], from),
+        to: actor(&["b"], to),
+        ended: None,
+        released: false,
+        offered: false,
+        emptied: false,
+        expired: false,
+        acquired: at(0),
+        gap,
+        first_sync: None,
+        all_observed: None,
     }
 }

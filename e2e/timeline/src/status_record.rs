@@ -105,3 +105,69 @@ impl Statement {
         Some(format!("{}: {}", found.reason, found.message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Component;
+    use crate::samples::{at, tenure};
+
+    /// Whether a status that names the holder of M is contradicted. It is written at one second and replaced at the other.
+    fn is_contradicted(written: i64, replaced: i64, tenures: &[Tenure]) -> bool {
+        let said = Statement {
+            at: at(written),
+            owner: Some(Side::New),
+            holder: Some("ours_a".into()),
+            conditions: Vec::new(),
+        };
+        let rules = Rules::new(Component::outrigger_manager());
+        contradiction(&said, at(replaced), tenures, &Inputs::default(), &rules).is_some()
+    }
+
+    #[test]
+    fn a_status_may_name_a_holder_two_seconds_before_its_acquisition_and_after_its_end() {
+        let held = [tenure(Lease::M, "ours", Side::New, (10, 30))];
+        for (second, expected) in [(7, true), (8, false), (10, false), (30, false), (32, false), (33, true)] {
+            assert_eq!(is_contradicted(second, second + 1, &held), expected, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_status_may_be_wrong_for_twenty_seconds_after_the_end_of_the_lease() {
+        let held = tenure(Lease::M, "ours", Side::New, (10, 30));
+        let writer = tenure(Lease::C, "next", Side::New, (0, 100));
+        let tenures = [held, writer];
+        for (replaced, expected) in [(40, false), (50, false), (51, true)] {
+            assert_eq!(is_contradicted(20, replaced, &tenures), expected, "{replaced}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_status_is_contradicted_only_when_its_writer_led_for_more_than_twenty_seconds() {
+        for (acquired, until, expected) in [(39, 60, true), (40, 60, false), (39, 59, false), (61, 90, false)] {
+            let held = tenure(Lease::M, "ours", Side::New, (10, 30));
+            let writer = tenure(Lease::C, "next", Side::New, (acquired, until));
+            assert_eq!(
+                is_contradicted(20, 60, &[held, writer]),
+                expected,
+                "{acquired} to {until}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lease_outlives_its_process_until_it_expires_and_ends_at_once_otherwise() {
+        let ended = |process_ended: Option<i64>, released: Option<i64>| {
+            lease_ended(&Tenure {
+                process_ended: process_ended.map(at),
+                released: released.map(at),
+                expires: at(45),
+                ..tenure(Lease::M, "ours", Side::New, (10, 30))
+            })
+        };
+        assert_eq!(ended(Some(30), None), at(45));
+        assert_eq!(ended(Some(30), Some(30)), at(30), "released");
+        assert_eq!(ended(None, None), at(30), "deleted or acquired by another process");
+        assert_eq!(ended(Some(40), None), at(30), "the process ended later");
+    }
+}

@@ -176,24 +176,15 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{actor, at};
+    use crate::samples::{actor, at, hand_over};
     use crate::{Component, HandOver, Inputs, Interval, LoadBalancer, Rules, Snapshot, analyse};
 
     /// The reasons against one change from the old side to ours.
     fn faults(gap: Option<Duration>, expired: bool) -> Vec<String> {
         let mut report = analyse(&Inputs::default(), &Rules::new(Component::outrigger_manager()));
         report.hand_overs.push(HandOver {
-            from: actor(&["kcm"], Side::Old),
-            to: actor(&["ours"], Side::New),
-            ended: None,
-            released: false,
-            offered: false,
-            emptied: false,
             expired,
-            acquired: at(0),
-            gap,
-            first_sync: None,
-            all_observed: None,
+            ..hand_over(Side::Old, Side::New, gap)
         });
         let mut reasons = Vec::new();
         report.judge_gaps(&mut reasons);

@@ -286,6 +286,66 @@ fn a_clean_switch_passes_and_its_proof_line_says_so() {
 }
 
 #[test]
+fn the_table_shows_steps_then_owners_then_handovers_of_m_then_figures() {
+    let expected = "\
+STEP             AT
+phase Prepare    8.000 s
+new work begins  70.000 s
+
+CONTROLLER      HELD BY          PROGRAM                  FROM      UNTIL     AWS CALLS  API WRITES  LEASE
+service         kcm-7d9-x        kube-controller-manager  2.000 s   38.000 s  20         1           -
+service         outrigger-5c4-y  outrigger-manager        54.000 s  88.000 s  19         1           -
+node lifecycle  kcm-7d9-x        kube-controller-manager  1.500 s   40.000 s  0          1           M
+node lifecycle  outrigger-5c4-y  outrigger-manager        53.800 s  95.000 s  0          0           M
+route           kcm-7d9-x        kube-controller-manager  1.500 s   40.000 s  0          0           M
+route           outrigger-5c4-y  outrigger-manager        53.800 s  95.000 s  0          0           M
+
+M FROM     TO               OLD END   ACQUIRED  GAP       FIRST SYNC  LIMIT
+kcm-7d9-x  outrigger-5c4-y  40.000 s  53.800 s  13800 ms  +200 ms     15500 ms
+
+overlap, service                 0 ms      by AWS calls and API writes
+overlap, node lifecycle          0 ms      by API writes and leases
+overlap, route                   0 ms      by leases; the demo makes no routes
+gap                              13800 ms  the old process's end → acquireTime of M
+AWS writes caused by the switch  0
+load balancers recreated         0
+targets lost                     0
+";
+    assert_eq!(analyse(&good_run(), &rules()).table(), expected);
+}
+
+#[test]
+fn the_table_says_of_a_controller_without_an_owner_that_nobody_was_seen() {
+    let table = analyse(&Inputs::default(), &rules()).table();
+    for row in [
+        "service         nobody seen\n",
+        "node lifecycle  nobody seen\n",
+        "route           nobody seen\n",
+    ] {
+        assert!(table.contains(row), "{row} is not in\n{table}");
+    }
+}
+
+#[test]
+fn the_clock_of_the_table_starts_with_the_earliest_process_step_or_call() {
+    let mut run = Inputs {
+        until: at(95.0),
+        ..Inputs::default()
+    };
+    let start = |run: &Inputs| analyse(run, &rules()).start;
+    assert_eq!(start(&run), at(95.0), "nothing was recorded");
+    run.aws_calls = vec![call(OLD, "DescribeLoadBalancers", 9.0, &[])];
+    assert_eq!(start(&run), at(9.0));
+    run.markers = vec![Marker {
+        at: at(6.0),
+        name: "phase Prepare".into(),
+    }];
+    assert_eq!(start(&run), at(6.0));
+    run.processes = vec![process(OLD, "kube-controller-manager", &[], 5.0, None)];
+    assert_eq!(start(&run), at(5.0));
+}
+
+#[test]
 fn without_a_handover_the_gap_of_the_proof_line_is_null() {
     let mut run = good_run();
     run.lease_changes.clear();
