@@ -1,5 +1,6 @@
 //! Old managers as static Pods: a process on each Node, and its mirror Pod in the tenant's kube-system.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -113,7 +114,10 @@ impl Environment {
     async fn create_mirror_pod(&self, name: &str, node: &str, address: &str, argv: &[String]) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.tenant_admin.clone());
         let owner = nodes.get(node).await?.metadata.uid;
-        let hash = format!("{:032x}", argv.join(" ").len());
+        // A change of the command line changes it, as in a kubelet.
+        let mut hasher = DefaultHasher::new();
+        argv.hash(&mut hasher);
+        let hash = format!("{:032x}", hasher.finish());
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
