@@ -29,6 +29,8 @@ use outrigger_aws_sim::iam::roles::Role;
 const AT_ONCE: usize = 10;
 /// Between two comparisons.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for a manager's first call to EC2. A manager without Nodes on EC2 makes none.
+const START: Duration = Duration::from_secs(30);
 /// Namespace of Events about Nodes.
 const EVENTS: &str = "default";
 
@@ -139,6 +141,8 @@ impl<'a> Worker<'a> {
         let manager = self
             .subject
             .start(self.tools, &folder, &kubeconfig, ec2.url(), &group.config)?;
+        // A busy machine does not run a manager for seconds: the time until the comparison begins with its first call.
+        let _ = tokio::time::timeout(START, ec2.called()).await;
         let outcomes = self.settle(group, &manager).await?;
         manager.stop(Duration::from_secs(5)).await?;
 

@@ -24,7 +24,7 @@ pub enum Subject {
 /// `--node-status-update-frequency` of both managers, in seconds.
 const ADDRESS_REFRESH: u64 = 10;
 
-/// From the start of the manager to the comparison.
+/// From the manager's first call to EC2 to the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     pub least: Duration,
@@ -34,8 +34,8 @@ pub struct Patience {
 
 impl Subject {
     /// Our manager deletes no Node within 60 s of its creation, and needs two observations 10 s apart; the incumbent
-    /// deletes at once. The least time includes one refresh of addresses and 4 s for the start and the writes: before
-    /// the refresh a Node can be equal to the record and become different with it.
+    /// deletes at once. The least time includes one refresh of addresses and 4 s for its writes: before the refresh a
+    /// Node can be equal to the record and become different with it.
     pub fn patience(self, group: &Group) -> Patience {
         let seconds = |least, most| Patience {
             least: Duration::from_secs(least),

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use outrigger_aws_sim::Service;
@@ -32,6 +33,7 @@ struct Shared {
     account: Account,
     policy: Option<Arc<Policy>>,
     unknown: Mutex<BTreeSet<String>>,
+    called: watch::Sender<bool>,
 }
 
 impl ScriptedEc2 {
@@ -46,6 +48,7 @@ impl ScriptedEc2 {
             account,
             policy,
             unknown: Mutex::default(),
+            called: watch::Sender::default(),
         });
         let router = Router::new().fallback(handle).with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
@@ -59,6 +62,13 @@ impl ScriptedEc2 {
 
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Waits for the first call.
+    pub async fn called(&self) {
+        let mut called = self.shared.called.subscribe();
+        // It cannot fail: this server keeps the sender.
+        let _ = called.wait_for(|called| *called).await;
     }
 
     /// Requested actions that it does not know. An outcome that depends on one proves nothing.
@@ -75,6 +85,7 @@ impl Drop for ScriptedEc2 {
 }
 
 async fn handle(State(shared): State<Arc<Shared>>, form: Bytes) -> Response {
+    shared.called.send_replace(true);
     let query = Query::parse(&form);
     let policy = shared.policy.as_ref();
     if let Some(denial) = policy.and_then(|policy| iam::evaluate_read(policy, &Service::Ec2, &query)) {
