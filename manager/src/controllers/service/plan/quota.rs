@@ -290,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn steps_before_the_first_rule_of_a_full_group_stay_first() {
+        let add = |id: &str| GroupStep::Authorize(GroupRef::Id(id.into()), ranges(4));
+        let plan = plan(vec![
+            add("sg-roomy"),
+            add("sg-full"),
+            GroupStep::Revoke("sg-full".into(), ranges(1)),
+        ]);
+        let groups = [group("sg-roomy", 1), group("sg-full", 10)];
+        let ordered = revoke_where_full(plan, &groups, enforced(13));
+        assert_eq!(text(ordered.steps.iter()), "+roomy -full +full");
+    }
+
+    #[test]
     fn a_quota_that_is_only_likely_closes_nothing_early() {
         assert_eq!(order(13, false), "+full +roomy -full -roomy");
     }

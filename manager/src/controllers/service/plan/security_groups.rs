@@ -354,6 +354,32 @@ mod tests {
     }
 
     #[test]
+    fn each_source_of_a_permission_is_a_rule_of_its_own() {
+        let pair = |id: &str| GroupPair {
+            group_id: Some(id.into()),
+            user_id: None,
+        };
+        let mut all = tcp(80, &["10.0.0.0/8", "10.1.0.0/16"]);
+        all.ipv6_ranges = vec!["::/0".into()];
+        all.groups = vec![pair("sg-x")];
+        all.prefix_lists = vec!["pl-1".into()];
+
+        let (mut ipv6, mut of_group, mut of_list) = (tcp(80, &[]), tcp(80, &[]), tcp(80, &[]));
+        ipv6.ipv6_ranges = vec!["::/0".into()];
+        of_group.groups = vec![pair("sg-x")];
+        of_list.prefix_lists = vec!["pl-1".into()];
+        let (first, second, other_port) = (
+            tcp(80, &["10.0.0.0/8"]),
+            tcp(80, &["10.1.0.0/16"]),
+            tcp(81, &["0.0.0.0/0"]),
+        );
+        assert_eq!(
+            one_source_each(&[all, other_port.clone()]),
+            [first, second, ipv6, of_group, of_list, other_port]
+        );
+    }
+
+    #[test]
     fn each_target_has_one_group_that_lets_the_load_balancer_in() {
         let groups: BTreeMap<String, SecurityGroup> = [
             group("sg-t", true),

@@ -90,6 +90,17 @@ async fn a_load_balancer_that_is_created_again_waits_in_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_an_existing_load_balancer_does_not_wait_for_the_limit_of_creations() {
+    let mut fixture = Fixture::new(world());
+    fixture.settle().await;
+    fixture.context.aws.elb = budget_used_up(&fixture).await;
+    fixture.aws.forget_calls();
+    fixture.annotate("connection-idle-timeout", "99");
+    fixture.sync().await.unwrap();
+    assert_eq!(fixture.aws.writes(), [format!("ModifyLoadBalancerAttributes {LB}")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_long_wait_is_reported_once_with_its_duration() {
     let fixture = used_up().await;
     let other = super::super::spec::desired::desired(&fixture.service(), &fixture.settings).unwrap();

@@ -159,6 +159,25 @@ async fn attributes_and_tags_are_set_once_and_unchanged_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tag_with_another_value_is_set_again_except_for_the_cluster_tag_of_a_shared_load_balancer() {
+    let cluster = "kubernetes.io/cluster/prod";
+    let mut fixture = Fixture::new(world());
+    fixture.annotate("additional-resource-tags", "team=a");
+    fixture.settle().await;
+    fixture.aws.change(|world| {
+        let tags = &mut world.load_balancers.get_mut(LB).unwrap().tags;
+        tags.insert("team".into(), "b".into());
+        tags.insert(cluster.into(), "shared".into());
+    });
+    fixture.aws.forget_calls();
+    fixture.restart();
+    fixture.settle().await;
+    assert_eq!(fixture.aws.writes(), [format!("AddTags {LB} team")]);
+    let tags = fixture.aws.world().load_balancers[LB].tags.clone();
+    assert_eq!((tags["team"].as_str(), tags[cluster].as_str()), ("a", "shared"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_is_created_gets_the_tag_with_the_clusters_uid() {
     let mut fixture = settled().await;
     let tags = |fixture: &Fixture| {

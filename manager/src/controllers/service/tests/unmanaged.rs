@@ -53,6 +53,19 @@ async fn a_managed_group_in_an_unmanaged_rule_is_detached_and_stays() {
     assert_eq!(network::actions(&fixture), ["SetSecurityGroups"]);
 }
 
+/// A rule of the Nodes' groups may name it, and EC2 would refuse its deletion.
+#[tokio::test(start_paused = true)]
+async fn the_own_group_of_a_classic_load_balancer_is_detached_and_stays_where_rules_are_unmanaged() {
+    let mut fixture = Fixture::new(world());
+    fixture.settle().await;
+    add_group(&fixture, "sg-mine", false);
+    tell_hands_off(&mut fixture);
+    fixture.aws.forget_calls();
+    fixture.annotate("security-groups", "sg-mine");
+    fixture.settle().await;
+    assert_eq!(network::actions(&fixture), ["ApplySecurityGroupsToLoadBalancer"]);
+}
+
 fn add_group(fixture: &Fixture, id: &str, of_cluster: bool) {
     fixture.aws.change(|world| {
         let mut group = SecurityGroup {

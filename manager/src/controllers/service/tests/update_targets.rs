@@ -111,6 +111,7 @@ async fn targets_of_every_group_of_a_network_load_balancer_are_updated() {
     for (port, expected) in [(80, ["i-1:30080", "i-3:30080"]), (443, ["i-1:30443", "i-3:30443"])] {
         assert_eq!(network::targets(&network::behind(&world, port)), expected);
     }
+    assert!(fixture.events().contains(&UPDATED.to_owned()), "{:?}", fixture.events());
     let writes = network::actions(&fixture);
     assert!(
         writes
@@ -118,6 +119,19 @@ async fn targets_of_every_group_of_a_network_load_balancer_are_updated() {
             .all(|action| action.ends_with("RegisterTargets") || action == "DeregisterTargets"),
         "{writes:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mass_loss_of_a_network_load_balancer_must_be_confirmed_here_too() {
+    let fixture = network::settled().await;
+    fixture.annotate("healthcheck-protocol", "smoke");
+    fixture.drop_node("i-2");
+    let targets = || network::targets(&network::behind(&fixture.aws.world(), 80));
+    fixture.sync().await.unwrap_err();
+    assert_eq!(targets(), ["i-1:30080", "i-2:30080"]);
+    tokio::time::advance(CONFIRMATION).await;
+    fixture.sync().await.unwrap_err();
+    assert_eq!(targets(), ["i-1:30080"]);
 }
 
 /// Somebody leads the listener to a group of their own, of which the targets are none of the Service's.

@@ -118,7 +118,6 @@ fn creation(input: ClassicInput<'_>, subnets: &[Subnet], groups: &[GroupRef]) ->
 fn fresh(desired: &Desired) -> Existing {
     Existing {
         described: LoadBalancer {
-            name: desired.name.clone(),
             listeners: desired.listeners.clone(),
             ..LoadBalancer::default()
         },
@@ -359,6 +358,23 @@ mod tests {
             ["DeleteLoadBalancer", "DeleteSecurityGroup"]
         );
         assert_eq!(actions(&OwnedResources::default(), &settings()), Vec::<&str>::new());
+    }
+
+    /// EC2 deletes such a group all the same.
+    #[test]
+    fn a_group_that_only_its_own_rules_name_is_deleted_also_where_rules_are_unmanaged() {
+        let mut own = group("sg-own", &[("kubernetes.io/cluster/prod", "owned")]);
+        own.ingress = vec![all_from("sg-own")];
+        let owned_resources = OwnedResources {
+            own_group: Some(own.clone()),
+            referencing: vec![own],
+            ..OwnedResources::default()
+        };
+        let is_unmanaged = Settings {
+            disable_security_group_ingress: true,
+            ..settings()
+        };
+        assert_eq!(actions(&owned_resources, &is_unmanaged), ["DeleteSecurityGroup"]);
     }
 
     #[test]

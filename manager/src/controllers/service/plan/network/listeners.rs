@@ -326,12 +326,8 @@ pub(super) fn of_new(input: NetworkInput<'_>, subnets: &[Subnet], goal: &Goal) -
         steps.push(listener_creation(input, BalancerRef::Created, port, group, reason));
     }
 
-    let used = input.desired.ports.iter().filter_map(|port| spare(input, port));
-    let used: BTreeSet<&str> = used.map(|group| group.described.arn.as_str()).collect();
-    let is_unneeded = |group: &&Group| {
-        let is_used = used.contains(group.described.arn.as_str());
-        !is_used && is_free(group) && !is_wanted_name(input, group)
-    };
+    // A group with a wanted name is used, or was deleted before.
+    let is_unneeded = |group: &&Group| is_free(group) && !is_wanted_name(input, group);
     let unneeded = input.observed.spare.iter().filter(is_unneeded);
 
     steps.extend(unneeded.map(deletion));

@@ -236,3 +236,66 @@ fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
     let rules = rules.map(|(protocol, from, to, cidr)| (protocol, Some(from), Some(to), cidr));
     security_groups::join(rules, Some(description))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_aws::Tags;
+
+    const OWN: &str = "a1";
+    const OTHER: &str = "a2";
+
+    /// A group with one rule for the port and subnet of a health check.
+    fn group(protocol: &str, ports: (i32, i32), description: &str) -> SecurityGroup {
+        let rule = (
+            protocol.to_owned(),
+            Some(ports.0),
+            Some(ports.1),
+            "10.0.0.0/24".to_owned(),
+        );
+        SecurityGroup {
+            id: "sg-node".into(),
+            name: None,
+            description: None,
+            vpc_id: None,
+            ingress: security_groups::join([rule].into_iter(), Some(description)),
+            tags: Tags::new(),
+        }
+    }
+
+    fn check() -> Check {
+        (10256, "10.0.0.0/24".to_owned())
+    }
+
+    #[test]
+    fn only_a_rule_in_the_form_of_a_health_check_stays_for_another_load_balancer() {
+        let other_users = OtherUsers::from([(check(), OTHER.to_owned())]);
+        let revoked = |protocol: &str, ports| {
+            let mut rules = NodeRules::default();
+            let group = group(protocol, ports, &rule(HEALTH_RULE, OWN));
+            rules.change(OWN, &group, &none(), &other_users);
+            rules.remove.len()
+        };
+        assert_eq!(revoked("tcp", (10256, 10256)), 0);
+        assert_eq!(revoked("udp", (10256, 10256)), 1);
+        assert_eq!(revoked("tcp", (10256, 10257)), 1);
+    }
+
+    #[test]
+    fn only_a_health_check_rule_of_another_load_balancer_is_shared() {
+        let shared = |description: &str| {
+            let wanted = Wanted {
+                health: Some(BTreeSet::from([key_of(&check())])),
+                client: BTreeSet::new(),
+            };
+            let mut rules = NodeRules::default();
+            let group = group("tcp", (10256, 10256), description);
+            rules.change(OWN, &group, &wanted, &OtherUsers::new());
+            rules.uses_shared_rules
+        };
+        assert!(shared(&rule(HEALTH_RULE, OTHER)));
+        assert!(!shared(&rule(HEALTH_RULE, OWN)));
+        assert!(!shared(&rule(CLIENT_RULE, OTHER)));
+        assert!(!shared("by hand"));
+    }
+}

@@ -94,7 +94,7 @@ pub(super) fn is_free(group: &Group) -> bool {
     group.described.load_balancers.is_empty()
 }
 
-/// Whether a target group has the name of one that the plan creates, so that it is deleted before.
+/// Whether a target group has the name of one that a port needs: it is used, or deleted before that one is created.
 pub(super) fn is_wanted_name(input: NetworkInput<'_>, group: &Group) -> bool {
     let named = |port: &Port| port.target_group.name == group.described.name;
     input.desired.ports.iter().any(named)
@@ -200,6 +200,8 @@ pub(super) fn targets_of_kept(goal: &Goal, group: &Group, port: i32) -> Option<P
 
 #[cfg(test)]
 mod tests {
+    use outrigger_aws::elbv2::ListenerSettings;
+
     use super::*;
 
     #[test]
@@ -231,5 +233,25 @@ mod tests {
             ..check.clone()
         };
         assert_eq!(health_check_change(&tcp, &check), None);
+    }
+
+    /// Listed subnets can be in another VPC than the configured one, and AWS allows only target groups of the same VPC.
+    #[test]
+    fn a_target_group_is_created_in_the_vpc_of_its_load_balancer() {
+        let port = Port {
+            listener: ListenerSettings::default(),
+            target_group: NewTargetGroup {
+                vpc_id: "vpc-configured".to_owned(),
+                ..NewTargetGroup::default()
+            },
+        };
+        let steps = creation(&port, "vpc-2", &Goal::default(), "the port is new");
+        let [Planned { step, .. }] = steps.as_slice() else {
+            panic!("{steps:?}")
+        };
+        let PlanStep::Network(Step::CreateTargetGroup(new)) = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(new.vpc_id, "vpc-2");
     }
 }

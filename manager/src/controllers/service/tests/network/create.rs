@@ -71,23 +71,71 @@ async fn addresses_are_given_to_the_subnets_in_their_order() {
 
 #[tokio::test(start_paused = true)]
 async fn listed_subnets_have_their_addresses_in_the_order_of_the_list() {
+    for listed in ["subnet-b, subnet-a", "second, first"] {
+        let fixture = fixture();
+        fixture.aws.change(|world| {
+            for (subnet, name) in world.subnets.iter_mut().zip(["first", "second"]) {
+                subnet.tags.insert("Name".into(), name.into());
+            }
+        });
+        fixture.annotate("internal", "true");
+        fixture.annotate("subnets", listed);
+        fixture.annotate("private-ipv4-addresses", "10.0.1.9,10.0.0.9");
+        fixture.settle().await;
+        let world = fixture.aws.world();
+        let made: Vec<(String, Option<String>)> = balancer(&world)
+            .mappings
+            .iter()
+            .map(|mapping| (mapping.subnet_id.clone(), mapping.private_ipv4_address.clone()))
+            .collect();
+        let expected = [("subnet-b", "10.0.1.9"), ("subnet-a", "10.0.0.9")];
+        assert_eq!(
+            made,
+            expected.map(|(subnet, ip)| (subnet.to_owned(), Some(ip.to_owned()))),
+            "{listed}"
+        );
+        assert_eq!(balancer(&world).described.scheme.as_deref(), Some("internal"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_is_created_again_uses_replaces_or_deletes_the_target_groups_of_the_lost_one() {
     let fixture = fixture();
-    fixture.annotate("internal", "true");
-    fixture.annotate("subnets", "subnet-b, subnet-a");
-    fixture.annotate("private-ipv4-addresses", "10.0.1.9,10.0.0.9");
-    fixture.settle().await;
+    fixture.change(|service| {
+        let ports = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
+        let mut more = ports[0].clone();
+        (more.name, more.port, more.node_port) = (Some("more".into()), 8080, Some(30090));
+        ports.push(more);
+    });
+    let mut fixture = settle(fixture).await;
+    let before = fixture.aws.world();
+    fixture.aws.change(|world| {
+        let changed = behind(world, 80).described.arn;
+        let changed = world.network.target_groups.get_mut(&changed).unwrap();
+        changed.described.health_check.interval = 60;
+        world.network.load_balancers.clear();
+        world.network.listeners.clear();
+    });
+    fixture.change(|service| _ = service.spec.as_mut().unwrap().ports.as_mut().unwrap().pop());
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    let done = actions(&fixture)
+        .into_iter()
+        .filter(|action| !action.ends_with("Ingress"));
+    let expected = [
+        "CreateLoadBalancer/v2",
+        "DeleteTargetGroup",
+        "CreateTargetGroup",
+        "RegisterTargets",
+        "CreateListener",
+        "CreateListener",
+        "DeleteTargetGroup",
+    ];
+    assert_eq!(done.collect::<Vec<_>>(), expected);
     let world = fixture.aws.world();
-    let made: Vec<(String, Option<String>)> = balancer(&world)
-        .mappings
-        .iter()
-        .map(|mapping| (mapping.subnet_id.clone(), mapping.private_ipv4_address.clone()))
-        .collect();
-    let expected = [("subnet-b", "10.0.1.9"), ("subnet-a", "10.0.0.9")];
-    assert_eq!(
-        made,
-        expected.map(|(subnet, ip)| (subnet.to_owned(), Some(ip.to_owned())))
-    );
-    assert_eq!(balancer(&world).described.scheme.as_deref(), Some("internal"));
+    assert_eq!(behind(&world, 80).described.health_check.interval, 30);
+    assert_eq!(behind(&world, 443), behind(&before, 443));
+    assert_eq!(group_names(&world), ["own", "own"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -142,6 +142,25 @@ async fn a_load_balancer_without_groups_never_gets_any() {
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
 
+/// An interrupted creation has left it, before the mode was switched off and on again.
+#[tokio::test(start_paused = true)]
+async fn the_own_group_of_a_load_balancer_without_groups_stays_until_the_deletion() {
+    let own = settle(managed()).await.aws.world().security_groups[OWN].clone();
+    let mut fixture = settled().await;
+    fixture
+        .aws
+        .change(|world| _ = world.security_groups.insert(OWN.into(), own));
+    bring(&fixture, "sg-mine");
+    fixture.settings.nlb_security_groups_managed = true;
+    fixture.restart();
+    fixture.annotate("security-groups", "sg-mine");
+    fixture.settle().await;
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    fixture.change(super::deletion::delete);
+    fixture.settle().await;
+    assert!(!fixture.aws.world().security_groups.contains_key(OWN));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_attached_by_hand_gives_way_to_the_managed_one() {
     let fixture = settle(managed()).await;

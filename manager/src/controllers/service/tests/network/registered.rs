@@ -137,25 +137,58 @@ async fn an_instance_that_is_no_more_stays_a_target_and_joins_no_other_group() {
     );
 }
 
+/// Other targets join its groups, and another target group is created and deleted.
+#[tokio::test(start_paused = true)]
+async fn what_is_open_for_a_terminated_instance_stays_open_as_long_as_it_is_a_target() {
+    let fixture = fixture();
+    own_group_of(&fixture, "i-2", "sg-other");
+    let fixture = settle(fixture).await;
+    let open = |port: u16| format!("tcp/{port}-{port}<-0.0.0.0/0 {CLIENT}");
+    let before = rules(&fixture.aws.world(), "sg-other");
+    assert!(
+        before.contains(&open(30080)) && before.contains(&open(30443)),
+        "{before:?}"
+    );
+    terminate(&fixture, "i-2");
+    fixture.node("i-3", true);
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap()[1].node_port = Some(30444));
+    // Answers about instances are used for no longer than this.
+    tokio::time::advance(Duration::from_secs(600)).await;
+    fixture.settle().await;
+    assert_eq!(
+        targets(&behind(&fixture.aws.world(), 80)),
+        ["i-1:30080", "i-2:30080", "i-3:30080"]
+    );
+    assert_eq!(targets(&behind(&fixture.aws.world(), 443)), ["i-1:30444", "i-3:30444"]);
+    let after = rules(&fixture.aws.world(), "sg-other");
+    assert!(after.contains(&open(30080)), "{after:?}");
+    let closed = |write: &String| write.starts_with("RevokeSecurityGroupIngress sg-other") && write.contains("30080");
+    assert!(!fixture.aws.writes().iter().any(closed), "{:?}", fixture.aws.writes());
+}
+
 /// Somebody has registered it with another port, and AWS takes it with no other one any more.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_opened_for_an_instance_that_is_no_more_and_leaves() {
-    let fixture = fixture();
-    own_group_of(&fixture, "i-2", "sg-other");
-    fixture.drop_node("i-2");
-    let mut fixture = settle(fixture).await;
-    terminate(&fixture, "i-2");
-    fixture.aws.change(|world| {
-        for group in world.network.target_groups.values_mut() {
-            let id = InstanceId::new("i-2");
-            group.targets.insert(Target { id, port: 9 });
-        }
-    });
-    fixture.node("i-2", false);
-    fixture.restart();
-    fixture.settle().await;
-    assert_eq!(actions(&fixture), ["DeregisterTargets", "DeregisterTargets"]);
-    assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
+    // With one port it leaves its only target group.
+    for ports in [1, 2] {
+        let fixture = fixture();
+        fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(ports));
+        own_group_of(&fixture, "i-2", "sg-other");
+        fixture.drop_node("i-2");
+        let mut fixture = settle(fixture).await;
+        terminate(&fixture, "i-2");
+        fixture.aws.change(|world| {
+            for group in world.network.target_groups.values_mut() {
+                let id = InstanceId::new("i-2");
+                group.targets.insert(Target { id, port: 9 });
+            }
+        });
+        fixture.node("i-2", false);
+        fixture.restart();
+        fixture.settle().await;
+        assert_eq!(actions(&fixture), vec!["DeregisterTargets"; ports]);
+        assert_eq!(rules(&fixture.aws.world(), "sg-other"), [""; 0]);
+    }
 }
 
 /// Somebody leads the listener to a group of their own, and the Service changes its protocol, which needs another
@@ -213,6 +246,22 @@ async fn the_group_of_a_port_that_is_taken_away_stays_until_a_loss_of_its_target
         fixture.aws.world().network.target_groups.len(),
         1,
         "the others are gone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_group_of_a_port_that_is_taken_away_is_deleted_at_once_if_its_staying_targets_are_in_another_one() {
+    let fixture = settled().await;
+    fixture.drop_node("i-2");
+    fixture.change(|service| service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(1));
+    fixture.sync().await.unwrap();
+    let writes = actions(&fixture);
+    let deleted: Vec<&String> = writes.iter().filter(|action| action.starts_with("Delete")).collect();
+    assert_eq!(deleted, ["DeleteListener", "DeleteTargetGroup"]);
+    assert_eq!(
+        targets(&behind(&fixture.aws.world(), 80)),
+        ["i-1:30080", "i-2:30080"],
+        "the loss is unconfirmed"
     );
 }
 

@@ -3,7 +3,7 @@
 use outrigger_aws::InstanceId;
 use serde_json::json;
 
-use super::super::super::error::Error;
+use super::super::super::error::{Environment, Error};
 use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::fixture::Fixture;
 use super::*;
@@ -177,6 +177,52 @@ async fn ports_are_added_before_others_are_removed() {
     let world = fixture.aws.world();
     assert_eq!(listeners(&world).into_keys().collect::<Vec<_>>(), [443, 8080]);
     assert_nothing_left_over(&world);
+}
+
+/// AWS allows 50 listeners.
+#[tokio::test(start_paused = true)]
+async fn listeners_are_removed_first_only_where_old_and_new_ones_together_are_too_many() {
+    for (ports, first) in [(49, "CreateListener"), (50, "DeleteListener")] {
+        let fixture = fixture();
+        fixture.change(|service| {
+            let all = service.spec.as_mut().unwrap().ports.as_mut().unwrap();
+            let one = all[0].clone();
+            all.clear();
+            all.extend((0..ports).map(|n| {
+                let mut port = one.clone();
+                (port.name, port.port, port.node_port) = (Some(format!("p{n}")), 8000 + n, Some(30000 + n));
+                port
+            }));
+        });
+        let fixture = settle(fixture).await;
+        port(&fixture, 0, |port| port.port = 9000);
+        fixture.settle().await;
+        let changes = actions(&fixture).into_iter();
+        let mut changes = changes.filter(|action| action.ends_with("Listener"));
+        assert_eq!(changes.next().as_deref(), Some(first), "{ports} ports");
+        assert_eq!(changes.count(), 1);
+        assert_eq!(listeners(&fixture.aws.world()).len(), usize::try_from(ports).unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_group_that_another_load_balancer_uses_is_neither_used_nor_deleted() {
+    let fixture = settled().await;
+    fixture.aws.change(|world| {
+        let mut other = balancer(world).clone();
+        (other.described.arn, other.described.name) = ("arn:other".into(), "other".into());
+        world.network.load_balancers.insert("arn:other".into(), other);
+        let mut all = world.network.listeners.values_mut();
+        let taken = all.find(|listener| listener.settings.port == 80).unwrap();
+        taken.load_balancer = "arn:other".into();
+    });
+    fixture.annotate("seen", "1");
+    let error = fixture.sync().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Environment(Environment::TargetGroupTaken { .. })),
+        "{error}"
+    );
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
