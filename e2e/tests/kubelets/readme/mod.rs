@@ -16,7 +16,6 @@ use kube::Client;
 use nix::sys::signal::Signal;
 use outrigger_cluster_harness::{kubelets, repository};
 use outrigger_e2e::page::{Page, commands};
-use outrigger_e2e::stored_objects;
 use outrigger_e2e::test_nodes::COMMANDS;
 use outrigger_machines::{Host, is_gone, left_out};
 
@@ -83,7 +82,7 @@ async fn follow(user: &User, run: &Path, [install, uninstall]: &[String; 2]) -> 
     let config = kubelets::config(&user.kubeconfig()).await?;
     let client = Client::try_from(config)?;
     let machine = Machine::only(&client, run).await?;
-    let before = stored_objects::names(&client).await?;
+    let before = remains::before_install(&client, &machine.node).await?;
 
     all_pods_are_ready(&user.shell(install)?)?;
     let status = user.run("helm -n outrigger-system status outrigger")?;

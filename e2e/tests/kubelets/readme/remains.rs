@@ -23,6 +23,20 @@ const REMAINS: [&str; 6] = [
     "Lease kube-system cloud-controller-manager",
 ];
 
+/// The objects before the installation. The kubelet creates its Pods for the static ones of the control plane when the API server runs, so
+/// it waits for them.
+pub async fn before_install(client: &Client, node: &str) -> Result<BTreeSet<String>> {
+    let components = ["etcd", "kube-apiserver", "kube-controller-manager"];
+    let expected = components.map(|component| format!("Pod kube-system {component}-{node}"));
+    let is_complete = async || -> Result<BTreeSet<String>> {
+        let now = stored_objects::names(client).await?;
+        let missing: Vec<_> = expected.iter().filter(|name| !now.contains(*name)).collect();
+        ensure!(missing.is_empty(), "missing {missing:#?}");
+        Ok(now)
+    };
+    Ok(until("the Pods of the control plane", SOON, is_complete).await?)
+}
+
 /// Waits until nothing else is left, and nothing of `before` is missing.
 pub async fn after_uninstall(client: &Client, before: &BTreeSet<String>) -> Result<()> {
     let expected: BTreeSet<String> = REMAINS.map(str::to_owned).into();
