@@ -77,7 +77,7 @@ fn classic_settings(name: (&str, &str)) -> Vec<Damage> {
         Damage {
             name: "the health check",
             repair: "ConfigureHealthCheck",
-            reason: "the health check (TCP:22) differs in target, interval, timeout or thresholds",
+            reason: "the health check TCP:22 differs in target, interval, timeout or thresholds",
             ..by_hand(
                 Elb,
                 "ConfigureHealthCheck",

@@ -77,7 +77,7 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     let checked = existing.described.health_check.as_ref();
     if !checked.is_some_and(|check| same_health_check(check, &desired.health_check)) {
         let now = checked.map_or("none", |check| check.target.as_str());
-        let reason = format!("the health check ({now}) differs in target, interval, timeout or thresholds");
+        let reason = format!("the health check {now} differs in target, interval, timeout or thresholds");
         let step = Step::ConfigureHealthCheck(desired.health_check.clone());
         steps.push(Planned::new(step, reason));
     }
