@@ -216,7 +216,7 @@ fn an_instance_metadata_service_that_is_no_help_costs_two_seconds_and_the_flag_i
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", hanging.local_addr().unwrap());
     for (address, word) in [
-        (silent, "no answer within 2 s"),
+        (silent, "did not answer within 2 s"),
         ("http://127.0.0.1:1".into(), "cannot be reached"),
         (answering("401 Unauthorized"), "rejects"),
         (answering("404 Not Found"), "rejects"),

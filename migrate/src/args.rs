@@ -211,7 +211,7 @@ pub struct RegisterArgs {
     pub url: Option<String>,
 }
 
-/// What happens to a kube-controller-manager's Pod while the webhook is unavailable.
+/// The treatment of a Pod of a kube-controller-manager while the webhook is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FailurePolicyArg {
     /// The Pod waits for the webhook

@@ -437,7 +437,7 @@ fn a_lost_record_is_named_and_in_tree_restores_the_flags() {
     fs::remove_dir_all(machine.path("etc/kubernetes/outrigger")).unwrap();
     let run = machine.edited("InTree");
     assert!(
-        run.stdout.contains("of which /etc/kubernetes/outrigger has no record"),
+        run.stdout.contains("for which /etc/kubernetes/outrigger has no record"),
         "{}",
         run.seen()
     );

@@ -201,7 +201,7 @@ fn what_no_edit_can_change_safely_is_refused_with_its_place() {
         "a (line 2) is an alias of an anchor",
     );
     is_refused("x: &x\n  b: c\na: *x\n", &Insert(&["x", "c"], json!(1)), "x.c (line 2)");
-    is_refused("a: {b: 1, # x\n c: 2}\n", &Remove(&["a", "b"]), "take it out by hand");
+    is_refused("a: {b: 1, # x\n c: 2}\n", &Remove(&["a", "b"]), "remove it by hand");
     is_refused("- a: 1\n  b: 2\n", &Remove(&["0", "a"]), "0.a (line 1)");
     is_refused("a: b\n", &Push(&["a"], json!(1)), "is not a list");
 }

@@ -173,8 +173,8 @@ fn kubelet_configuration() -> Vec<Case> {
                 at,
                 &[
                     Unchanged,
-                    Warns("cloudProvider, which is no field"),
-                    Warns("cloudConfig, which is no field"),
+                    Warns("cloudProvider, which is not a field"),
+                    Warns("cloudConfig, which is not a field"),
                 ],
             ),
             row(
