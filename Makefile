@@ -79,7 +79,7 @@ check-fuzz:
 
 # Slightly optimized, because the same code runs very often. Its outputs are in the same target folder as the others.
 QUICK := --config 'profile.dev.package.outrigger-manager.opt-level=1' --config 'profile.dev.package.outrigger-aws.opt-level=1'
-properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS, others at each run; SEED=1 repeats one; half an hour
+properties: check-languages ## check each property of Service plans in PLANS=10000 random states of AWS, others at each run; SEED=1 repeats one; ten minutes
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "SEED=$$seed PLANS=$(or $(PLANS),10000)"; \
 		PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
 
