@@ -194,21 +194,43 @@ fn steps_of_network() -> Vec<Named> {
     steps
 }
 
-/// Every kind of step of a classic load balancer, and one of a network load balancer.
-fn steps_of_classic() -> Vec<Named> {
+fn steps_of_policies() -> Vec<Named> {
     let policy = NewPolicy {
         name: "proxy".to_owned(),
         type_name: "ProxyProtocolPolicyType".to_owned(),
         attributes: std::collections::BTreeMap::new(),
     };
     let named = || vec!["proxy".to_owned()];
+    vec![
+        ("create policy", Classic::CreatePolicy(policy).into()),
+        (
+            "set policy of backend 30080",
+            Classic::SetBackendPolicies(30080, named()).into(),
+        ),
+        (
+            "clear policies of backend 30081",
+            Classic::SetBackendPolicies(30081, Vec::new()).into(),
+        ),
+        (
+            "set policy of listener 80",
+            Classic::SetListenerPolicies(80, named()).into(),
+        ),
+        (
+            "clear policies of listener 81",
+            Classic::SetListenerPolicies(81, Vec::new()).into(),
+        ),
+    ]
+}
+
+/// Every kind of step of a classic load balancer, and one of a network load balancer.
+fn steps_of_classic() -> Vec<Named> {
     let instances = || vec![InstanceId::new("i-1")];
     let subnets = || vec!["subnet-1".to_owned()];
     let register = Classic::Register {
         instances: instances(),
         needed: false,
     };
-    let mut steps = steps_of_groups();
+    let mut steps = [steps_of_groups(), steps_of_policies()].concat();
     steps.extend([
         (
             "create balancer in new group",
@@ -228,23 +250,6 @@ fn steps_of_classic() -> Vec<Named> {
         (
             "create listener 81",
             Classic::CreateListeners(vec![listener(81)]).into(),
-        ),
-        ("create policy", Classic::CreatePolicy(policy).into()),
-        (
-            "set policy of backend 30080",
-            Classic::SetBackendPolicies(30080, named()).into(),
-        ),
-        (
-            "clear policies of backend 30081",
-            Classic::SetBackendPolicies(30081, Vec::new()).into(),
-        ),
-        (
-            "set policy of listener 80",
-            Classic::SetListenerPolicies(80, named()).into(),
-        ),
-        (
-            "clear policies of listener 81",
-            Classic::SetListenerPolicies(81, Vec::new()).into(),
         ),
         (
             "modify balancer",
