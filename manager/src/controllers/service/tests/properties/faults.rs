@@ -189,7 +189,7 @@ fn opened(writes: &[String]) -> BTreeSet<(String, String)> {
 async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
     let [calm, stormy] = staged;
     let expected = to_the_end(&calm).await?;
-    // Leftovers are known by their tags only, as in [`needs_no_tags`].
+    // Orphaned resources are known by their tags only, as in [`needs_no_tags`].
     let denies_tags = |fault: &Fault| fault.action == "DescribeTags/v2" && fault.code == "AccessDenied";
     let leaves_some = faults.iter().any(denies_tags) && !unused(&stormy.aws.world()).is_empty();
     inject(&stormy, faults);
