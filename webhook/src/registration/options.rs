@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The name of the Service, the service account and the roles.
 pub const NAME: &str = "outrigger-webhook";
 
-/// What happens to a kube-controller-manager's Pod while the webhook is unavailable.
+/// The treatment of a Pod of a kube-controller-manager while the webhook is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// It waits, so that two owners are impossible.
