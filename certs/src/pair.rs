@@ -129,7 +129,7 @@ impl Pair {
         &self.authority
     }
 
-    /// The start of the certificate's life.
+    /// The end of the certificate's life.
     #[must_use]
     pub const fn not_after(&self) -> Timestamp {
         self.validity.not_after

@@ -25,31 +25,18 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// The file itself and all files that it imports, directly or not, as far as `follow` says that a file counts.
-    pub fn reached(&self, file: usize, follow: impl Fn(usize) -> bool) -> BTreeSet<usize> {
-        let mut reached = BTreeSet::new();
-        let mut open = vec![file];
-        while let Some(file) = open.pop() {
-            if follow(file) && reached.insert(file) {
-                open.extend(self.files.get(&file).into_iter().flatten());
-            }
-        }
-
-        reached
-    }
-
-    /// For the file itself and each file that it imports, directly or not, the shortest chain of imports that leads there, the shorter ones
-    /// first.
-    pub fn chains(&self, file: usize) -> Vec<Vec<usize>> {
+    /// The chains of imports that begin at the file: for itself, and for each file that it imports, directly or not, the shortest chain that
+    /// leads there. The shorter ones come first. Files for which `follow` is false are left out.
+    pub fn chains(&self, file: usize, follow: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         let mut chains = vec![vec![file]];
         let mut reached = BTreeSet::from([file]);
         let mut next = 0;
         while next < chains.len() {
             let chain = chains[next].clone();
             let last = chain[chain.len() - 1];
-            let targets = self.files.get(&last).into_iter().flatten();
-            for target in targets.filter(|target| reached.insert(**target)) {
-                chains.push([chain.as_slice(), &[*target]].concat());
+            let targets = self.files.get(&last).into_iter().flatten().copied();
+            for target in targets.filter(|target| follow(*target) && reached.insert(*target)) {
+                chains.push([chain.as_slice(), &[target]].concat());
             }
             next += 1;
         }

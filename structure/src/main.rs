@@ -93,7 +93,8 @@ fn network_path(sources: &Sources, imports: &Imports) -> (usize, usize) {
         return (0, 0);
     };
 
-    let reached = imports.reached(start, |file| !path(file).contains("classic"));
-    let inside = reached.iter().filter(|file| path(**file).starts_with(SERVICE)).count();
+    let reached = imports.chains(start, |file| !path(file).contains("classic"));
+    let ends = reached.iter().filter_map(|chain| chain.last());
+    let inside = ends.filter(|file| path(**file).starts_with(SERVICE)).count();
     (inside, reached.len() - inside)
 }

@@ -136,7 +136,7 @@ pub fn purity(sources: &Sources, imports: &Imports) -> Vec<String> {
             continue;
         }
 
-        let chains = imports.chains(file).into_iter();
+        let chains = imports.chains(file, |_| true).into_iter();
         let with_io = chains.filter_map(|chain| Some((io_of(imports, *chain.last()?).next()?, chain)));
         found.extend(with_io.take(1).map(|(io, chain)| {
             let names = chain.iter().skip(1).map(|file| name(&sources.files[*file].path));
