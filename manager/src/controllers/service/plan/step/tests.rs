@@ -310,6 +310,13 @@ const REMOVE_ACCESS: &[&str] = &[
     "delete group",
 ];
 
+/// Steps that name the new group, for both kinds of load balancers.
+const USE_NEW_GROUP: &[&str] = &[
+    "add rules to new group",
+    "let new group into sg-1",
+    "create balancer in new group",
+];
+
 const REPLACE_RULES_OF_SG_1: &[&str] = &["revoke rules of sg-1", "hand over rules of sg-1"];
 
 const MOVE_LISTENER: &[&str] = &["move listener to k8s-web", "move listener to k8s-api"];
@@ -320,12 +327,6 @@ fn a_denied_action_of_a_network_load_balancer_stops_only_the_steps_that_depend_o
     let names = names_where(&steps, |_| true);
     let (classic, all_of_network) = names.split_last().expect("a step");
     assert_eq!(*classic, "add classic tags");
-    let of_new_group: &[&str] = &[
-        "add rules to new group",
-        "let new group into sg-1",
-        "create balancer in new group",
-        "set new group",
-    ];
     let of_k8s_web: &[&str] = &[
         "modify k8s-web",
         "fill k8s-web",
@@ -340,7 +341,7 @@ fn a_denied_action_of_a_network_load_balancer_stops_only_the_steps_that_depend_o
     assert_dependent(
         &steps,
         &[
-            ("create group", &[of_new_group]),
+            ("create group", &[USE_NEW_GROUP, &["set new group"]]),
             ("add rules to new group", &[MOVE_LISTENER]),
             ("add rules to sg-1", needs_replacement),
             ("let new group into sg-1", needs_replacement),
@@ -384,18 +385,12 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
     let names = names_where(&steps, |_| true);
     let (network, all_of_classic) = names.split_last().expect("a step");
     assert_eq!(*network, "delete network listener");
-    let of_new_group: &[&str] = &[
-        "add rules to new group",
-        "let new group into sg-1",
-        "create balancer in new group",
-        "apply new group",
-    ];
     let needs_replacement: &[&[&str]] = &[REPLACE_RULES_OF_SG_1, &["delete listener 80"]];
 
     assert_dependent(
         &steps,
         &[
-            ("create group", &[of_new_group]),
+            ("create group", &[USE_NEW_GROUP, &["apply new group"]]),
             ("add rules to sg-1", needs_replacement),
             ("let new group into sg-1", needs_replacement),
             ("let sg-9 into sg-1", needs_replacement),
