@@ -197,7 +197,7 @@ fn validate_migration(input: &Input<'_>) -> Validation {
     let violations: Vec<Violation> = state
         .map(|state| Violation {
             text: format!(
-                "phase InTree is refused: the status says that {state}; stay in Prepare until an old manager holds the migration lease. If our manager is removed for good, also set spec.mode: Audit"
+                "phase InTree is refused: the status says that {state}; stay in Prepare until an old manager holds the migration lease. If you uninstall Outrigger, also set spec.mode: Audit"
             ),
             refuses: true,
         })
