@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until};
 
 use super::action::{ServiceAction, action};
 use super::spec::hostname;
@@ -17,7 +18,8 @@ use service_state::{ServiceState, SpecFingerprint};
 /// outside of this queue.
 pub const MAX_WAITING: u16 = 1024;
 
-/// How often a queued background reconciliation checks whether a user has changed its Service.
+/// How often the queued background reconciliations check whether a user has changed their Services. All check at the
+/// same time: hundreds of timers at different times would wake a processor hundreds of times a second.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// The workers, and which Service gets the next one.
@@ -33,6 +35,8 @@ pub struct WorkerPool {
     /// `all` next, which no holder of `all` waits for: the order prevents a deadlock.
     background: Semaphore,
     deletion: Semaphore,
+    /// The queued reconciliations check at whole multiples of [`RECHECK`] after this.
+    created: Instant,
 }
 
 /// A worker; it is released when this is dropped.
@@ -51,6 +55,7 @@ impl WorkerPool {
             all: Semaphore::new(workers),
             background: Semaphore::new((workers - 1).max(1)),
             deletion: Semaphore::new(1),
+            created: Instant::now(),
         }
     }
 
@@ -59,14 +64,14 @@ impl WorkerPool {
     pub async fn acquire(&self, requested: impl Fn() -> bool) -> WorkerPermit<'_> {
         let background = match requested() {
             true => None,
-            false => acquire_while(&self.background, requested).await,
+            false => self.acquire_while(&self.background, requested).await,
         };
         self.worker(background).await
     }
 
     /// Waits for a worker for a deletion. If `is_deleted` turns false, the Service does not wait for other deletions.
     pub async fn acquire_for_deletion(&self, is_deleted: impl Fn() -> bool) -> WorkerPermit<'_> {
-        let first = acquire_while(&self.deletion, || !is_deleted()).await;
+        let first = self.acquire_while(&self.deletion, || !is_deleted()).await;
         self.worker(first).await
     }
 
@@ -78,20 +83,31 @@ impl WorkerPool {
             _worker: worker,
         }
     }
-}
 
-/// A permit of this semaphore; `None` if the caller has left its class meanwhile.
-async fn acquire_while(waiting: &Semaphore, has_left: impl Fn() -> bool) -> Option<SemaphorePermit<'_>> {
-    let mut permit = std::pin::pin!(waiting.acquire());
-    loop {
-        tokio::select! {
-            biased;
-            permit = &mut permit => return permit.ok(),
-            () = tokio::time::sleep(RECHECK) => {}
+    /// A permit of this semaphore; `None` if the caller has left its class meanwhile.
+    async fn acquire_while<'a>(
+        &self,
+        waiting: &'a Semaphore,
+        has_left: impl Fn() -> bool,
+    ) -> Option<SemaphorePermit<'a>> {
+        let mut permit = std::pin::pin!(waiting.acquire());
+        loop {
+            tokio::select! {
+                biased;
+                permit = &mut permit => return permit.ok(),
+                () = sleep_until(self.next_check()) => {}
+            }
+            if has_left() {
+                return None;
+            }
         }
-        if has_left() {
-            return None;
-        }
+    }
+
+    fn next_check(&self) -> Instant {
+        let past = self.created.elapsed().as_millis() / RECHECK.as_millis();
+        let past = u32::try_from(past).unwrap_or(u32::MAX);
+
+        self.created + RECHECK * past.saturating_add(1)
     }
 }
 
@@ -173,6 +189,33 @@ mod tests {
         tokio::time::sleep(2 * RECHECK).await;
         assert!(waiter.is_finished());
         drop(held);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queued_services_check_at_the_same_times() {
+        let turns = Arc::new(WorkerPool::new(2));
+        let start = Instant::now();
+        let held = turns.acquire(|| false).await;
+        let checks = Arc::new(std::sync::Mutex::new(Vec::new()));
+        for _ in 0..4 {
+            let (turns, checks) = (Arc::clone(&turns), Arc::clone(&checks));
+            tokio::spawn(async move {
+                let check = || {
+                    checks.lock().unwrap().push(start.elapsed().as_millis());
+                    false
+                };
+                let _turn = turns.acquire(check).await;
+            });
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(held);
+
+        // The first check of each is before it is queued.
+        assert_eq!(
+            *checks.lock().unwrap(),
+            [0, 300, 600, 900, 1000, 1000, 1000, 1000, 2000, 2000, 2000, 2000]
+        );
     }
 
     #[tokio::test(start_paused = true)]
