@@ -18,7 +18,7 @@ use service_state::{ServiceState, SpecFingerprint};
 /// outside of this queue.
 pub const MAX_WAITING: u16 = 1024;
 
-/// How often the queued background reconciliations check whether a user has changed their Services. All check at the
+/// How often queued reconciliations check whether a change of their Service lets them leave the queue. All check at the
 /// same time: hundreds of timers at different times would wake a processor hundreds of times a second.
 const RECHECK: Duration = Duration::from_secs(1);
 
@@ -35,7 +35,7 @@ pub struct WorkerPool {
     /// `all` next, which no holder of `all` waits for: the order prevents a deadlock.
     background: Semaphore,
     deletion: Semaphore,
-    /// The queued reconciliations check at whole multiples of [`RECHECK`] after this.
+    /// Queued reconciliations check at whole multiples of [`RECHECK`] after this.
     created: Instant,
 }
 
@@ -104,10 +104,10 @@ impl WorkerPool {
     }
 
     fn next_check(&self) -> Instant {
-        let past = self.created.elapsed().as_millis() / RECHECK.as_millis();
-        let past = u32::try_from(past).unwrap_or(u32::MAX);
+        let periods = self.created.elapsed().as_millis() / RECHECK.as_millis();
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
 
-        self.created + RECHECK * past.saturating_add(1)
+        self.created + RECHECK * periods.saturating_add(1)
     }
 }
 
