@@ -273,3 +273,187 @@ fn allowed(
 
     (allowed, is_new.then_some(opened))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const OLD: Duration = Duration::from_secs(3600);
+    const SECOND: Duration = Duration::from_secs(1);
+    const BREAKER: DeletionBreaker = DeletionBreaker {
+        minimum: 2,
+        percent: 10,
+        window: Duration::from_secs(600),
+        hold: Duration::from_secs(900),
+    };
+
+    /// A Node whose name is not an instance ID.
+    fn named(name: &str, finding: Finding) -> ObservedNode {
+        let node = json!({"metadata": {"name": name, "uid": name}});
+        ObservedNode {
+            node: Arc::new(serde_json::from_value(node).unwrap()),
+            finding: Some(finding),
+            age: OLD,
+        }
+    }
+
+    fn with_provider_id(provider_id: &str, finding: Finding) -> ObservedNode {
+        let node = json!({"metadata": {"name": "a", "uid": "a"}, "spec": {"providerID": provider_id}});
+        ObservedNode {
+            node: Arc::new(serde_json::from_value(node).unwrap()),
+            ..named("a", finding)
+        }
+    }
+
+    /// The reasons for the deletions that a pass plans.
+    fn deletions(plan: &Plan) -> Vec<Reason> {
+        let reason = |action: &Action| match action {
+            Action::Delete(_, reason) => Some(*reason),
+            _ => None,
+        };
+        plan.actions.iter().filter_map(reason).collect()
+    }
+
+    /// The deletions of a second pass, which observes the same after `between`.
+    fn second(node: &ObservedNode, between: Duration) -> Vec<Reason> {
+        let (mut history, start) = (History::default(), Instant::now());
+        let observed = [node.clone()];
+        let first = plan(&observed, &mut history, &BREAKER, start);
+        assert!(
+            first.actions.is_empty(),
+            "a deletion at the first observation: {first:?}"
+        );
+        deletions(&plan(&observed, &mut history, &BREAKER, start + between))
+    }
+
+    #[test]
+    fn each_deletion_has_its_reason_and_waits_its_time() {
+        let ec2 = "aws:///us-east-1a/i-1";
+        let fargate = "aws:///us-east-1a/x/fargate-ip-10-0-0-1.internal";
+        for (node, wait, reason) in [
+            (
+                with_provider_id(ec2, Finding::Terminated),
+                Duration::ZERO,
+                Reason::Terminated,
+            ),
+            (
+                with_provider_id(ec2, Finding::ConfirmedAbsent),
+                MIN_ABSENCE,
+                Reason::ConfirmedAbsent,
+            ),
+            (named("a", Finding::Absent), MIN_ABSENCE_WITHOUT_ID, Reason::NoInstance),
+            (
+                with_provider_id(fargate, Finding::Absent),
+                MIN_ABSENCE_WITHOUT_ID,
+                Reason::NoInterface,
+            ),
+        ] {
+            if let Some(before) = wait.checked_sub(SECOND) {
+                assert_eq!(second(&node, before), [], "{reason:?} is too early");
+            }
+            assert_eq!(second(&node, wait), [reason]);
+        }
+        assert_eq!(
+            second(&with_provider_id(ec2, Finding::Absent), OLD),
+            [],
+            "not confirmed by its ID"
+        );
+    }
+
+    #[test]
+    fn the_reasons_name_what_ec2_reports() {
+        for (reason, word) in [
+            (Reason::Terminated, "terminated"),
+            (Reason::ConfirmedAbsent, "does not exist"),
+            (Reason::NoInstance, "no instance"),
+            (Reason::NoInterface, "no attached network interface"),
+        ] {
+            assert!(reason.as_str().contains(word), "{}", reason.as_str());
+        }
+    }
+
+    #[test]
+    fn a_node_is_old_enough_from_its_minimum_age_on() {
+        let aged = |age| ObservedNode {
+            age,
+            ..named("a", Finding::Absent)
+        };
+        assert_eq!(second(&aged(MIN_AGE - SECOND), OLD), []);
+        assert_eq!(second(&aged(MIN_AGE), OLD), [Reason::NoInstance]);
+    }
+
+    #[test]
+    fn only_an_absence_that_is_old_enough_is_confirmed_by_id() {
+        let absent = with_provider_id("aws:///us-east-1a/i-1", Finding::Absent);
+        let unknown = named("b", Finding::Unknown("throttled".into()));
+        let (mut history, start) = (History::default(), Instant::now());
+        plan(
+            &[absent.clone(), named("b", Finding::Absent)],
+            &mut history,
+            &BREAKER,
+            start,
+        );
+
+        let observed = [absent, unknown];
+        let by_target = |node: &NodeView| Target::of(node).id().cloned();
+        let at = |wait| history.to_confirm(&observed, by_target, start + wait);
+        assert_eq!(at(MIN_ABSENCE - SECOND), []);
+        assert_eq!(at(MIN_ABSENCE), [(0, InstanceId::new("i-1"))]);
+        let all = |_: &NodeView| Some(InstanceId::new("i-2"));
+        let confirmed = history.to_confirm(&observed, all, start + MIN_ABSENCE);
+        assert_eq!(
+            confirmed,
+            [(0, InstanceId::new("i-2"))],
+            "an unknown instance is not absent"
+        );
+    }
+
+    fn cluster(absent: usize, terminated: usize) -> Vec<ObservedNode> {
+        let findings = std::iter::repeat_n(Finding::ConfirmedAbsent, absent);
+        let findings = findings.chain(std::iter::repeat_n(Finding::Terminated, terminated));
+        let node = |(n, finding)| named(&format!("n{n}"), finding);
+        findings.enumerate().map(node).collect()
+    }
+
+    #[test]
+    fn terminated_instances_do_not_open_the_breaker() {
+        let (mut history, start) = (History::default(), Instant::now());
+        let observed = cluster(2, 8);
+        plan(&observed, &mut history, &BREAKER, start);
+        let second = plan(&observed, &mut history, &BREAKER, start + MIN_ABSENCE);
+        assert_eq!((deletions(&second).len(), second.opened), (10, None));
+        assert!(!history.is_open());
+    }
+
+    #[test]
+    fn a_window_allows_its_limit_and_ends_at_its_length() {
+        let (mut history, start) = (History::default(), Instant::now());
+        let observed = cluster(2, 0);
+        plan(&observed, &mut history, &BREAKER, start);
+        for _ in 0..2 {
+            history.deleted(Reason::ConfirmedAbsent, start);
+        }
+
+        let opens = plan(&observed, &mut history, &BREAKER, start + BREAKER.window - SECOND);
+        assert_eq!(opens.opened, Some(Opened { deferred: 2, limit: 2 }));
+        assert!(deletions(&opens).is_empty() && history.is_open());
+        let closes = plan(&observed, &mut history, &BREAKER, start + BREAKER.window);
+        assert_eq!((deletions(&closes).len(), closes.opened), (2, None));
+    }
+
+    #[test]
+    fn an_open_breaker_without_a_hold_defers_what_is_above_its_limit() {
+        let (mut history, start) = (History::default(), Instant::now());
+        let breaker = DeletionBreaker {
+            hold: Duration::ZERO,
+            ..BREAKER
+        };
+        let observed = cluster(7, 0);
+        plan(&observed, &mut history, &breaker, start);
+        let second = plan(&observed, &mut history, &breaker, start + MIN_ABSENCE);
+        assert_eq!(deletions(&second).len(), 2);
+        assert_eq!(second.opened, Some(Opened { deferred: 5, limit: 2 }));
+    }
+}

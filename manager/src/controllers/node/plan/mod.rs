@@ -156,6 +156,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::node_cache::AddressType;
 
     fn desired() -> Desired {
         Desired {
@@ -195,6 +196,43 @@ mod tests {
             assert!(!paths.contains(&absent), "{absent}");
         }
         assert!(plan.notes.iter().any(|note| note.contains("keeps \"old\"")));
+    }
+
+    #[test]
+    fn an_additional_label_that_is_right_is_no_note() {
+        let plan = initialize(&node(json!({"mine": "new"})), &desired(), &[]);
+        assert!(!plan.notes.iter().any(|note| note.contains("mine")), "{:?}", plan.notes);
+    }
+
+    #[test]
+    fn a_patch_of_addresses_tests_the_addresses_that_it_replaces() {
+        let address = |text: &str| Address {
+            kind: AddressType::InternalIp,
+            address: text.into(),
+        };
+        let (old, new) = (address("10.0.0.1"), address("10.0.0.2"));
+        let without = node(json!({}));
+        let mut with = without.clone();
+        with.status.addresses = vec![old.clone()];
+
+        let test_uid = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
+        let test_old = json!({"op": "test", "path": "/status/addresses", "value": [old]});
+        let add = json!({"op": "add", "path": "/status/addresses", "value": [new]});
+        let wanted = [new];
+        assert_eq!(addresses(&without, &wanted), [test_uid.clone(), add.clone()]);
+        assert_eq!(addresses(&with, &wanted), [test_uid, test_old, add]);
+    }
+
+    #[test]
+    fn the_notes_name_the_addresses_only_if_they_change() {
+        let address = Address {
+            kind: AddressType::InternalIp,
+            address: "10.0.0.1".into(),
+        };
+        for (wanted, is_named) in [(vec![], false), (vec![address], true)] {
+            let plan = initialize(&node(json!({})), &desired(), &wanted);
+            assert_eq!(plan.notes.contains(&"addresses".to_owned()), is_named, "{plan:?}");
+        }
     }
 
     #[test]

@@ -157,8 +157,32 @@ mod tests {
             rewrites.decide(&node, &[address("10.0.0.2")], false),
             AddressAction::Write(_)
         ));
-        rewrites.retain(&BTreeSet::new());
         assert_eq!(rewrites.stopped(), 0);
+    }
+
+    #[test]
+    fn the_limit_forgets_nodes_that_do_not_exist_any_more() {
+        let address = Address {
+            kind: AddressType::InternalIp,
+            address: "10.0.0.1".into(),
+        };
+        let (node, wanted, mut rewrites) = (node(), [address], AddressRewrites::default());
+        let mut completions = Completions::default();
+        for _ in 0..2 {
+            rewrites.decide(&node, &wanted, false);
+            rewrites.written(&node);
+            completions.written(&node);
+        }
+        assert_eq!(rewrites.stopped(), 0, "two writes are allowed");
+        rewrites.decide(&node, &wanted, false);
+
+        for (uids, stopped) in [(BTreeSet::from(["u"]), 1), (BTreeSet::new(), 0)] {
+            rewrites.retain(&uids);
+            completions.retain(&uids);
+            assert_eq!(rewrites.stopped(), stopped, "{uids:?}");
+            let stops = completions.decide(&node, false) != CompletionAction::Write;
+            assert_eq!(stops, stopped == 1, "{uids:?}");
+        }
     }
 
     #[test]

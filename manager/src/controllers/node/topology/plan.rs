@@ -316,7 +316,9 @@ mod tests {
         let before = next_day - Duration::from_secs(1);
         state.sweep(before);
         assert!(!state.may_ask(&first, before) && !state.may_ask(&alike, before));
+        assert!(state.may_ask(&first, next_day) && state.may_ask(&alike, next_day));
         state.sweep(next_day);
+        assert!(state.instances.is_empty() && state.types.is_empty(), "{state:?}");
         assert!(
             [&first, &plain, &alike]
                 .into_iter()
@@ -345,6 +347,16 @@ mod tests {
             wanted[0].1,
             [(label(1), "nn-1".to_owned()), (label(3), "nn-3".to_owned())]
         );
+    }
+
+    #[test]
+    fn an_instance_whose_node_was_not_written_is_asked_for_ten_minutes_later() {
+        let now = Instant::now();
+        let mut state = State::new(Pattern::BuiltIn, now);
+        let one = candidate("i-1", "p5.48xlarge");
+        state.not_written(one.clone(), now);
+        assert!(!state.may_ask(&one, now + LATER - Duration::from_secs(1)));
+        assert!(state.may_ask(&one, now + LATER));
     }
 
     #[test]

@@ -133,6 +133,78 @@ fn of_other_routes_only_those_of_the_cluster_and_in_its_range_go() {
 }
 
 #[test]
+fn a_deletion_names_its_reason() {
+    let other = [
+        (to("i-1"), "its target is a Node that does not have its range"),
+        (to("i-former"), "its target is an instance that is no longer a Node"),
+    ];
+    for (target, why) in other {
+        let members = vec![member("a", on("i-1"), &[MINE])];
+        let routes = vec![route(MINE, to("i-1")), route(OTHER, target)];
+        let plan = settled(&world(routes, members, &["i-former"]));
+        assert_eq!(
+            plan.deletions.iter().map(|deletion| deletion.why).collect::<Vec<_>>(),
+            [why]
+        );
+    }
+}
+
+#[test]
+fn an_obstacle_names_the_target_of_the_route() {
+    let targets = [
+        (to("i-nat"), "to i-nat,"),
+        (eni(), "to eni-1,"),
+        (gateway(), "to pcx-1,"),
+        (RouteTarget::Unknown, "to a target of unknown type,"),
+    ];
+    for (target, named) in targets {
+        let members = vec![member("a", on("i-1"), &[MINE])];
+        let plan = settled(&world(vec![route(MINE, target)], members, &[]));
+        let obstacles = &plan.node_plans[0].obstacles;
+        assert!(
+            obstacles.len() == 1 && obstacles[0].contains(named),
+            "{named} {obstacles:?}"
+        );
+    }
+}
+
+#[test]
+fn a_range_concerns_the_cluster_if_it_begins_or_ends_there() {
+    let cluster = net("10.1.0.0/16");
+    for (cidr, concerned) in [
+        ("10.1.2.0/24", true),
+        ("10.1.0.0/16", true),
+        ("10.0.0.0/15", true), // ends there
+        ("10.0.0.0/8", false),
+        ("10.2.0.0/16", false),
+    ] {
+        assert_eq!(concerns(cluster, net(cidr)), concerned, "{cidr}");
+    }
+    assert!(concerns(net("10.0.0.0/16"), net("10.0.0.0/15")), "begins there");
+}
+
+/// Four unwanted routes are a mass loss if they are more than a fifth of the cluster's routes.
+#[test]
+fn only_the_routes_of_the_cluster_in_its_range_count_for_a_mass_loss() {
+    let wanted = |n: u8| format!("10.0.{n}.0/24");
+    let with = |count: u8, others: Vec<Route>| {
+        let ranges: Vec<String> = (0..count).map(wanted).collect();
+        let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
+        let mut routes: Vec<Route> = ranges.iter().map(|cidr| route(cidr, to("i-1"))).collect();
+        routes.extend((100..104).map(|n| route(&wanted(n), to("i-former"))));
+        routes.extend(others);
+        let members = vec![member("a", on("i-1"), &ranges)];
+        let plan = settled(&world(routes, members, &["i-former"]));
+        (plan.deletions.len(), plan.deferred)
+    };
+
+    assert_eq!(with(16, vec![]), (4, 0));
+    assert_eq!(with(15, vec![]), (0, 4));
+    let others = vec![route(OUTSIDE, to("i-1")), route("10.0.200.0/24", to("i-nat"))];
+    assert_eq!(with(15, others), (0, 4));
+}
+
+#[test]
 fn routes_to_ipv6_ranges_and_prefix_lists_are_unmanaged() {
     let members = || vec![member("a", on("i-1"), &[MINE])];
     let mine = || route(MINE, to("i-1"));
@@ -192,6 +264,8 @@ fn an_instance_without_the_clusters_tag_gets_no_route_and_loses_none() {
     };
     let plan = settled(&world(vec![], vec![stranger(MINE)], &[]));
     assert!(plan.node_plans[0].steps.is_empty());
+    assert_eq!(plan.node_plans[0].obstacles, ["no tag"]);
+    let plan = settled(&world(vec![route(MINE, to("i-other"))], vec![stranger(MINE)], &[]));
     assert_eq!(plan.node_plans[0].obstacles, ["no tag"]);
 
     let routes = vec![route(MINE, to("i-nat")), route(OTHER, to("i-nat"))];
