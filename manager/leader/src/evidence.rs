@@ -463,6 +463,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn all_are_known_when_each_place_was_listed_and_one_has_some() {
+        let known = seen(vec![kcm(GUARDED)]);
+        assert!(known.are_all_known());
+        let unread = ControllerManagers {
+            read: false,
+            ..known.clone()
+        };
+        let forbidden = ControllerManagers {
+            seen: known.seen,
+            ..unreadable()
+        };
+        for unknown in [unread, forbidden, seen(Vec::new())] {
+            assert!(!unknown.are_all_known(), "{unknown:?}");
+        }
+    }
+
+    #[test]
     fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
         assert_eq!(missing(&complete()), Vec::<String>::new());
     }

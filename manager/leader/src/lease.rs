@@ -335,6 +335,10 @@ pub(crate) mod tests {
         let absent = error("create", 404).to_string();
         assert!(absent.contains("--leader-elect-resource-namespace"), "{absent}");
         assert!(matches!(error("update", 404), LeaseError::Conflict));
+        assert!(matches!(error("update", 409), LeaseError::Conflict));
+        for (verb, code) in [("update", 500), ("get", 404)] {
+            assert!(matches!(error(verb, code), LeaseError::Request(_)), "{verb} {code}");
+        }
     }
 
     #[derive(Default)]

@@ -125,6 +125,7 @@ mod tests {
             // A watch that starts anew shows the same object again.
             Observation::update(&mut seen, edit.clone(), true, Instant::now());
             let changed = seen.clone().unwrap();
+            assert_eq!(changed.record.renew_time, renewed.renew_time);
             assert_eq!(changed.expires(), start + Duration::from_secs(15), "{edit:?}");
             assert_eq!(changed.live, edit.holder == "kcm");
 

@@ -311,6 +311,29 @@ mod tests {
     }
 
     #[test]
+    fn the_host_names_of_a_pod_are_those_that_its_process_may_have() {
+        let names = |spec: Value| {
+            let mut spec = spec;
+            spec["containers"] = container(&[])["containers"].clone();
+            let pod = json!({"spec": spec, "status": {"hostIP": "10.0.1.2"}});
+            read(Kind::Pod, &object(pod)).unwrap().host_names
+        };
+        let of_node = names(json!({"hostNetwork": true, "nodeName": "i-1", "hostname": "other"}));
+        assert_eq!(of_node, ["i-1", "ip-10-0-1-2"]);
+        for own in [
+            json!({"nodeName": "i-1"}),
+            json!({"nodeName": "i-1", "hostNetwork": false}),
+        ] {
+            assert_eq!(names(own), ["kcm"]);
+        }
+        assert_eq!(names(json!({"hostname": "other"})), ["other", "kcm"]);
+
+        let mut pod = object(json!({"spec": container(&[])}));
+        pod.metadata.name = Some("k".repeat(64));
+        assert_eq!(host_names(&pod), ["k".repeat(63)]);
+    }
+
+    #[test]
     fn a_leader_migration_file_counts_only_if_it_is_known_and_guards_each_controller_by_the_lease() {
         let text = |lease: &str, leaders: &[(&str, &str)]| {
             let leaders: Vec<Value> = leaders

@@ -325,3 +325,151 @@ fn rollback(minor: Option<u32>) -> State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{beside_unguarded, holding, migrating, report};
+    use super::*;
+    use crate::evidence::Reading;
+    use crate::gate::{LatchChange, Why};
+
+    fn counts(migrated: u32) -> Option<NodeCounts> {
+        Some(NodeCounts {
+            total: 3,
+            migrated,
+            ..NodeCounts::default()
+        })
+    }
+
+    /// Phase Complete, with external kube-controller-managers and kubelets.
+    fn all_done(report: &Report) -> Inputs<'_> {
+        Inputs {
+            report,
+            lease_problem: None,
+            unlisted_leader: None,
+            problems: Some(Vec::new()),
+            nodes: counts(3),
+            minor: Some(26),
+            controllers: &Controller::SHARED,
+        }
+    }
+
+    fn in_phase(phase: Phase) -> Report {
+        let mut report = report(holding());
+        report.decision.phase = Some(phase);
+        report
+    }
+
+    fn completed(inputs: &Inputs<'_>) -> (Option<bool>, String) {
+        let rows = conditions(inputs).into_iter();
+        let mut rows = rows.filter(|(type_, ..)| *type_ == condition::COMPLETED);
+        rows.next().map(|(_, truth, _, text)| (truth, text)).unwrap()
+    }
+
+    #[test]
+    fn the_migration_is_completed_in_phase_complete_when_both_parts_are_migrated() {
+        let complete = in_phase(Phase::Complete);
+        let all = all_done(&complete);
+        assert_eq!(completed(&all), (Some(true), "the migration is over".to_owned()));
+
+        let nodes_left = Inputs {
+            nodes: counts(2),
+            ..all_done(&complete)
+        };
+        let left = "NodesMigrated is not True: see its message";
+        assert_eq!(completed(&nodes_left), (Some(false), left.to_owned()));
+
+        let second_leader = Inputs {
+            unlisted_leader: Some("a problem".into()),
+            ..all_done(&complete)
+        };
+        let left = "ControlPlaneMigrated is not True: see its message";
+        assert_eq!(completed(&second_leader), (Some(false), left.to_owned()));
+
+        let migrate = in_phase(Phase::Migrate);
+        let left = "spec.phase has to go from Migrate to Complete, one step at a time";
+        assert_eq!(completed(&all_done(&migrate)), (Some(false), left.to_owned()));
+    }
+
+    #[test]
+    fn nodes_are_migrated_when_each_of_them_is() {
+        let empty = Some(NodeCounts::default());
+        for (counts, truth, reason) in [
+            (None, None, "NotCounted"),
+            (empty, Some(false), "NoNodes"),
+            (counts(2), Some(false), "InTreeLeft"),
+            (counts(3), Some(true), "Migrated"),
+        ] {
+            let (found, why, text) = nodes(counts);
+            assert_eq!((found, why), (truth, reason), "{text}");
+        }
+        assert!(nodes(counts(2)).2.starts_with("1 of 3 Nodes are not known"));
+    }
+
+    #[test]
+    fn a_rollback_needs_a_release_with_the_in_tree_provider() {
+        for (minor, truth, reason) in [
+            (None, None, "VersionUnknown"),
+            (Some(25), Some(true), "InTreeAvailable"),
+            (Some(26), Some(true), "InTreeAvailable"),
+            (Some(27), Some(false), "InTreeRemoved"),
+        ] {
+            let (found, why, text) = rollback(minor);
+            assert_eq!((found, why), (truth, reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stored_latch_that_is_followed_or_was_stored_now_is_the_evidence() {
+        let is_prepared = |report: &Report| prepared(report).0 == Some(true);
+        let followed = report(holding());
+        assert!(followed.decision.bound.is_some());
+        let text = notices::basis(crate::latch::Basis::External).to_owned();
+        assert_eq!(prepared(&followed), (Some(true), "EvidenceLatched", text));
+
+        let mut stored = followed.clone();
+        stored.decision.bound = None;
+        stored.decision.latch = LatchChange::Keep;
+        assert!(!is_prepared(&stored), "a latch that binds nobody");
+        let Stored::Latch(latch) = stored.latch.clone() else {
+            panic!("no latch");
+        };
+        stored.decision.latch = LatchChange::Store(latch);
+        assert!(is_prepared(&stored));
+
+        let Reading::Known(spec) = &mut stored.inputs.spec else {
+            panic!("it can be read");
+        };
+        spec.uid = "of another object".into();
+        assert!(!is_prepared(&stored));
+    }
+
+    #[test]
+    fn missing_evidence_is_told_by_what_ends_it() {
+        let mut report = report(beside_unguarded(migrating()));
+        report.decision.bound = None;
+        report.decision.warnings.clear();
+        let told = |report: &Report| {
+            let (truth, reason, text) = prepared(report);
+            assert_eq!((truth, reason), (Some(false), "EvidenceMissing"), "{text}");
+            text
+        };
+        let why = |reason| {
+            LeaseAction::StandBy(Why {
+                reason,
+                message: "what ends it".into(),
+            })
+        };
+
+        report.decision.action = why(reason::NO_OWNER);
+        assert_eq!(told(&report), "what ends it");
+        let missing = evidence::missing(&report.inputs.facts).join("; ");
+        assert!(!missing.is_empty());
+        for action in [why(reason::OLD_MANAGER_OWNS), LeaseAction::Compete] {
+            report.decision.action = action;
+            assert_eq!(told(&report), missing);
+        }
+        report.decision.phase = Some(Phase::InTree);
+        assert!(told(&report).starts_with("phase InTree: set spec.phase to Prepare"));
+    }
+}

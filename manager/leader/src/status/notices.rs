@@ -347,6 +347,74 @@ mod tests {
     }
 
     #[test]
+    fn the_event_of_a_phase_names_the_next_step() {
+        let report = report(migrating());
+        let message = |last: Option<Phase>, next| {
+            let (old, new) = (last.map(|last| state(last, false)), state(next, false));
+            let all = of(&Change {
+                before: Some(&report),
+                after: &report,
+                old: old.as_ref(),
+                new: Some(&new),
+            });
+            all[0].message.clone()
+        };
+        for (last, next, expected) in [
+            (
+                None,
+                Phase::InTree,
+                "following phase InTree: the kube-controller-managers own",
+            ),
+            (
+                Some(Phase::Prepare),
+                Phase::InTree,
+                "InTree after Prepare: roll the kube-controller-managers",
+            ),
+            (Some(Phase::Prepare), Phase::Migrate, "so that they become external"),
+            (
+                Some(Phase::Complete),
+                Phase::Migrate,
+                "Migrate after Complete: the kube-controller-managers stay",
+            ),
+        ] {
+            let message = message(last, next);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn removed_evidence_is_a_warning_except_in_phase_in_tree() {
+        let before = report(migrating());
+        let Stored::Latch(latch) = before.latch.clone() else {
+            panic!("no latch");
+        };
+        let of_another = Latch {
+            uid: "of another object".into(),
+            ..latch.clone()
+        };
+        let superseded = Latch {
+            superseded: true,
+            ..latch
+        };
+        let migrate = state(Phase::Migrate, false);
+        for after_latch in [Stored::Absent, Stored::Latch(of_another), Stored::Latch(superseded)] {
+            for (phase, kind) in [(Phase::InTree, EventType::Normal), (Phase::Migrate, EventType::Warning)] {
+                let mut after = before.clone();
+                after.latch = after_latch.clone();
+                after.decision.phase = Some(phase);
+                let all = of(&Change {
+                    before: Some(&before),
+                    after: &after,
+                    old: Some(&migrate),
+                    new: Some(&migrate),
+                });
+                let all: Vec<_> = all.iter().map(|notice| (notice.reason, notice.kind)).collect();
+                assert_eq!(all, [("EvidenceRemoved", kind)], "{after_latch:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_latch_is_reported_when_it_is_written() {
         let (mut before, after) = (report(migrating()), report(migrating()));
         before.latch = Stored::Absent;
@@ -354,6 +422,18 @@ mod tests {
         assert_eq!(
             reasons(Some(&before), &after, Some(&migrate), &migrate),
             ["EvidenceLatched"]
+        );
+
+        let notice = latch(&Change {
+            before: Some(&before),
+            after: &after,
+            old: None,
+            new: None,
+        });
+        let message = notice.unwrap().message;
+        assert_eq!(
+            message,
+            "recorded on the main lease: every kube-controller-manager was observed external"
         );
     }
 }
@@ -387,6 +467,13 @@ mod history_tests {
             merged(&first[..1], &changes),
             changes,
             "the watch lags behind our write"
+        );
+
+        let of_another = [first.clone(), vec![entry(3, Some("b"))]].concat();
+        assert_eq!(
+            merged(&of_another, &changes),
+            of_another,
+            "another process changed it later"
         );
 
         // Another process, whose clock is late, finds the same state.

@@ -150,8 +150,22 @@ mod tests {
             "{text}"
         );
 
+        let (_, notices) = after(&["us", "b", "us", "b"], Duration::ZERO).await;
+        assert_eq!(notices.len(), 1, "the Event is emitted at once: {notices:?}");
         let (seen, _) = after(&["us", "b", "us", "b"], GIVES_WAY + PERIOD).await;
         assert_eq!(seen.last(), Some(&false), "it may have ended");
+    }
+
+    #[test]
+    fn the_status_is_left_to_it_for_five_minutes() {
+        let overwrites = Overwrites {
+            own_is_last: false,
+            count: OVERWRITES,
+            last: Some(Instant::now()),
+        };
+        let last = overwrites.last.unwrap();
+        assert!(overwrites.gives_way(last + GIVES_WAY - Duration::from_secs(1)));
+        assert!(!overwrites.gives_way(last + GIVES_WAY));
     }
 
     #[tokio::test(start_paused = true)]

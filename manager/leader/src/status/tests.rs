@@ -337,3 +337,83 @@ fn each_source_that_cannot_be_read_is_named() {
     let all = Snapshot::of("prod", &report, &status).unreadable;
     assert_eq!(unreadable(&report), all.map(|(source, _)| source));
 }
+
+#[tokio::test]
+async fn a_row_of_a_controller_has_its_owner_and_since_when_that_owns_it() {
+    let (_listener, client) = silent();
+    let reporter = Reporter {
+        metrics: Arc::new(|_| {}),
+        events: Arc::new(|_, _, _| {}),
+    };
+    let writer = writer(&client, reporter);
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let short = |rows: &[ControllerStatus]| -> Vec<_> {
+        let row = |row: &ControllerStatus| (row.owner, row.lease.clone(), row.holder.clone());
+        rows.iter().map(row).collect()
+    };
+    let row = |owner, lease: Option<&str>, holder: &str| (owner, lease.map(str::to_owned), Some(holder.to_owned()));
+    let (ours, old) = (Some(Party::CloudControllerManager), Some(Party::KubeControllerManager));
+
+    let holding = report(holding());
+    let first = writer.controllers(&holding, &[], at(1));
+    let names: Vec<&str> = first.iter().map(|row| row.name.as_str()).collect();
+    let all = Controller::SHARED.into_iter().chain([Controller::Node]);
+    assert_eq!(names, all.clone().map(Controller::canonical_name).collect::<Vec<_>>());
+    let expected: Vec<_> = all
+        .map(|controller| match controller {
+            Controller::Service | Controller::Route => row(ours, Some("m"), "us"),
+            Controller::Node => row(ours, Some("c"), "us"),
+            // The flags of the manager turn it off.
+            _ => row(None, Some("m"), "us"),
+        })
+        .collect();
+    assert_eq!(short(&first), expected);
+
+    let mut in_tree = beside_unguarded(migrating());
+    in_tree.facts.main = held("kcm-0_a");
+    in_tree.facts.controller_managers.seen[0].routes = true;
+    let second = writer.controllers(&report(in_tree), &first, at(2));
+    let shared = Controller::SHARED.map(|_| row(old, None, "kcm-0_a"));
+    assert_eq!(short(&second)[..shared.len()], shared);
+
+    let third = writer.controllers(&holding, &second, at(3));
+    let since = |rows: &[ControllerStatus]| -> Vec<_> { rows.iter().map(|row| row.since.clone()).collect() };
+    let [first_since, third_since] = [at(1), at(3)].map(|time| Some(Time(time)));
+    let expected = [vec![third_since; Controller::SHARED.len()], vec![first_since]].concat();
+    assert_eq!(since(&third), expected, "the last row did not change");
+}
+
+#[test]
+fn a_snapshot_has_each_condition_and_the_leader_that_is_not_listed() {
+    let report = report(holding());
+    let snapshot = |rows: &[(&str, &str, &'static str)]| {
+        let none = CloudProviderMigrationStatus::default();
+        let row = |&(type_, status, reason): &(&str, &str, &'static str)| {
+            none.condition(type_, status, (reason, "m".into()), None, Timestamp::UNIX_EPOCH)
+        };
+        let status = CloudProviderMigrationStatus {
+            conditions: rows.iter().map(row).collect(),
+            ..none.clone()
+        };
+        Snapshot::of("prod", &report, &status)
+    };
+    let (control_plane, nodes) = (condition::CONTROL_PLANE_MIGRATED, condition::NODES_MIGRATED);
+
+    let found = snapshot(&[
+        (nodes, "True", "Migrated"),
+        (control_plane, "Unknown", LEADER_NOT_LISTED),
+    ]);
+    let status = |type_| {
+        found
+            .conditions
+            .iter()
+            .find(|(found, _)| *found == type_)
+            .map(|(_, status)| status.as_str())
+    };
+    assert_eq!(
+        (found.conditions.len(), status(control_plane), status(nodes)),
+        (2, Some("Unknown"), Some("True"))
+    );
+    assert!(found.leader_not_listed);
+    assert!(!snapshot(&[(control_plane, "True", "Migrated")]).leader_not_listed);
+}

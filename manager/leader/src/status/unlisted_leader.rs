@@ -142,6 +142,31 @@ mod tests {
         assert!(message.contains("a problem"), "{message}");
     }
 
+    #[test]
+    fn only_the_condition_of_the_control_plane_has_the_problem_of_another_process() {
+        let none = CloudProviderMigrationStatus::default();
+        let is_written = |type_: &str, reason: &'static str, message: &str| {
+            let row = none.condition(
+                type_,
+                "Unknown",
+                (reason, message.into()),
+                None,
+                jiff::Timestamp::UNIX_EPOCH,
+            );
+            let mut object = CloudProviderMigration::new("x", CloudProviderMigrationSpec::new("x"));
+            object.status = Some(CloudProviderMigrationStatus {
+                conditions: vec![row],
+                ..none.clone()
+            });
+            is_written(&Reading::Known(object), "a problem")
+        };
+        let control_plane = condition::CONTROL_PLANE_MIGRATED;
+        assert!(is_written(control_plane, LEADER_NOT_LISTED, "but a problem"));
+        assert!(!is_written(condition::PREPARED, LEADER_NOT_LISTED, "but a problem"));
+        assert!(!is_written(control_plane, "Undecided", "but a problem"));
+        assert!(!is_written(control_plane, LEADER_NOT_LISTED, "but another one"));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_event_is_emitted_and_none_after_a_restart() {
         let mut object = CloudProviderMigration::new("x", CloudProviderMigrationSpec::new("x"));
