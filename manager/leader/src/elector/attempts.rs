@@ -63,3 +63,29 @@ fn push<T>(queue: &mut VecDeque<T>, item: T) {
     }
     queue.push_back(item);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_sixteen_writes_are_remembered() {
+        let mut attempts = Attempts::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let now = Began {
+            at: Instant::now(),
+            suspended: Duration::ZERO,
+        };
+        for second in 0..17 {
+            attempts.begin(at(second), now);
+        }
+        let began = |second| {
+            let record = Record::created_by("us", Duration::from_secs(15), at(second));
+            attempts.began(&record, "us")
+        };
+        assert_eq!(began(0), None);
+        for second in 1..17 {
+            assert_eq!(began(second), Some(now), "{second}");
+        }
+    }
+}

@@ -118,7 +118,7 @@ impl<L: Leases> Elector<L> {
     }
 
     /// Decides what a state of the watch means.
-    fn news(&self, view: &View, held: &Held) -> News {
+    pub(super) fn news(&self, view: &View, held: &Held) -> News {
         match (&view.lease, &view.deletion) {
             (Some(lease), _) if version(lease) > version(&held.lease) => self.meaning(lease),
             // The watch may lag behind. Then this was the state before the last write.

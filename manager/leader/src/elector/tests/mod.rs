@@ -6,6 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ApiResource;
 use tokio::sync::mpsc;
 
+mod decisions;
 mod deleted;
 mod inherited;
 mod problem;
@@ -35,6 +36,8 @@ struct State {
     version: u64,
     /// Requests time out and have no effect.
     away: bool,
+    /// Each write has a conflict.
+    conflicts: bool,
     /// The watch shows nothing.
     stalled: bool,
     /// How long a write takes until it is stored, and then until it is answered.
@@ -122,6 +125,7 @@ impl Server {
         let current = state.lease.as_ref().map(|l| l.metadata.resource_version.clone());
         let based_on = lease.metadata.resource_version.clone();
         match current {
+            _ if state.conflicts => Err(LeaseError::Conflict),
             Some(version) if version == based_on => Ok(()),
             None if based_on.is_none() => Ok(()),
             _ => Err(LeaseError::Conflict),
