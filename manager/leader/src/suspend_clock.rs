@@ -37,15 +37,16 @@ static START: LazyLock<(Instant, Option<Duration>)> = LazyLock::new(|| (Instant:
 /// a second, and both clocks are read one after the other, so the difference without any suspension is some milliseconds.
 pub fn total() -> Duration {
     let (start, start_uptime) = *START;
-    let running = start.elapsed();
-    match (start_uptime, uptime()) {
-        (Some(before), Some(now)) => whole_seconds(now.saturating_sub(before).saturating_sub(running)),
-        _ => Duration::ZERO,
-    }
+    between(start_uptime, uptime(), start.elapsed())
 }
 
-fn whole_seconds(time: Duration) -> Duration {
-    Duration::from_secs(time.as_secs())
+/// The time in suspension between two times of the machine, in which the clock of [`Instant`] ran for `running`.
+fn between(before: Option<Duration>, now: Option<Duration>, running: Duration) -> Duration {
+    let (Some(before), Some(now)) = (before, now) else {
+        return Duration::ZERO;
+    };
+    let suspended = now.saturating_sub(before).saturating_sub(running);
+    Duration::from_secs(suspended.as_secs())
 }
 
 /// The time since the start of the machine, by `CLOCK_BOOTTIME`, which also counts suspension
@@ -74,10 +75,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_time_in_which_only_the_machines_clock_ran_is_suspension() {
+        let time = |seconds| Some(Duration::from_secs_f64(seconds));
+        let running = Duration::from_secs(5);
+        for (before, now, seconds) in [
+            (time(10.0), time(75.99), 60),
+            (time(10.0), time(15.99), 0),
+            (time(10.0), time(12.0), 0),
+            (time(10.0), None, 0),
+            (None, time(75.0), 0),
+        ] {
+            let expected = Duration::from_secs(seconds);
+            assert_eq!(between(before, now, running), expected, "{before:?} {now:?}");
+        }
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_running_machine_is_not_suspended() {
-        assert!(uptime().is_some());
+        assert!(uptime().is_some_and(|uptime| uptime > Duration::ZERO));
         for _ in 0..1_000 {
             assert_eq!(total(), Duration::ZERO);
         }

@@ -406,6 +406,7 @@ mod tests {
             (&[cidrs, "--controllers=service,route"], Placement::NotHere),
             (&[cidrs, guarded], Placement::Main),
             (&[cidrs, guarded, "--leader-migration-config=/own"], Placement::NotHere),
+            (&[cidrs, "--leader-migration-config=/own"], Placement::Main),
         ] {
             assert_eq!(placement(flags, None), expected, "{flags:?}");
         }

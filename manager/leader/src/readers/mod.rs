@@ -415,6 +415,16 @@ mod tests {
     }
 
     #[test]
+    fn only_a_new_value_is_sent() {
+        let (tx, mut rx) = watch::channel(1);
+        for (value, is_new) in [(1, false), (2, true), (2, false)] {
+            assert_eq!(send_new(&tx, value), is_new);
+            assert_eq!(rx.has_changed().unwrap(), is_new);
+            assert_eq!(*rx.borrow_and_update(), value);
+        }
+    }
+
+    #[test]
     fn an_empty_selector_of_a_hosted_profile_matches_nothing() {
         let target = |namespaces| Target {
             profile: Profile::HostedControlPlane,

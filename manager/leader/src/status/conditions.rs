@@ -422,14 +422,14 @@ mod tests {
     #[test]
     fn a_stored_latch_that_is_followed_or_was_stored_now_is_the_evidence() {
         let is_prepared = |report: &Report| prepared(report).0 == Some(true);
-        let followed = report(holding());
+        let mut followed = report(holding());
+        followed.decision.latch = LatchChange::Keep;
         assert!(followed.decision.bound.is_some());
         let text = notices::basis(crate::latch::Basis::External).to_owned();
         assert_eq!(prepared(&followed), (Some(true), "EvidenceLatched", text));
 
         let mut stored = followed.clone();
         stored.decision.bound = None;
-        stored.decision.latch = LatchChange::Keep;
         assert!(!is_prepared(&stored), "a latch that binds nobody");
         let Stored::Latch(latch) = stored.latch.clone() else {
             panic!("no latch");

@@ -503,3 +503,26 @@ async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
     sleep(Duration::from_millis(1)).await;
     assert!(!reports.borrow().as_ref().unwrap().holders.known);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_new_only_if_it_came_after_the_own_acquisition_and_the_failure() {
+    let start = Instant::now();
+    let second = |second| start + Duration::from_secs(second);
+    let since = |at: Instant| View {
+        holder_since: Some(at),
+        ..View::default()
+    };
+    let readable = Past::default();
+    assert!(!readable.has_new_main_holder(&since(second(10)), second(10), second(20)));
+    assert!(readable.has_new_main_holder(&since(second(11)), second(10), second(20)));
+    assert!(!readable.has_new_main_holder(&View::default(), second(10), second(20)));
+
+    let unreadable = Past {
+        unreadable_since: Some(second(30)),
+        ..Past::default()
+    };
+    let at_its_end = |at: Instant| unreadable.has_new_main_holder(&since(at), second(10), at + gate::UNREADABLE);
+    assert!(!at_its_end(second(20)) && !at_its_end(second(30)) && at_its_end(second(31)));
+    let before = second(30) + gate::UNREADABLE;
+    assert!(!unreadable.has_new_main_holder(&since(second(31)), second(10), before));
+}
