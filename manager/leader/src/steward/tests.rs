@@ -425,7 +425,7 @@ async fn a_write_of_an_old_manager_keeps_the_lease_free_for_a_while() {
     let mut ends = Ends::new(Phase::Migrate, Some(latch(Phase::Migrate)));
     ends.managers.send_replace(seen(vec![kcm(EXTERNAL)]));
     sleep(Duration::from_secs(1)).await;
-    assert!(ends.is_open());
+    assert!(ends.gate.has_changed().unwrap() && ends.is_open());
     ends.renew(|ends| &ends.migration, "us");
     ends.holding.send_replace(Some(Acquired {
         at: Instant::now(),
