@@ -217,10 +217,6 @@ fn a_condition_of_the_webhook_causes_no_write() {
 #[tokio::test]
 async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_followed() {
     let (_listener, client) = silent();
-    let reporter = Reporter {
-        metrics: Arc::new(|_| {}),
-        events: Arc::new(|_, _, _| {}),
-    };
     let mut object: CloudProviderMigration = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "prod", "generation": 5},
         "spec": {"clusterID": "prod", "phase": "Migrate", "targets": [], "kubeControllerManagerLease": "m"},
@@ -243,7 +239,7 @@ async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_fo
         version: watch::channel(Version::default()).1,
     };
 
-    let (_, status) = writer(&client, reporter).status_of(&sources, Some(&object), &report);
+    let (_, status) = writer(&client, unheard()).status_of(&sources, Some(&object), &report);
     let row = status
         .conditions
         .iter()
@@ -256,6 +252,13 @@ async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_fo
         row.message
     );
     assert_eq!(status.observed_generation, Some(4));
+}
+
+fn unheard() -> Reporter {
+    Reporter {
+        metrics: Arc::new(|_| {}),
+        events: Arc::new(|_, _, _| {}),
+    }
 }
 
 /// A server that takes connections and answers nothing.
@@ -341,11 +344,7 @@ fn each_source_that_cannot_be_read_is_named() {
 #[tokio::test]
 async fn a_row_of_a_controller_has_its_owner_and_since_when_that_owns_it() {
     let (_listener, client) = silent();
-    let reporter = Reporter {
-        metrics: Arc::new(|_| {}),
-        events: Arc::new(|_, _, _| {}),
-    };
-    let writer = writer(&client, reporter);
+    let writer = writer(&client, unheard());
     let at = |second| Timestamp::from_second(second).unwrap();
     let short = |rows: &[ControllerStatus]| -> Vec<_> {
         let row = |row: &ControllerStatus| (row.owner, row.lease.clone(), row.holder.clone());

@@ -276,7 +276,7 @@ fn allowed(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -289,9 +289,7 @@ mod tests {
         hold: Duration::from_secs(900),
     };
 
-    /// A Node whose name is not an instance ID.
-    fn named(name: &str, finding: Finding) -> ObservedNode {
-        let node = json!({"metadata": {"name": name, "uid": name}});
+    fn observed(node: Value, finding: Finding) -> ObservedNode {
         ObservedNode {
             node: Arc::new(serde_json::from_value(node).unwrap()),
             finding: Some(finding),
@@ -299,12 +297,14 @@ mod tests {
         }
     }
 
+    /// A Node whose name is not an instance ID.
+    fn named(name: &str, finding: Finding) -> ObservedNode {
+        observed(json!({"metadata": {"name": name, "uid": name}}), finding)
+    }
+
     fn with_provider_id(provider_id: &str, finding: Finding) -> ObservedNode {
         let node = json!({"metadata": {"name": "a", "uid": "a"}, "spec": {"providerID": provider_id}});
-        ObservedNode {
-            node: Arc::new(serde_json::from_value(node).unwrap()),
-            ..named("a", finding)
-        }
+        observed(node, finding)
     }
 
     /// The reasons for the deletions that a pass plans.

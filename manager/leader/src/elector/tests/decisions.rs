@@ -5,10 +5,6 @@ use super::*;
 use crate::lease::tests::broken;
 use crate::record::Record;
 
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
 /// A Lease of `holder` in this version.
 fn lease(version: u64, holder: &str) -> DynamicObject {
     let mut lease = Server::new().new_object();
@@ -23,10 +19,11 @@ fn showing(lease: DynamicObject, at: Instant) -> View {
     view
 }
 
-fn showing_none(at: Instant) -> View {
-    let mut view = View::default();
-    view.see_none(at);
-    view
+fn began_now() -> Began {
+    Began {
+        at: Instant::now(),
+        suspended: Duration::ZERO,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,10 +34,10 @@ async fn the_newer_view_has_the_larger_version_or_without_a_lease_the_later_time
     assert!(!newer(&first(late), &second(early)));
     assert!(!newer(&first(late), &first(early)));
 
-    assert!(newer(&showing_none(late), &first(early)));
-    assert!(newer(&first(late), &showing_none(early)));
-    assert!(!newer(&showing_none(early), &first(late)));
-    assert!(!newer(&showing_none(early), &first(early)));
+    assert!(newer(&absent(late), &first(early)));
+    assert!(newer(&first(late), &absent(early)));
+    assert!(!newer(&absent(early), &first(late)));
+    assert!(!newer(&absent(early), &first(early)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,11 +75,7 @@ async fn a_lease_that_was_never_seen_is_read_first() {
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_counts_until_its_renew_deadline() {
     let mut elector = Server::new().elector("us");
-    let began = Began {
-        at: Instant::now(),
-        suspended: Duration::ZERO,
-    };
-    elector.attempts.begin(Timestamp::UNIX_EPOCH, began);
+    elector.attempts.begin(Timestamp::UNIX_EPOCH, began_now());
     let view = showing(lease(1, "us"), Instant::now());
     tokio::time::advance(TIMING.renew_deadline - seconds(1)).await;
     assert!(elector.confirmed(&view).is_some());
@@ -93,10 +86,7 @@ async fn a_write_without_an_answer_counts_until_its_renew_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_late_is_no_news_for_the_holder() {
     let elector = Server::new().elector("us");
-    let renewed = Began {
-        at: Instant::now(),
-        suspended: Duration::ZERO,
-    };
+    let renewed = began_now();
     let held = Held {
         lease: lease(2, "us"),
         renewed,
@@ -106,19 +96,8 @@ async fn a_watch_that_is_late_is_no_news_for_the_holder() {
     assert!(matches!(news(showing(lease(3, "thief"), renewed.at)), News::Taken(_)));
 
     let deleted_before = renewed.at.checked_sub(Duration::from_millis(1)).unwrap();
-    assert!(matches!(news(showing_none(deleted_before)), News::None));
-    assert!(matches!(news(showing_none(renewed.at)), News::Write));
-}
-
-/// Without a release, and with a holder that was emptied by hand.
-#[tokio::test(start_paused = true)]
-async fn a_process_acquires_at_once_the_lease_that_it_held_last_and_that_was_emptied() {
-    let server = Server::new();
-    let mut elector = Holder::start(&server, "us").await.stop().await;
-    server.edit(|lease| lease.data["spec"]["holderIdentity"] = "".into());
-    let (start, (_open, mut gate)) = (Instant::now(), open());
-    elector.acquire(&mut gate, &never()).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(matches!(news(absent(deleted_before)), News::None));
+    assert!(matches!(news(absent(renewed.at)), News::Write));
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,11 +133,7 @@ async fn a_process_that_never_took_the_lease_does_not_release_it() {
     elector.release_attempts().await.unwrap();
     assert_eq!(server.state.lock().unwrap().requests, 0);
 
-    let began = Began {
-        at: Instant::now(),
-        suspended: Duration::ZERO,
-    };
-    elector.attempts.begin(Timestamp::from_second(1).unwrap(), began);
+    elector.attempts.begin(Timestamp::from_second(1).unwrap(), began_now());
     elector.release_attempts().await.unwrap();
     assert_eq!(server.holder(), "other");
 }

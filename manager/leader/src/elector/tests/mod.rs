@@ -48,10 +48,14 @@ struct State {
     writes: u32,
 }
 
-/// The view of a Lease that does not exist.
-fn absent() -> View {
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// The view of a Lease that does not exist since `at`.
+fn absent(at: Instant) -> View {
     let mut view = View::default();
-    view.see_none(Instant::now());
+    view.see_none(at);
     view
 }
 
@@ -63,7 +67,7 @@ impl Server {
     pub(crate) fn new() -> Self {
         Self {
             state: Arc::default(),
-            view: Arc::new(watch::channel(absent()).0),
+            view: Arc::new(watch::channel(absent(Instant::now())).0),
             own_delays: None,
         }
     }
@@ -475,7 +479,7 @@ async fn two_candidates_never_hold_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_view_whose_watch_has_ended_neither_stops_renewals_nor_spins() {
     let server = Server::new();
-    let (view, rx) = watch::channel(absent());
+    let (view, rx) = watch::channel(absent(Instant::now()));
     let (_open, mut gate) = open();
     let mut elector = Elector::new(server.clone(), "lease", "us", TIMING, rx);
     let mut held = elector.acquire(&mut gate, &never()).await.unwrap();

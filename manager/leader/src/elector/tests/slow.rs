@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
 /// Where the three seconds of a write pass: before it is stored, or before its answer.
 const DELAYS: [(u64, u64); 2] = [(3, 0), (0, 3)];
 

@@ -174,6 +174,13 @@ mod tests {
         }
     }
 
+    fn address(text: &str) -> Address {
+        Address {
+            kind: AddressType::InternalIp,
+            address: text.into(),
+        }
+    }
+
     fn node(labels: Value) -> NodeView {
         serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u", "labels": labels}})).unwrap()
     }
@@ -206,10 +213,6 @@ mod tests {
 
     #[test]
     fn a_patch_of_addresses_tests_the_addresses_that_it_replaces() {
-        let address = |text: &str| Address {
-            kind: AddressType::InternalIp,
-            address: text.into(),
-        };
         let (old, new) = (address("10.0.0.1"), address("10.0.0.2"));
         let without = node(json!({}));
         let mut with = without.clone();
@@ -225,11 +228,7 @@ mod tests {
 
     #[test]
     fn the_notes_name_the_addresses_only_if_they_change() {
-        let address = Address {
-            kind: AddressType::InternalIp,
-            address: "10.0.0.1".into(),
-        };
-        for (wanted, is_named) in [(vec![], false), (vec![address], true)] {
+        for (wanted, is_named) in [(vec![], false), (vec![address("10.0.0.1")], true)] {
             let plan = initialize(&node(json!({})), &desired(), &wanted);
             assert_eq!(plan.notes.contains(&"addresses".to_owned()), is_named, "{plan:?}");
         }

@@ -126,16 +126,19 @@ mod tests {
     use super::*;
     use crate::node_cache::AddressType;
 
+    fn address(text: &str) -> Address {
+        Address {
+            kind: AddressType::InternalIp,
+            address: text.into(),
+        }
+    }
+
     fn node() -> NodeView {
         serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u"}})).unwrap()
     }
 
     #[test]
     fn something_new_from_ec2_is_no_quarrel() {
-        let address = |ip: &str| Address {
-            kind: AddressType::InternalIp,
-            address: ip.into(),
-        };
         let (node, mut rewrites) = (node(), AddressRewrites::default());
         for _ in 0..2 {
             assert!(matches!(
@@ -162,11 +165,7 @@ mod tests {
 
     #[test]
     fn the_limit_forgets_nodes_that_do_not_exist_any_more() {
-        let address = Address {
-            kind: AddressType::InternalIp,
-            address: "10.0.0.1".into(),
-        };
-        let (node, wanted, mut rewrites) = (node(), [address], AddressRewrites::default());
+        let (node, wanted, mut rewrites) = (node(), [address("10.0.0.1")], AddressRewrites::default());
         let mut completions = Completions::default();
         for _ in 0..2 {
             rewrites.decide(&node, &wanted, false);

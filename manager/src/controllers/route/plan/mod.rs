@@ -74,8 +74,7 @@ pub struct Plan {
     pub retry_after: Option<Duration>,
 }
 
-/// Whether a range begins or ends in the cluster's range. A range that contains the cluster's, such as that of a default
-/// route, does neither.
+/// Whether a range begins or ends in the cluster's range. The range of a default route does neither.
 pub fn concerns(cluster: Ipv4Net, cidr: Ipv4Net) -> bool {
     cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast())
 }
