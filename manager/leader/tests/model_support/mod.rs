@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use outrigger_leader::evidence::{
@@ -162,6 +163,13 @@ impl Default for Rules {
             late: false,
         }
     }
+}
+
+/// The parts of a decision that the model follows.
+struct Answer {
+    why: Option<&'static str>,
+    competes: bool,
+    latch: LatchChange,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -381,7 +389,7 @@ impl State {
             unread: false,
             ..*self
         };
-        led.react(rules).decide(rules).0.unwrap_or("Competing")
+        led.react(rules).decide(rules).why.unwrap_or("Competing")
     }
 
     /// M may be acquired by a process that waits for its expiry.
@@ -557,23 +565,34 @@ impl State {
     }
 
     /// The reason of the action, whether it is to compete, and the change of the latch.
-    fn decide(&self, rules: &Rules) -> (Option<&'static str>, bool, LatchChange) {
-        type Answer = (Option<&'static str>, bool, LatchChange);
-        thread_local!(static KNOWN: RefCell<HashMap<(State, Rules), Answer>> = RefCell::default());
-        let key = (self.as_seen(rules), *rules);
-        if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).cloned()) {
-            return known;
-        }
+    fn decide(&self, rules: &Rules) -> Rc<Answer> {
+        // A decision is asked for several times for each event: those of the last rules are kept.
+        thread_local!(static KNOWN: RefCell<(Rules, HashMap<State, Rc<Answer>>)> = RefCell::default());
+        let seen = self.as_seen(rules);
+        KNOWN.with_borrow_mut(|(of, known)| {
+            if of != rules {
+                (*of, *known) = (*rules, HashMap::new());
+            }
+            let answer = known.entry(seen).or_insert_with(|| Rc::new(self.decide_now(rules)));
+            Rc::clone(answer)
+        })
+    }
 
+    fn decide_now(&self, rules: &Rules) -> Answer {
         if rules.in_tree_at_once && self.readable && self.phase == Phase::InTree {
-            return (Some("OldManagerOwns"), false, LatchChange::Remove);
+            return Answer {
+                why: Some("OldManagerOwns"),
+                competes: false,
+                latch: LatchChange::Remove,
+            };
         }
 
         let decision = gate::decide(&self.inputs(rules));
-        let why = decision.action.why().map(|why| why.reason);
-        let answer = (why, decision.action == LeaseAction::Compete, decision.latch);
-        KNOWN.with_borrow_mut(|known| known.insert(key, answer.clone()));
-        answer
+        Answer {
+            why: decision.action.why().map(|why| why.reason),
+            competes: decision.action == LeaseAction::Compete,
+            latch: decision.latch,
+        }
     }
 
     /// Whether the leader may compete for M, after the latch is stored.
@@ -581,8 +600,8 @@ impl State {
         if rules.phase_is_evidence && self.readable && self.phase >= Phase::Migrate {
             return true;
         }
-        let (why, competes, _) = self.decide(rules);
-        competes || rules.no_latch && why == Some(gate::reason::STORING_EVIDENCE)
+        let answer = self.decide(rules);
+        answer.competes || rules.no_latch && answer.why == Some(gate::reason::STORING_EVIDENCE)
     }
 
     /// The leader's immediate actions: store the latch, and release M.
@@ -597,8 +616,7 @@ impl State {
                 return self.ended();
             }
 
-            let (_, _, change) = self.decide(rules);
-            self.store(&change, rules);
+            self.store(&self.decide(rules).latch, rules);
             if self.holding && !self.competes(rules) {
                 (self.holding, self.main_change, self.offer_again) = (false, MainChange::None, false);
                 self.age = 0;
