@@ -120,9 +120,11 @@ pub fn held_for_nothing(facts: &Facts) -> Option<&ControllerManager> {
 }
 
 /// The latch was stored while an old manager held M, and a command line may have changed since then. After the first
-/// acquisition only a running process without leader migration counts: somebody has to own the controllers.
+/// acquisition only a running process without leader migration counts: somebody has to own the controllers. The watch of
+/// M may show the acquisition before the answer to the request, so before this process counts as its holder.
 pub(super) fn compete(inputs: &Inputs, latch: &Latch) -> LeaseAction {
-    if inputs.holding || latch.held_by.is_some() {
+    let is_acquired = inputs.facts.migration.live_holder.as_ref() == Some(&inputs.identity);
+    if inputs.holding || is_acquired || latch.held_by.is_some() {
         return LeaseAction::Compete;
     }
 

@@ -384,6 +384,9 @@ fn evidence_that_can_be_read_is_checked_again_before_the_first_acquisition() {
             let mut same = unlisted.clone();
             same.facts.migration.named_holder = Some("cp-3_a".into());
             assert!(competes(&same), "it had leader migration on, and its Pod is gone");
+            let mut acquired = unlisted.clone();
+            acquired.facts.migration = held(&acquired.identity);
+            assert!(competes(&acquired), "it acquired the lease, and has no answer yet");
             let mut unread = unlisted.clone();
             unread.facts.controller_managers.unreadable = vec!["forbidden".into()];
             assert!(competes(&unread), "nothing that can be read contradicts the latch");
