@@ -100,7 +100,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts an API server whose files lie in `run`/NAME. Ready after 3 to 6 s on an idle machine.
+    /// Starts an API server whose files lie in `run`/NAME. Ready after 2 to 3 s on an idle machine.
     ///
     /// # Errors
     /// When a file cannot be written, the range is not in 127/8, or the server is not ready within 180 s.

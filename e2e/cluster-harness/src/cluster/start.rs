@@ -1,4 +1,4 @@
-//! Files and folders of a run, and servers on free ports.
+//! Files and folders of a run, servers on free ports, and the processors that they use.
 
 use std::path::Path;
 

@@ -116,7 +116,7 @@ pub struct State {
 }
 
 /// Rules to leave out, and the bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Events of the operator and faults together.
     pub events: u8,
