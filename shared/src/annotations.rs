@@ -27,6 +27,13 @@ pub const EXTERNAL_KUBELET: &str = "external";
 /// On the cloud-controller-manager's main lease: the latch that the evidence for this migration was observed.
 pub const PREPARED: &str = "outrigger.dev/prepared";
 
+/// On the same lease: the text of a latch that was damaged, when a new one replaced it.
+pub const PREPARED_DAMAGED: &str = "outrigger.dev/prepared-damaged";
+
+/// On a Lease of leader election: the `renewTime` of the record by which one of our managers released it, after its last
+/// write had ended. A lease that was emptied otherwise may have a living holder.
+pub const RELEASED: &str = "outrigger.dev/released";
+
 /// Namespace label: the Pods of a kube-controller-manager in here must pass the webhook.
 pub const CONTROL_PLANE_LABEL: &str = "outrigger.dev/control-plane";
 

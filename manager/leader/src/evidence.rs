@@ -1,13 +1,19 @@
-//! The evidence that a manager needs before it may own controllers that a kube-controller-manager owned. Pure.
+//! What this manager knows about the kube-controller-managers, and whether it proves that none of them acts on the shared
+//! controllers without the migration lease. Pure.
+//!
+//! An old manager acts only while it holds lease K. So the question is about one process: the holder of K
+//! ([`Facts::main_holder`]).
 
 use std::time::Duration;
 
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::leader_migration::Placement;
-use outrigger_shared::migration::Phase;
+use outrigger_shared::migration::{Attestation, Phase};
+use serde::{Deserialize, Serialize};
 
 use crate::observation::WatchFailure;
+use crate::why::{Missing, NodeIpamProblem, Taker, Unproven, UnprovenReason};
 
 /// A value read from an API server, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +46,14 @@ pub enum Configuration {
     Unproven(String),
 }
 
-/// In-tree and without leader migration.
-pub(crate) const UNGUARDED: Form = Form::InTree {
-    leader_migration: false,
-};
+/// How a kube-controller-manager elects its leader.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Lock {
+    /// By lease K.
+    Main,
+    /// By none, or by another object. Contains the flag that says so.
+    Other(String),
+}
 
 /// One kube-controller-manager that can be read: a Pod, a mirror Pod, or the template of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +62,10 @@ pub struct ControllerManager {
     pub object: String,
     /// The host names that its process may have: its identity on a lease is `HOSTNAME_UUID`. Empty for a template.
     pub host_names: Vec<String>,
+    /// What the host names of its Pods begin with: set for a workload with Pods that are not listed.
+    pub host_prefix: Option<String>,
     pub form: Form,
+    pub lock: Lock,
     pub configuration: Configuration,
     pub routes: bool,
     /// Where it runs node IPAM; nowhere, too, where its leader migration configuration is not known.
@@ -64,17 +77,55 @@ pub struct ControllerManager {
     /// Its form is unreadable until the cluster changes: a rollout is not complete, so Pods of an older template may still
     /// run, or its version does not start with these flags. No attestation stands in for that change.
     pub must_change: bool,
+    /// It is of a list that began after the holder of K was first observed. An older one proves nothing about that holder.
+    pub current: bool,
+}
+
+/// What the command line of a kube-controller-manager says about the shared controllers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It runs none of them, whatever leases it holds.
+    External,
+    /// In-tree with leader migration and a known configuration: it runs them only while it holds M.
+    Guarded,
+    /// In-tree without leader migration: it runs them while it holds K.
+    Unguarded,
+    /// In-tree, and it elects no leader, or by another lock: it runs them without K.
+    Unlocked,
+    /// Not known: the command line or the leader migration configuration cannot be read.
+    Unknown,
 }
 
 impl ControllerManager {
-    /// In-tree and without leader migration: it owns its controllers under its main lease alone.
-    pub fn is_unguarded(&self) -> bool {
-        self.form == UNGUARDED
+    pub fn kind(&self) -> Kind {
+        let runs_none = || !Controller::SHARED.iter().any(|controller| self.runs(*controller));
+        match &self.form {
+            Form::External { .. } | Form::NoProvider { .. } => Kind::External,
+            // A usual way to keep the in-tree volumes.
+            Form::InTree { .. } if runs_none() => Kind::External,
+            Form::InTree { .. } if self.lock != Lock::Main => Kind::Unlocked,
+            Form::InTree {
+                leader_migration: false,
+            } => Kind::Unguarded,
+            Form::InTree { leader_migration: true } => match self.configuration {
+                Configuration::BuiltIn | Configuration::OfMigration => Kind::Guarded,
+                Configuration::Unproven(_) => Kind::Unknown,
+            },
+            Form::Unreadable { .. } => Kind::Unknown,
+        }
     }
 
-    /// It runs none of the shared controllers, whatever leases it holds.
     pub fn is_external(&self) -> bool {
-        matches!(self.form, Form::External { .. } | Form::NoProvider { .. })
+        self.kind() == Kind::External
+    }
+
+    pub fn is_unguarded(&self) -> bool {
+        self.kind() == Kind::Unguarded
+    }
+
+    /// It acts on the shared controllers only while it holds M, or not at all.
+    pub fn is_safe(&self) -> bool {
+        matches!(self.kind(), Kind::External | Kind::Guarded)
     }
 
     /// Its command line cannot be read, for example because a shell starts it, so the operator can attest its form.
@@ -84,15 +135,19 @@ impl ControllerManager {
 
     /// It competes for the migration lease and runs nothing under it.
     pub fn holds_for_nothing(&self) -> bool {
-        matches!(
-            self.form,
-            Form::External { leader_migration: true } | Form::NoProvider { leader_migration: true }
-        )
+        let is_on = match self.form {
+            Form::InTree { leader_migration }
+            | Form::External { leader_migration }
+            | Form::NoProvider { leader_migration } => leader_migration,
+            Form::Unreadable { .. } => false,
+        };
+        is_on && self.is_external()
     }
 
     /// In-tree with leader migration, and its process runs.
     pub fn is_guarded_and_running(&self) -> bool {
-        self.running && matches!(self.form, Form::InTree { leader_migration: true })
+        let is_in_tree = matches!(self.form, Form::InTree { leader_migration: true });
+        self.running && is_in_tree && !self.is_external()
     }
 
     /// Whether an in-tree provider runs the controller with these flags.
@@ -102,9 +157,16 @@ impl ControllerManager {
 
     /// Whether a lease's holder identity is this process's.
     pub fn is_holder(&self, identity: &str) -> bool {
-        let host = identity.rsplit_once('_').map_or(identity, |(host, _)| host);
-        self.host_names.iter().any(|name| same_host(name, host))
+        let host = host_of(identity);
+        let has_prefix = |prefix: &String| host.strip_prefix(prefix.as_str()).is_some_and(|rest| !rest.is_empty());
+        self.host_names.iter().any(|name| same_host(name, host)) || self.host_prefix.as_ref().is_some_and(has_prefix)
     }
+}
+
+/// The host name in a holder identity of client-go, `HOSTNAME_UUID`
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/cmd/kube-controller-manager/app/controllermanager.go>).
+pub fn host_of(identity: &str) -> &str {
+    identity.rsplit_once('_').map_or(identity, |(host, _)| host)
 }
 
 /// A host name with and without its domain is one host.
@@ -123,6 +185,10 @@ pub struct ControllerManagers {
     pub seen: Vec<ControllerManager>,
     /// The places that cannot be listed, each with the reason.
     pub unreadable: Vec<String>,
+    /// Objects that are not believed, each with the reason.
+    pub ignored: Vec<String>,
+    /// Every place was listed, or could not be, since the holder of K was first observed.
+    pub current: bool,
 }
 
 impl ControllerManagers {
@@ -136,21 +202,16 @@ impl ControllerManagers {
         self.are_all_known() && !self.seen.iter().any(ControllerManager::needs_attestation)
     }
 
-    /// Why nothing is known about all of them, in words; none if it is.
-    pub fn unknown(&self) -> Option<String> {
-        if !self.unreadable.is_empty() {
-            return Some(format!(
-                "not every kube-controller-manager can be read ({})",
-                self.unreadable.join("; ")
-            ));
-        }
-        self.seen
-            .is_empty()
-            .then(|| "no kube-controller-manager was found by a target of profile HostedControlPlane or, without one, in kube-system by the label component=kube-controller-manager or k8s-app=kube-controller-manager".to_owned())
-    }
-
     pub fn are_all_external(&self) -> bool {
         self.are_all_known() && self.seen.iter().all(ControllerManager::is_external)
+    }
+
+    /// Why nothing is known about all of them; none if it is.
+    pub fn unknown(&self) -> Option<Missing> {
+        if !self.unreadable.is_empty() {
+            return Some(Missing::Places(self.unreadable.clone()));
+        }
+        self.seen.is_empty().then(|| Missing::NoneFound(self.ignored.clone()))
     }
 }
 
@@ -159,23 +220,28 @@ pub struct LeaseFacts {
     pub read: bool,
     /// The holder, if this process saw it renew the lease in time.
     pub live_holder: Option<String>,
+    /// The holder, until its record expires. A record that was found at the start may be a dead process's. A lease that was
+    /// deleted or emptied keeps its last holder until then.
+    pub holder: Option<String>,
+    /// Holders before that lost the lease before their record expired: the lease was deleted or edited. Each may act until
+    /// then (client-go ends only when it could not renew for its renew deadline).
+    pub former_holders: Vec<String>,
+    /// The holder was found at the start and had the lease for less than its duration, so the one before is not known.
+    pub is_new: bool,
     /// The holder that the record names, alive or not.
     pub named_holder: Option<String>,
     pub duration: Option<Duration>,
     /// This process saw the lease free, or its record unchanged, for a full lease duration.
     pub idle: bool,
+    /// Its record is not all that decides who holds it.
+    pub is_coordinated: bool,
     pub failure: Option<WatchFailure>,
 }
 
 impl LeaseFacts {
-    /// Why nothing is known about its holder: this process cannot watch the lease. With the remedy where that is forbidden.
-    fn unwatched(&self, lease: &str, remedy: &str) -> Option<String> {
-        let failure = self.failure.as_ref().filter(|_| self.live_holder.is_none())?;
-        let remedy = match failure.is_forbidden {
-            true => remedy,
-            false => "wait; this manager tries again",
-        };
-        Some(format!("{lease} cannot be watched ({}): {remedy}", failure.message))
+    /// The failure to watch it, if nothing is known about its holder for that reason.
+    pub fn unwatched(&self) -> Option<&WatchFailure> {
+        self.failure.as_ref().filter(|_| self.live_holder.is_none())
     }
 }
 
@@ -188,6 +254,86 @@ pub struct OwnSettings {
     pub renew_deadline: Duration,
 }
 
+/// Whether the attestation is made in this phase. Migrate and Complete have one.
+pub fn is_attested_for(attestation: &Attestation, phase: Phase) -> bool {
+    match attestation.phase {
+        Phase::InTree | Phase::Prepare => attestation.phase == phase,
+        Phase::Migrate | Phase::Complete => phase >= Phase::Migrate,
+    }
+}
+
+fn names(attestation: &Attestation, identity: &str) -> bool {
+    let is_named = |holder: &String| holder == identity || same_host(holder, host_of(identity));
+    attestation.holders.is_empty() || attestation.holders.iter().any(is_named)
+}
+
+fn basis(attestation: &Attestation) -> Basis {
+    match attestation.phase {
+        Phase::InTree | Phase::Prepare => Basis::AttestedInPrepare,
+        Phase::Migrate | Phase::Complete => Basis::AttestedInMigrate,
+    }
+}
+
+/// How it is known that a process acts on the shared controllers only while it holds M, or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Basis {
+    /// Its Pod was listed while it held K, and is external.
+    External,
+    /// Its Pod was listed while it held K, and has leader migration.
+    Guarded,
+    /// It has held M, which only a process with leader migration acquires.
+    MigrationLease,
+    AttestedInPrepare,
+    AttestedInMigrate,
+}
+
+impl Basis {
+    /// An attestation that the operator has removed in its own phase counts no longer.
+    fn is_withdrawn(self, phase: Phase) -> bool {
+        match self {
+            Self::External | Self::Guarded | Self::MigrationLease => false,
+            Self::AttestedInPrepare => phase == Phase::Prepare,
+            Self::AttestedInMigrate => phase >= Phase::Migrate,
+        }
+    }
+}
+
+/// A process that was proven. Its flags do not change while it lives, and each process has an identity of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Proven {
+    pub identity: String,
+    pub by: Basis,
+}
+
+impl Proven {
+    /// The most that are remembered: the holder of K, and some that have held M.
+    const MOST: usize = 4;
+
+    /// Puts `new` first. One that is not proven by an attestation alone is not replaced by one that is.
+    pub fn remember(all: &mut Vec<Self>, new: &Self) {
+        let is_better = |old: &Self| old.identity == new.identity && (old.by == new.by || !old.by.is_attested());
+        if all.iter().any(is_better) {
+            return;
+        }
+
+        all.retain(|old| old.identity != new.identity);
+        all.insert(0, new.clone());
+        all.truncate(Self::MOST);
+    }
+
+    /// Those that count in `phase`; `None` while the object cannot be read.
+    pub fn counting(all: &[Self], phase: Option<Phase>) -> Vec<Self> {
+        let counts = |proven: &&Self| phase.is_none_or(|phase| !proven.by.is_withdrawn(phase));
+        all.iter().filter(counts).cloned().collect()
+    }
+}
+
+impl Basis {
+    pub fn is_attested(self) -> bool {
+        matches!(self, Self::AttestedInPrepare | Self::AttestedInMigrate)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub controller_managers: ControllerManagers,
@@ -195,194 +341,362 @@ pub struct Facts {
     pub main: LeaseFacts,
     /// The migration lease.
     pub migration: LeaseFacts,
-    /// The phase that the operator attests in `spec.attestedPhase`.
-    pub attested_phase: Option<Phase>,
+    /// Processes that were proven before, by this process or its predecessors.
+    pub proven: Vec<Proven>,
+    /// The operator's word, as far as it counts now.
+    pub attestation: Option<Attestation>,
+    /// The holder of K when the phase began, unless it had held M. No attestation of this phase is about it: it was started
+    /// with the flags of an earlier phase.
+    pub led_before: Option<String>,
     pub own: OwnSettings,
 }
 
-/// Assesses whether leader migration is on in every kube-controller-manager: the missing evidence, each item with its
-/// remedy. Empty when the evidence is complete.
+/// The holder of K, judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MainHolder {
+    /// K was not read yet.
+    NotRead,
+    /// No process holds K.
+    None,
+    /// The kube-controller-managers were not listed yet since this process acquired K.
+    Listing(String),
+    /// This process acquired K shortly before ours started. The one before is not known, and may act until its renew
+    /// deadline.
+    New(String),
+    Proven(Proven),
+    Unproven(Unproven),
+}
+
+impl Facts {
+    /// Judges the holder of K. A process that was proven stays proven. A listed Pod on its host decides otherwise, then the
+    /// operator's word.
+    pub fn main_holder(&self) -> MainHolder {
+        if !self.main.read {
+            return MainHolder::NotRead;
+        }
+        for former in &self.main.former_holders {
+            let judged = self.judged(former.clone());
+            if !matches!(judged, MainHolder::Proven(_)) {
+                return judged;
+            }
+        }
+
+        match self.main.holder.clone() {
+            None => MainHolder::None,
+            Some(identity) => match self.judged(identity) {
+                MainHolder::Proven(proven) if self.main.is_new => MainHolder::New(proven.identity),
+                judged => judged,
+            },
+        }
+    }
+
+    fn judged(&self, identity: String) -> MainHolder {
+        let all = &self.controller_managers;
+        let matching: Vec<&ControllerManager> = all.seen.iter().filter(|seen| seen.is_holder(&identity)).collect();
+        let of_file = matching.iter().find_map(|seen| match &seen.configuration {
+            Configuration::Unproven(why) if seen.kind() == Kind::Unknown => Some((seen, why)),
+            _ => None,
+        });
+        let known = self.proven.iter().find(|proven| proven.identity == identity);
+        if let (Some(known), None) = (known.filter(|known| !known.by.is_attested()), of_file) {
+            return MainHolder::Proven(known.clone());
+        }
+
+        let proven = |by| {
+            let identity = identity.clone();
+            MainHolder::Proven(Proven { identity, by })
+        };
+        if self.migration.named_holder.as_ref() == Some(&identity) && of_file.is_none() {
+            return proven(Basis::MigrationLease);
+        }
+        let is_proven = |seen: &&ControllerManager| seen.current && seen.is_safe();
+        if !matching.is_empty() && matching.iter().all(is_proven) {
+            let is_external = matching.iter().all(|seen| seen.is_external());
+            return proven(if is_external { Basis::External } else { Basis::Guarded });
+        }
+
+        let unproven = |reason| {
+            MainHolder::Unproven(Unproven {
+                identity: identity.clone(),
+                reason,
+            })
+        };
+        let is_bad = |seen: &&&ControllerManager| matches!(seen.kind(), Kind::Unguarded | Kind::Unlocked);
+        if let Some(bad) = matching.iter().find(|seen| seen.current).filter(is_bad) {
+            return unproven(UnprovenReason::Unguarded(bad.object.clone()));
+        }
+        if !all.current {
+            return MainHolder::Listing(identity);
+        }
+        if let Some(bad) = matching.iter().find(is_bad) {
+            return unproven(UnprovenReason::Unguarded(bad.object.clone()));
+        }
+
+        let led_before = self.led_before.as_ref() == Some(&identity);
+        if let (Some(known), None) = (known, of_file) {
+            return MainHolder::Proven(known.clone());
+        }
+        if let Some(attestation) = self
+            .attestation
+            .as_ref()
+            .filter(|attestation| names(attestation, &identity))
+            && !led_before
+            && !matching.iter().any(|seen| seen.must_change)
+        {
+            return proven(basis(attestation));
+        }
+
+        unproven(match (of_file, matching.first()) {
+            _ if led_before && self.attestation.is_some() => UnprovenReason::LedBefore,
+            (Some((seen, why)), _) => UnprovenReason::Configuration(seen.object.clone(), why.clone()),
+            (None, Some(seen)) => match &seen.form {
+                Form::Unreadable { reason } => UnprovenReason::Unreadable(seen.object.clone(), reason.clone()),
+                _ => UnprovenReason::OldList(seen.object.clone()),
+            },
+            (None, None) => match all.unknown() {
+                Some(missing) => UnprovenReason::Places(Box::new(missing)),
+                None => UnprovenReason::NotListed(all.ignored.clone()),
+            },
+        })
+    }
+
+    /// A process that may acquire K and act without M: while there is one, this manager does not write when it cannot be
+    /// sure of the holder of K.
+    pub fn possible_taker(&self) -> Option<Taker> {
+        let all = &self.controller_managers;
+        if self.main.failure.is_some() {
+            return Some(Taker::MainLeaseUnwatched);
+        }
+        if self.main.is_coordinated {
+            return Some(Taker::Unknown(Box::new(Missing::Coordinated)));
+        }
+        // Where a leader was listed before, the next one is listed, too.
+        let was_listed = |proven: &Proven| matches!(proven.by, Basis::External | Basis::Guarded);
+        match all.unknown() {
+            Some(Missing::NoneFound(_)) if self.proven.iter().any(was_listed) => return None,
+            Some(missing) => return Some(Taker::Unknown(Box::new(missing))),
+            None => {}
+        }
+
+        let unsafe_one = all.seen.iter().find(|seen| !seen.is_safe());
+        unsafe_one.map(|seen| Taker::Listed(seen.object.clone()))
+    }
+
+    /// An in-tree kube-controller-manager that acts without K.
+    pub fn unlocked(&self) -> Option<(&ControllerManager, &str)> {
+        let mut all = self.controller_managers.seen.iter();
+        all.find_map(|seen| match &seen.lock {
+            Lock::Other(flag) if seen.running && seen.kind() == Kind::Unlocked => Some((seen, flag.as_str())),
+            _ => None,
+        })
+    }
+
+    /// The holder of K does not acquire M: it is external.
+    pub fn is_led_by_external(&self) -> bool {
+        let is_external = |by| matches!(by, Basis::External | Basis::AttestedInMigrate);
+        matches!(self.main_holder(), MainHolder::Proven(proven) if is_external(proven.by))
+    }
+
+    /// The object of the holder of K, if it can be read and is external.
+    pub fn external_leader(&self) -> Option<&ControllerManager> {
+        let holder = self.main.holder.as_ref()?;
+        let mut all = self.controller_managers.seen.iter();
+        all.find(|seen| seen.is_holder(holder) && seen.is_external())
+            .filter(|_| self.is_led_by_external())
+    }
+
+    /// The external kube-controller-manager that holds K and M and runs nothing under M.
+    pub fn held_for_nothing(&self) -> Option<&ControllerManager> {
+        let holder = self.migration.live_holder.as_ref()?;
+        let all = self.controller_managers.seen.iter();
+        let mut left_on = all.clone().filter(|seen| seen.holds_for_nothing());
+        if Some(holder) != self.main.live_holder.as_ref() || all.clone().any(ControllerManager::is_guarded_and_running)
+        {
+            return left_on.find(|seen| seen.is_holder(holder));
+        }
+        left_on.next()
+    }
+}
+
+/// The evidence that is missing in `phase` before this manager may own the controllers. Empty when it is complete.
 ///
-/// One holder of both leases proves it for the leader: only a process with leader migration acquires the migration
-/// lease after its main lease. The command lines prove it for the others.
+/// In Prepare, K and M also have one holder: only then is it known that the old manager can acquire M.
 #[must_use]
-pub fn missing(facts: &Facts) -> Vec<String> {
+pub fn missing(facts: &Facts, phase: Phase) -> Vec<Missing> {
     let mut missing = Vec::new();
-    missing.extend(leases(facts));
+    match phase {
+        Phase::InTree | Phase::Prepare => missing.extend(leases(facts)),
+        Phase::Migrate | Phase::Complete => missing.extend(unwatched(facts)),
+    }
+
+    missing.extend(coordinated(facts));
     missing.extend(durations(facts));
     missing.extend(command_lines(facts));
     missing.extend(routes(facts));
     missing.extend(node_ipam_problem(facts));
-    if facts.attested_phase != Some(Phase::Prepare) {
-        missing.extend(unproven(facts));
+    if facts.attestation.is_none() {
+        missing.extend(unproven_configurations(facts));
     }
+    missing.extend(leader(facts));
 
     missing
 }
 
-/// Why the holder of M is unknown, with the remedy.
-pub fn unwatched_migration_lease(facts: &Facts) -> Option<String> {
-    let remedy = "let this manager get, list, watch and update it (Role outrigger-manager:migration-lease)";
-    facts.migration.unwatched("the migration lease", remedy)
+/// What contradicts evidence that was complete, before M is acquired for the first time.
+#[must_use]
+pub fn contradictions(facts: &Facts) -> Vec<Missing> {
+    let unguarded = facts.controller_managers.seen.iter().filter(|seen| seen.is_unguarded());
+    let mut found: Vec<Missing> = unguarded.map(|seen| Missing::Unguarded(seen.object.clone())).collect();
+    if facts.attestation.is_none() {
+        found.extend(unproven_configurations(facts));
+    }
+
+    found
 }
 
-pub(crate) fn leases(facts: &Facts) -> Option<String> {
-    let lease = "the kube-controller-manager's main lease";
-    let remedy = "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)";
-    let unwatched = facts.main.unwatched(lease, remedy);
-    let unwatched = unwatched.or_else(|| unwatched_migration_lease(facts));
-    if unwatched.is_some() {
-        return unwatched;
+fn unwatched(facts: &Facts) -> Option<Missing> {
+    let main = facts.main.unwatched().cloned().map(Missing::MainLeaseUnwatched);
+    main.or_else(|| {
+        facts
+            .migration
+            .unwatched()
+            .cloned()
+            .map(Missing::MigrationLeaseUnwatched)
+    })
+}
+
+/// Why it is not known that one process holds K and M.
+pub fn leases(facts: &Facts) -> Option<Missing> {
+    if let Some(unwatched) = unwatched(facts) {
+        return Some(unwatched);
     }
 
     match (&facts.main.live_holder, &facts.migration.live_holder) {
         (Some(main), Some(migration)) if main == migration => None,
-        (None, _) => Some(
-            "the kube-controller-manager's main lease is not being renewed: check that a kube-controller-manager runs, and that spec.kubeControllerManagerLease names its lease"
-                .into(),
-        ),
-        (Some(_), None) => Some(
-            "no process renews the migration lease: start the leading kube-controller-manager with --enable-leader-migration, and grant user system:kube-controller-manager get, update and create on that lease (Role outrigger:kube-controller-manager:migration-lease)"
-                .into(),
-        ),
-        (Some(main), Some(migration)) => Some(format!(
-            "the kube-controller-manager's main lease is held by {main:?} and the migration lease by {migration:?}: one process does not hold both; wait if a rollout is in progress, else stop the process that holds the migration lease"
-        )),
+        (None, _) => Some(Missing::MainLeaseIdle),
+        (Some(_), None) => Some(Missing::MigrationLeaseIdle),
+        (Some(main), Some(migration)) => Some(Missing::TwoHolders {
+            main: main.clone(),
+            migration: migration.clone(),
+        }),
     }
 }
 
-/// client-go up to 0.26 judges the expiry of a lease by its own `--leader-elect-lease-duration`, which it writes into
-/// its records. A shorter one would let it acquire the migration lease while this manager may still write.
-fn durations(facts: &Facts) -> Option<String> {
+/// An API server may give such a lease to another process before its record expires.
+fn coordinated(facts: &Facts) -> Option<Missing> {
+    let leases = [&facts.main, &facts.migration];
+    leases
+        .iter()
+        .any(|lease| lease.is_coordinated)
+        .then_some(Missing::Coordinated)
+}
+
+/// A shorter lease of an old manager would let another one acquire K, or M, while this manager may still write.
+fn durations(facts: &Facts) -> Option<Missing> {
     let deadline = facts.own.renew_deadline;
     let leases = [&facts.main, &facts.migration];
     let shortest = leases.into_iter().filter_map(|lease| lease.duration).min()?;
-    (shortest <= deadline).then(|| {
-        format!(
-            "the kube-controller-manager's lease duration is {shortest:?}, not longer than this manager's renew deadline of {deadline:?}: raise its --leader-elect-lease-duration (default 15s), or lower this manager's --leader-elect-renew-deadline"
-        )
-    })
+    (shortest <= deadline).then_some(Missing::ShortDuration { shortest, deadline })
 }
 
-fn command_lines(facts: &Facts) -> Vec<String> {
+fn command_lines(facts: &Facts) -> Vec<Missing> {
     let all = &facts.controller_managers;
-    let is_attested = facts.attested_phase == Some(Phase::Prepare);
+    let is_attested = facts.attestation.is_some();
     let judged = all
         .seen
         .iter()
         .filter(|seen| !(is_attested && seen.needs_attestation()));
-    let mut problems: Vec<String> = judged.filter_map(problem).collect();
-    if !is_attested && let Some(why) = all.unknown() {
-        problems.push(format!(
-            "{why}: correct the targets or the access, or set spec.attestedPhase: Prepare to attest that all have leader migration on"
-        ));
+    let mut problems: Vec<Missing> = judged.filter_map(problem).collect();
+    if !is_attested {
+        problems.extend(all.unknown());
     }
 
     problems
 }
 
-fn problem(seen: &ControllerManager) -> Option<String> {
-    let object = &seen.object;
+fn problem(seen: &ControllerManager) -> Option<Missing> {
+    let object = seen.object.clone();
     if seen.holds_for_nothing() {
-        return Some(format!(
-            "{object} has --enable-leader-migration, but no in-tree provider: it would hold the migration lease and run no cloud controller; remove the flag"
-        ));
+        return Some(Missing::LeftOn(object));
     }
-    match &seen.form {
-        Form::InTree { leader_migration: true } | Form::External { .. } | Form::NoProvider { .. } => None,
-        Form::InTree {
-            leader_migration: false,
-        } => Some(format!(
-            "{object} runs in-tree without --enable-leader-migration: roll its workload in phase Prepare, or add the flag to the file of the static Pod"
-        )),
-        Form::Unreadable { reason } if seen.needs_attestation() => Some(format!(
-            "the flags that {object} runs with are not known: {reason}; or set spec.attestedPhase: Prepare to attest that it has leader migration on"
-        )),
-        Form::Unreadable { reason } => Some(format!("the flags that {object} runs with are not known: {reason}")),
+    match (seen.kind(), &seen.form, &seen.lock) {
+        (Kind::External | Kind::Guarded, ..) => None,
+        (Kind::Unlocked, _, Lock::Other(flag)) => Some(Missing::Unlocked {
+            object,
+            flag: flag.clone(),
+        }),
+        (Kind::Unguarded | Kind::Unlocked, ..) => Some(Missing::Unguarded(object)),
+        (Kind::Unknown, Form::Unreadable { reason }, _) => Some(Missing::Unreadable {
+            object,
+            reason: reason.clone(),
+            may_be_attested: seen.needs_attestation(),
+        }),
+        // Its configuration is judged apart.
+        (Kind::Unknown, ..) => None,
     }
 }
 
 /// The route controller changes its owner with the migration lease.
-fn routes(facts: &Facts) -> Option<String> {
-    let runs = |seen: &&ControllerManager| matches!(seen.form, Form::InTree { .. }) && seen.routes;
+fn routes(facts: &Facts) -> Option<Missing> {
+    let runs = |seen: &&ControllerManager| matches!(seen.form, Form::InTree { .. }) && seen.runs(Controller::Route);
     let old = facts.controller_managers.seen.iter().find(runs)?;
-    (!facts.own.routes).then(|| {
-        format!(
-            "{} runs the route controller, and this manager does not: remove --configure-cloud-routes=false here, or set it there first",
-            old.object
-        )
+    (!facts.own.routes).then(|| Missing::Routes(old.object.clone()))
+}
+
+/// Why both sides allocate Pod CIDRs, or none will after the migration: two allocators in one cluster would give one Pod
+/// CIDR to two Nodes.
+pub fn node_ipam_problem(facts: &Facts) -> Option<Missing> {
+    let mut all = facts.controller_managers.seen.iter();
+    all.find_map(|seen| {
+        let problem = node_ipam_conflict(seen.node_ipam, facts.own.node_ipam)?;
+        Some(Missing::NodeIpam(seen.object.clone(), problem))
     })
 }
 
-/// Why both sides allocate Pod CIDRs, or none will after the migration, with the remedy: two allocators in one cluster
-/// would give one Pod CIDR to two Nodes.
-pub fn node_ipam_problem(facts: &Facts) -> Option<String> {
-    let mut all = facts.controller_managers.seen.iter();
-    all.find_map(|seen| node_ipam_conflict(seen, facts.own.node_ipam))
-}
-
-fn node_ipam_conflict(seen: &ControllerManager, own: Placement) -> Option<String> {
+fn node_ipam_conflict(theirs: Placement, own: Placement) -> Option<NodeIpamProblem> {
     use Placement::{Main, Migrated, NotHere};
-    let object = &seen.object;
-    match (seen.node_ipam, own) {
+    match (theirs, own) {
         (NotHere, _) | (Main, NotHere) | (Migrated, Migrated) => None,
-        (Migrated, NotHere) => Some(format!(
-            "{object} runs node IPAM under the migration lease, and this manager does not run it, so no process would allocate Pod CIDRs after the migration: add node-ipam-controller to --controllers and set --allocate-node-cidrs here, or remove node IPAM from the leader migration configuration of both"
-        )),
-        (Main | Migrated, Main | Migrated) => Some(format!(
-            "{object} runs node IPAM (--allocate-node-cidrs=true, and --controllers does not contain -nodeipam), and so does this manager (--allocate-node-cidrs, and --controllers names node-ipam-controller): add -nodeipam to --controllers there, or remove node-ipam-controller here; only a leader migration configuration of both that names node IPAM lets one process run it at a time"
-        )),
+        (Migrated, NotHere) => Some(NodeIpamProblem::Neither),
+        (Main | Migrated, Main | Migrated) => Some(NodeIpamProblem::Both),
     }
 }
 
-/// The facts that the API does not show. `spec.attestedPhase: Prepare` stands in for it.
-fn unproven(facts: &Facts) -> Vec<String> {
-    let leader = unlisted_leader(facts).map(|problem| {
-        format!("{problem}, or set spec.attestedPhase: Prepare to attest that all have leader migration on")
-    });
-    unproven_configurations(facts).into_iter().chain(leader).collect()
-}
-
 /// The leader migration configurations that are not known to be right, or differ.
-pub fn unproven_configurations(facts: &Facts) -> Vec<String> {
+fn unproven_configurations(facts: &Facts) -> Vec<Missing> {
     let in_tree = || {
         let all = facts.controller_managers.seen.iter();
-        all.filter(|seen| matches!(seen.form, Form::InTree { .. }))
+        all.filter(|seen| matches!(seen.form, Form::InTree { .. }) && !seen.is_external())
     };
-    let mut unproven: Vec<String> = in_tree()
-        .filter_map(|seen| match &seen.configuration {
-            Configuration::Unproven(why) => Some(format!(
-                "{}: {why}; remove --leader-migration-config, set spec.leaderMigration, or set spec.attestedPhase: Prepare to attest that it is right",
-                seen.object
-            )),
-            Configuration::BuiltIn | Configuration::OfMigration => None,
-        })
-        .collect();
+    let unproven = |seen: &ControllerManager| match &seen.configuration {
+        Configuration::Unproven(why) => Some(Missing::Configuration {
+            object: seen.object.clone(),
+            why: why.clone(),
+        }),
+        Configuration::BuiltIn | Configuration::OfMigration => None,
+    };
+    let mut missing: Vec<Missing> = in_tree().filter_map(unproven).collect();
 
     if let Some(first) = in_tree().next()
         && let Some(other) = in_tree().find(|seen| seen.configuration != first.configuration)
     {
-        unproven.push(format!(
-            "{} and {} have different leader migration configurations: give all the same",
-            first.object, other.object
-        ));
+        missing.push(Missing::Configurations(first.object.clone(), other.object.clone()));
     }
 
-    unproven
+    missing
 }
 
-/// The live holder of the main lease is none of the processes that can be read, so at least one is not read.
-pub fn unlisted_leader(facts: &Facts) -> Option<String> {
-    let all = facts.controller_managers.seen.iter();
-    let mut processes = all.filter(|seen| !seen.host_names.is_empty()).peekable();
-    let holder = facts.main.live_holder.as_ref()?;
-    processes.peek()?;
-
-    (!processes.any(|seen| seen.is_holder(holder))).then(|| {
-        format!(
-            "the holder {holder:?} of the kube-controller-manager's main lease is none of the kube-controller-managers that can be read: correct spec.targets or spec.kubeControllerManagerLease"
-        )
-    })
+/// Why it is not known that the holder of K is proven.
+fn leader(facts: &Facts) -> Option<Missing> {
+    match facts.main_holder() {
+        MainHolder::Proven(_) => None,
+        MainHolder::NotRead => Some(Missing::Listing(None)),
+        MainHolder::Listing(identity) => Some(Missing::Listing(Some(identity))),
+        MainHolder::New(identity) => Some(Missing::NewLeader(identity)),
+        MainHolder::Unproven(unproven) => Some(Missing::Leader(unproven)),
+        // In Prepare, `leases` says so.
+        MainHolder::None => None,
+    }
 }
 
 #[cfg(test)]
@@ -394,13 +708,16 @@ pub(crate) mod tests {
         ControllerManager {
             object: "Pod tenant/kcm-0".into(),
             host_names: vec!["kcm-0".into()],
+            host_prefix: None,
             form,
+            lock: Lock::Main,
             configuration: Configuration::BuiltIn,
             routes: false,
             node_ipam: Placement::NotHere,
             disabled: Vec::new(),
             running: true,
             must_change: false,
+            current: true,
         }
     }
 
@@ -409,14 +726,15 @@ pub(crate) mod tests {
             read: true,
             seen: all,
             unreadable: Vec::new(),
+            ignored: Vec::new(),
+            current: true,
         }
     }
 
     pub(crate) fn unreadable() -> ControllerManagers {
         ControllerManagers {
-            read: true,
-            seen: Vec::new(),
             unreadable: vec!["Namespace tenant: forbidden".into()],
+            ..seen(Vec::new())
         }
     }
 
@@ -424,10 +742,10 @@ pub(crate) mod tests {
         LeaseFacts {
             read: true,
             live_holder: Some(holder.into()),
+            holder: Some(holder.into()),
             named_holder: Some(holder.into()),
             duration: Some(Duration::from_secs(15)),
-            idle: false,
-            failure: None,
+            ..LeaseFacts::default()
         }
     }
 
@@ -453,12 +771,576 @@ pub(crate) mod tests {
             controller_managers: seen(vec![kcm(GUARDED)]),
             main: held("kcm-0_a"),
             migration: held("kcm-0_a"),
-            attested_phase: None,
+            proven: Vec::new(),
+            attestation: None,
+            led_before: None,
             own: OwnSettings {
                 routes: false,
                 node_ipam: Placement::NotHere,
                 renew_deadline: Duration::from_secs(10),
             },
+        }
+    }
+
+    type Change = fn(&mut Facts);
+
+    fn unreadable_form() -> Form {
+        Form::Unreadable {
+            reason: "a shell script".into(),
+        }
+    }
+
+    fn on_host(host: &str, form: Form) -> ControllerManager {
+        ControllerManager {
+            object: format!("Pod tenant/{host}"),
+            host_names: vec![host.into()],
+            ..kcm(form)
+        }
+    }
+
+    fn with_file() -> ControllerManager {
+        ControllerManager {
+            configuration: Configuration::Unproven("it names its own file /x".into()),
+            ..kcm(GUARDED)
+        }
+    }
+
+    fn attested(phase: Phase, holders: &[&str]) -> Option<Attestation> {
+        Some(Attestation {
+            phase,
+            holders: holders.iter().map(|holder| (*holder).to_owned()).collect(),
+        })
+    }
+
+    fn process(identity: &str, by: Basis) -> Proven {
+        Proven {
+            identity: identity.into(),
+            by,
+        }
+    }
+
+    /// K is held by a process on host `kcm-0` that no other fact is about, and M is free.
+    fn led(all: Vec<ControllerManager>) -> Facts {
+        Facts {
+            controller_managers: seen(all),
+            migration: LeaseFacts {
+                read: true,
+                idle: true,
+                ..LeaseFacts::default()
+            },
+            ..complete()
+        }
+    }
+
+    fn basis_of(facts: &Facts) -> Option<Basis> {
+        match facts.main_holder() {
+            MainHolder::Proven(proven) => {
+                assert_eq!(proven.identity, "kcm-0_a");
+                Some(proven.by)
+            }
+            _ => None,
+        }
+    }
+
+    fn reason_of(facts: &Facts) -> UnprovenReason {
+        match facts.main_holder() {
+            MainHolder::Unproven(unproven) => {
+                assert_eq!(unproven.identity, "kcm-0_a");
+                unproven.reason
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn kcm_0() -> String {
+        "Pod tenant/kcm-0".into()
+    }
+
+    #[test]
+    fn the_form_the_flags_and_the_lock_decide_what_a_process_may_do() {
+        let all_off = Controller::SHARED.to_vec();
+        let other_lock = || Lock::Other("--leader-elect=false".into());
+        let changed = |form, change: &dyn Fn(&mut ControllerManager)| {
+            let mut seen = kcm(form);
+            change(&mut seen);
+            seen.kind()
+        };
+        let none = |_: &mut ControllerManager| {};
+        let left_on = Form::External { leader_migration: true };
+        assert_eq!(changed(EXTERNAL, &none), Kind::External);
+        assert_eq!(changed(left_on, &none), Kind::External);
+        assert_eq!(changed(GUARDED, &none), Kind::Guarded);
+        assert_eq!(changed(UNGUARDED, &none), Kind::Unguarded);
+        assert_eq!(changed(unreadable_form(), &none), Kind::Unknown);
+
+        // In-tree, and each shared controller is off.
+        for form in [UNGUARDED, GUARDED] {
+            let off = |seen: &mut ControllerManager| seen.disabled.clone_from(&all_off);
+            assert_eq!(changed(form.clone(), &off), Kind::External);
+            let two_off = |seen: &mut ControllerManager| seen.disabled = all_off[..2].to_vec();
+            assert_ne!(changed(form, &two_off), Kind::External);
+        }
+        let off_without_route = |seen: &mut ControllerManager| {
+            seen.disabled = vec![Controller::Service, Controller::NodeLifecycle];
+        };
+        assert_eq!(changed(UNGUARDED, &off_without_route), Kind::External);
+        let with_routes = |seen: &mut ControllerManager| {
+            off_without_route(seen);
+            seen.routes = true;
+        };
+        assert_eq!(changed(UNGUARDED, &with_routes), Kind::Unguarded);
+
+        for form in [UNGUARDED, GUARDED] {
+            let unlocked = |seen: &mut ControllerManager| seen.lock = other_lock();
+            assert_eq!(changed(form, &unlocked), Kind::Unlocked);
+        }
+        for (form, kind) in [(EXTERNAL, Kind::External), (unreadable_form(), Kind::Unknown)] {
+            let unlocked = |seen: &mut ControllerManager| seen.lock = other_lock();
+            assert_eq!(changed(form, &unlocked), kind);
+        }
+        assert_eq!(with_file().kind(), Kind::Unknown);
+        let of_migration = |seen: &mut ControllerManager| seen.configuration = Configuration::OfMigration;
+        assert_eq!(changed(GUARDED, &of_migration), Kind::Guarded);
+    }
+
+    #[test]
+    fn a_lease_that_was_not_read_and_a_lease_without_a_holder_differ() {
+        let mut facts = complete();
+        facts.main.read = false;
+        assert_eq!(facts.main_holder(), MainHolder::NotRead);
+
+        let mut facts = complete();
+        (facts.main.holder, facts.main.live_holder) = (None, None);
+        assert_eq!(facts.main_holder(), MainHolder::None);
+    }
+
+    #[test]
+    fn a_current_safe_pod_on_the_holders_host_proves_it() {
+        let off = ControllerManager {
+            disabled: Controller::SHARED.to_vec(),
+            ..kcm(UNGUARDED)
+        };
+        for (pod, basis) in [
+            (kcm(GUARDED), Basis::Guarded),
+            (kcm(EXTERNAL), Basis::External),
+            (off, Basis::External),
+        ] {
+            assert_eq!(basis_of(&led(vec![pod])), Some(basis));
+        }
+
+        // A record that was found at the start, or a lease that was deleted, has a holder until it expires.
+        let mut facts = led(vec![kcm(GUARDED)]);
+        facts.main.live_holder = None;
+        assert_eq!(basis_of(&facts), Some(Basis::Guarded));
+        facts.main.named_holder = None;
+        assert_eq!(basis_of(&facts), Some(Basis::Guarded));
+
+        // The lists of other places do not matter.
+        facts.controller_managers.current = false;
+        assert_eq!(basis_of(&facts), Some(Basis::Guarded));
+    }
+
+    #[test]
+    fn each_pod_on_the_holders_host_has_to_be_safe() {
+        let second = |form| ControllerManager {
+            object: "Pod tenant/second".into(),
+            ..kcm(form)
+        };
+        let both = |first, other| led(vec![kcm(first), second(other)]);
+        assert_eq!(basis_of(&both(GUARDED, EXTERNAL)), Some(Basis::Guarded));
+        assert_eq!(basis_of(&both(EXTERNAL, EXTERNAL)), Some(Basis::External));
+        let unguarded = UnprovenReason::Unguarded("Pod tenant/second".into());
+        assert_eq!(reason_of(&both(EXTERNAL, UNGUARDED)), unguarded);
+        assert_eq!(basis_of(&both(GUARDED, unreadable_form())), None);
+
+        let elsewhere = led(vec![kcm(EXTERNAL), on_host("kcm-1", UNGUARDED)]);
+        assert_eq!(basis_of(&elsewhere), Some(Basis::External));
+    }
+
+    #[test]
+    fn a_process_that_was_proven_stays_proven() {
+        let by = |by, all| Facts {
+            proven: vec![process("kcm-1_x", Basis::Guarded), process("kcm-0_a", by)],
+            ..led(all)
+        };
+        for basis in [Basis::External, Basis::Guarded, Basis::MigrationLease] {
+            // Its Pod was replaced by one with other flags, or was deleted.
+            for all in [vec![kcm(UNGUARDED)], vec![on_host("kcm-1", GUARDED)], Vec::new()] {
+                assert_eq!(basis_of(&by(basis, all)), Some(basis));
+            }
+        }
+        let mut of_other = by(Basis::Guarded, vec![kcm(UNGUARDED)]);
+        of_other.proven.pop();
+        assert_eq!(basis_of(&of_other), None, "a proof is of one identity");
+
+        // A Pod that can be read outweighs a proof by attestation.
+        let attested = |all| by(Basis::AttestedInMigrate, all);
+        assert_eq!(
+            basis_of(&attested(vec![kcm(unreadable_form())])),
+            Some(Basis::AttestedInMigrate)
+        );
+        assert_eq!(
+            reason_of(&attested(vec![kcm(UNGUARDED)])),
+            UnprovenReason::Unguarded(kcm_0())
+        );
+        assert_eq!(basis_of(&attested(vec![kcm(GUARDED)])), Some(Basis::Guarded));
+    }
+
+    #[test]
+    fn the_holder_of_the_migration_lease_is_proven_by_its_identity() {
+        let mut facts = led(vec![on_host("kcm-1", GUARDED)]);
+        facts.migration.named_holder = Some("kcm-0_a".into());
+        assert_eq!(basis_of(&facts), Some(Basis::MigrationLease));
+
+        // A Pod on the host is judged only where nothing is known about this process.
+        facts.controller_managers.seen.push(kcm(UNGUARDED));
+        assert_eq!(basis_of(&facts), Some(Basis::MigrationLease));
+
+        facts.migration.named_holder = Some("kcm-0_b".into());
+        assert_eq!(basis_of(&facts), None, "another process of the same host");
+    }
+
+    #[test]
+    fn an_unproven_configuration_outweighs_each_proof_by_identity() {
+        let mut facts = led(vec![with_file()]);
+        facts.migration.named_holder = Some("kcm-0_a".into());
+        facts.proven = vec![process("kcm-0_a", Basis::MigrationLease)];
+        let expected = UnprovenReason::Configuration(kcm_0(), "it names its own file /x".into());
+        assert_eq!(reason_of(&facts), expected);
+
+        facts.attestation = attested(Phase::Prepare, &[]);
+        assert_eq!(basis_of(&facts), Some(Basis::AttestedInPrepare));
+    }
+
+    #[test]
+    fn each_reason_for_which_a_holder_is_not_proven_is_named() {
+        let reason = |all, change: Change| {
+            let mut facts = led(all);
+            change(&mut facts);
+            reason_of(&facts)
+        };
+        let nothing: Change = |_| {};
+        let unlocked = ControllerManager {
+            lock: Lock::Other("--leader-elect=false".into()),
+            ..kcm(GUARDED)
+        };
+        for bad in [kcm(UNGUARDED), unlocked] {
+            assert_eq!(reason(vec![bad], nothing), UnprovenReason::Unguarded(kcm_0()));
+        }
+        let unread = UnprovenReason::Unreadable(kcm_0(), "a shell script".into());
+        assert_eq!(reason(vec![kcm(unreadable_form())], nothing), unread);
+
+        let ignored: Change = |facts| facts.controller_managers.ignored = vec!["Pod x: mirror".into()];
+        assert_eq!(
+            reason(vec![on_host("kcm-1", GUARDED)], ignored),
+            UnprovenReason::NotListed(vec!["Pod x: mirror".into()])
+        );
+        let none_found = Missing::NoneFound(vec!["Pod x: mirror".into()]);
+        assert_eq!(
+            reason(Vec::new(), ignored),
+            UnprovenReason::Places(Box::new(none_found))
+        );
+
+        let forbidden: Change = |facts| facts.controller_managers.unreadable = unreadable().unreadable;
+        let places = UnprovenReason::Places(Box::new(Missing::Places(unreadable().unreadable)));
+        assert_eq!(reason(vec![on_host("kcm-1", GUARDED)], forbidden), places);
+        let old: Change = |facts| {
+            facts.controller_managers.unreadable = unreadable().unreadable;
+            facts.controller_managers.seen[0].current = false;
+        };
+        assert_eq!(reason(vec![kcm(GUARDED)], old), UnprovenReason::OldList(kcm_0()));
+
+        let led_before: Change = |facts| {
+            facts.attestation = attested(Phase::Migrate, &[]);
+            facts.led_before = Some("kcm-0_a".into());
+        };
+        assert_eq!(reason(Vec::new(), led_before), UnprovenReason::LedBefore);
+    }
+
+    #[test]
+    fn nothing_is_decided_while_a_list_is_older_than_the_holder() {
+        let listing = |all: Vec<ControllerManager>, change: Change| {
+            let mut facts = led(all);
+            facts.controller_managers.current = false;
+            facts
+                .controller_managers
+                .seen
+                .iter_mut()
+                .for_each(|seen| seen.current = false);
+            change(&mut facts);
+            facts
+        };
+        let is_listing = |facts: &Facts| facts.main_holder() == MainHolder::Listing("kcm-0_a".into());
+        let nothing: Change = |_| {};
+        // An old Pod of that host proves nothing: it may be of the process before.
+        for form in [GUARDED, EXTERNAL, UNGUARDED, unreadable_form()] {
+            assert!(is_listing(&listing(vec![kcm(form)], nothing)));
+        }
+        assert!(is_listing(&listing(Vec::new(), nothing)));
+        assert!(is_listing(&listing(Vec::new(), |facts| {
+            facts.attestation = attested(Phase::Migrate, &[]);
+        })));
+
+        // A current Pod of one place decides before the others are listed.
+        let current = listing(vec![kcm(UNGUARDED)], |facts| {
+            facts.controller_managers.seen[0].current = true
+        });
+        assert_eq!(reason_of(&current), UnprovenReason::Unguarded(kcm_0()));
+        let proven = listing(Vec::new(), |facts| {
+            facts.proven = vec![process("kcm-0_a", Basis::Guarded)]
+        });
+        assert_eq!(basis_of(&proven), Some(Basis::Guarded));
+    }
+
+    #[test]
+    fn a_bad_pod_of_an_old_list_still_counts_once_all_lists_have_ended() {
+        let mut facts = led(vec![kcm(UNGUARDED)]);
+        facts.controller_managers.seen[0].current = false;
+        facts.controller_managers.unreadable = unreadable().unreadable;
+        assert_eq!(reason_of(&facts), UnprovenReason::Unguarded(kcm_0()));
+        facts.attestation = attested(Phase::Migrate, &[]);
+        assert_eq!(reason_of(&facts), UnprovenReason::Unguarded(kcm_0()));
+
+        facts.controller_managers.seen[0].form = GUARDED;
+        assert_eq!(basis_of(&facts), Some(Basis::AttestedInMigrate), "a good one does not");
+        facts.attestation = None;
+        assert_eq!(reason_of(&facts), UnprovenReason::OldList(kcm_0()));
+    }
+
+    #[test]
+    fn an_attestation_stands_in_for_what_cannot_be_read_and_for_nothing_else() {
+        let with = |all, phase| Facts {
+            attestation: attested(phase, &[]),
+            ..led(all)
+        };
+        for all in [
+            vec![kcm(unreadable_form())],
+            vec![on_host("kcm-1", GUARDED)],
+            Vec::new(),
+        ] {
+            assert_eq!(
+                basis_of(&with(all.clone(), Phase::Prepare)),
+                Some(Basis::AttestedInPrepare)
+            );
+            assert_eq!(basis_of(&with(all, Phase::Migrate)), Some(Basis::AttestedInMigrate));
+        }
+        let unguarded = with(vec![kcm(UNGUARDED)], Phase::Migrate);
+        assert_eq!(reason_of(&unguarded), UnprovenReason::Unguarded(kcm_0()));
+        let rolling_out = ControllerManager {
+            must_change: true,
+            ..kcm(unreadable_form())
+        };
+        let rolling_out = with(vec![rolling_out], Phase::Migrate);
+        let expected = UnprovenReason::Unreadable(kcm_0(), "a shell script".into());
+        assert_eq!(reason_of(&rolling_out), expected);
+    }
+
+    #[test]
+    fn an_attestation_names_holders_by_identity_or_by_host() {
+        for (holders, counts) in [
+            (&[][..], true),
+            (&["kcm-0_a"], true),
+            (&["kcm-0"], true),
+            (&["KCM-0.ec2.internal"], true),
+            (&["other", "kcm-0"], true),
+            (&["kcm-0_b"], false),
+            (&["kcm-1"], false),
+        ] {
+            let facts = Facts {
+                attestation: attested(Phase::Migrate, holders),
+                ..led(Vec::new())
+            };
+            assert_eq!(basis_of(&facts).is_some(), counts, "{holders:?}");
+        }
+    }
+
+    #[test]
+    fn an_attestation_is_not_about_a_process_that_led_before_the_phase() {
+        let before = |holder: &str| Facts {
+            attestation: attested(Phase::Migrate, &["kcm-0_a"]),
+            led_before: Some(holder.into()),
+            ..led(Vec::new())
+        };
+        assert_eq!(reason_of(&before("kcm-0_a")), UnprovenReason::LedBefore);
+        assert_eq!(basis_of(&before("kcm-0_b")), Some(Basis::AttestedInMigrate));
+
+        let mut listed = before("kcm-0_a");
+        listed.controller_managers.seen = vec![kcm(EXTERNAL)];
+        assert_eq!(basis_of(&listed), Some(Basis::External), "its command line counts");
+    }
+
+    #[test]
+    fn each_holder_that_lost_the_lease_before_it_expired_is_judged() {
+        let mut facts = led(vec![kcm(UNGUARDED), on_host("kcm-1", GUARDED)]);
+        (facts.main.holder, facts.main.live_holder) = (Some("kcm-1_b".into()), Some("kcm-1_b".into()));
+        assert!(matches!(facts.main_holder(), MainHolder::Proven(_)));
+
+        facts.main.former_holders = vec!["kcm-1_a".into(), "kcm-0_a".into()];
+        assert_eq!(reason_of(&facts), UnprovenReason::Unguarded(kcm_0()));
+        facts.main.holder = None;
+        assert_eq!(
+            reason_of(&facts),
+            UnprovenReason::Unguarded(kcm_0()),
+            "nobody has acquired it yet"
+        );
+
+        facts.main.holder = Some("kcm-1_b".into());
+        facts.controller_managers.seen[0].form = EXTERNAL;
+        assert_eq!(
+            facts.main_holder(),
+            MainHolder::Proven(process("kcm-1_b", Basis::Guarded)),
+            "both are proven"
+        );
+    }
+
+    #[test]
+    fn a_proven_holder_that_was_found_and_is_new_is_not_proven_yet() {
+        let mut facts = led(vec![kcm(GUARDED)]);
+        facts.main.is_new = true;
+        assert_eq!(facts.main_holder(), MainHolder::New("kcm-0_a".into()));
+        assert_eq!(codes(&facts, Phase::Migrate), ["NewLeader"]);
+
+        facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+        assert_eq!(
+            reason_of(&facts),
+            UnprovenReason::Unguarded(kcm_0()),
+            "the worse fact counts"
+        );
+    }
+
+    #[test]
+    fn a_process_that_may_lead_and_act_without_the_migration_lease_is_a_possible_taker() {
+        let taker = |all, change: Change| {
+            let mut facts = led(all);
+            change(&mut facts);
+            facts.possible_taker()
+        };
+        let nothing: Change = |_| {};
+        assert_eq!(taker(vec![kcm(EXTERNAL), on_host("kcm-1", GUARDED)], nothing), None);
+        let unlocked = ControllerManager {
+            lock: Lock::Other("--leader-elect=false".into()),
+            ..kcm(GUARDED)
+        };
+        for unsafe_one in [kcm(UNGUARDED), kcm(unreadable_form()), with_file(), unlocked] {
+            let all = vec![on_host("kcm-1", EXTERNAL), unsafe_one];
+            assert_eq!(taker(all, nothing), Some(Taker::Listed(kcm_0())));
+        }
+
+        let unknown = |missing| Some(Taker::Unknown(Box::new(missing)));
+        assert_eq!(taker(Vec::new(), nothing), unknown(Missing::NoneFound(Vec::new())));
+        let forbidden: Change = |facts| facts.controller_managers.unreadable = unreadable().unreadable;
+        assert_eq!(
+            taker(vec![kcm(EXTERNAL)], forbidden),
+            unknown(Missing::Places(unreadable().unreadable))
+        );
+        let coordinated: Change = |facts| facts.main.is_coordinated = true;
+        assert_eq!(taker(vec![kcm(EXTERNAL)], coordinated), unknown(Missing::Coordinated));
+        let unwatched: Change = |facts| facts.main.failure = Some(broken());
+        assert_eq!(taker(vec![kcm(EXTERNAL)], unwatched), Some(Taker::MainLeaseUnwatched));
+    }
+
+    #[test]
+    fn a_running_process_without_the_lock_is_found_and_an_external_one_is_none() {
+        let unlocked = |form, running| {
+            let seen = ControllerManager {
+                lock: Lock::Other("--leader-elect=false".into()),
+                running,
+                ..kcm(form)
+            };
+            let facts = led(vec![on_host("kcm-1", GUARDED), seen]);
+            facts
+                .unlocked()
+                .map(|(seen, flag)| (seen.object.clone(), flag.to_owned()))
+        };
+        let found = Some((kcm_0(), "--leader-elect=false".to_owned()));
+        assert_eq!(unlocked(UNGUARDED, true), found);
+        assert_eq!(unlocked(GUARDED, true), found);
+        assert_eq!(unlocked(UNGUARDED, false), None, "no Pod of it runs");
+        assert_eq!(unlocked(EXTERNAL, true), None);
+    }
+
+    #[test]
+    fn the_leader_is_external_by_a_proof_of_that() {
+        let mut facts = led(vec![kcm(EXTERNAL)]);
+        assert!(facts.is_led_by_external());
+        assert_eq!(facts.external_leader(), facts.controller_managers.seen.first());
+        facts.controller_managers.seen[0].form = GUARDED;
+        assert!(!facts.is_led_by_external() && facts.external_leader().is_none());
+
+        let by = |by| Facts {
+            proven: vec![process("kcm-0_a", by)],
+            ..led(Vec::new())
+        };
+        for (basis, is_external) in [
+            (Basis::External, true),
+            (Basis::AttestedInMigrate, true),
+            (Basis::Guarded, false),
+            (Basis::MigrationLease, false),
+            (Basis::AttestedInPrepare, false),
+        ] {
+            assert_eq!(by(basis).is_led_by_external(), is_external, "{basis:?}");
+            assert!(by(basis).external_leader().is_none(), "it cannot be read");
+        }
+    }
+
+    #[test]
+    fn the_newest_proofs_are_remembered_and_an_attestation_replaces_no_better_one() {
+        let mut all = Vec::new();
+        for identity in ["a", "b", "c", "d", "e"] {
+            Proven::remember(&mut all, &process(identity, Basis::Guarded));
+        }
+        let identities = |all: &[Proven]| all.iter().map(|proven| proven.identity.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            identities(&all),
+            ["e", "d", "c", "b"],
+            "the newest first, and at most four"
+        );
+
+        let before = all.clone();
+        for by in [Basis::Guarded, Basis::AttestedInPrepare, Basis::AttestedInMigrate] {
+            Proven::remember(&mut all, &process("c", by));
+            assert_eq!(all, before, "{by:?}");
+        }
+
+        let mut attested = vec![process("a", Basis::Guarded), process("b", Basis::AttestedInPrepare)];
+        Proven::remember(&mut attested, &process("b", Basis::MigrationLease));
+        assert_eq!(
+            attested,
+            [process("b", Basis::MigrationLease), process("a", Basis::Guarded)],
+            "a better proof of the same process"
+        );
+    }
+
+    #[test]
+    fn an_attestation_that_was_withdrawn_in_its_own_phase_proves_nothing_any_more() {
+        let all = [
+            process("a", Basis::External),
+            process("b", Basis::MigrationLease),
+            process("c", Basis::AttestedInPrepare),
+            process("d", Basis::AttestedInMigrate),
+        ];
+        let counting = |phase| {
+            let counting = Proven::counting(&all, phase);
+            counting
+                .iter()
+                .map(|proven| proven.identity.clone())
+                .collect::<String>()
+        };
+        assert_eq!(counting(None), "abcd");
+        assert_eq!(counting(Some(Phase::InTree)), "abcd");
+        assert_eq!(counting(Some(Phase::Prepare)), "abd");
+        assert_eq!(counting(Some(Phase::Migrate)), "abc");
+        assert_eq!(counting(Some(Phase::Complete)), "abc");
+    }
+
+    #[test]
+    fn an_attestation_is_for_its_phase_and_migrate_and_complete_have_one() {
+        let is_for = |made, phase| is_attested_for(&attested(made, &[]).unwrap(), phase);
+        use Phase::{Complete, InTree, Migrate, Prepare};
+        for (made, phases) in [(Prepare, &[Prepare][..]), (Migrate, &[Migrate, Complete])] {
+            for phase in [InTree, Prepare, Migrate, Complete] {
+                assert_eq!(is_for(made, phase), phases.contains(&phase), "{made} in {phase}");
+            }
         }
     }
 
@@ -479,149 +1361,258 @@ pub(crate) mod tests {
         }
     }
 
-    #[test]
-    fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
-        assert_eq!(missing(&complete()), Vec::<String>::new());
+    fn codes(facts: &Facts, phase: Phase) -> Vec<&'static str> {
+        missing(facts, phase).iter().map(Missing::code).collect()
     }
 
-    type Change = fn(&mut Facts);
+    const NONE: [&str; 0] = [];
+
+    #[test]
+    fn one_holder_of_both_leases_and_a_guarded_command_line_are_complete() {
+        for phase in [Phase::Prepare, Phase::Migrate, Phase::Complete] {
+            assert_eq!(codes(&complete(), phase), NONE);
+        }
+    }
 
     #[test]
     fn each_missing_piece_is_named() {
-        let cases: [(&str, Change); 9] = [
-            ("main lease is not being renewed", |f| f.main.live_holder = None),
-            ("no process renews the migration lease", |f| {
+        let cases: [(&str, &str, Change); 11] = [
+            ("MigrationLeaseIdle", "no process renews the migration lease", |f| {
                 f.migration.live_holder = None
             }),
-            ("does not hold both", |f| f.migration = held("b")),
-            ("without --enable-leader-migration", |f| {
-                f.controller_managers = seen(vec![kcm(UNGUARDED)]);
+            ("TwoHolders", "does not hold both", |f| f.migration = held("b")),
+            ("CommandLineUnreadable", "are not known", |f| {
+                f.controller_managers.seen.push(on_host("kcm-1", unreadable_form()));
             }),
-            ("are not known", |f| {
-                f.controller_managers = seen(vec![kcm(Form::Unreadable {
-                    reason: "a shell script".into(),
-                })]);
+            ("LeaderMigrationLeftOn", "remove the flag", |f| {
+                let left_on = Form::External { leader_migration: true };
+                f.controller_managers.seen.push(on_host("kcm-1", left_on));
             }),
-            ("remove the flag", |f| {
-                let left_on = kcm(Form::External { leader_migration: true });
-                f.controller_managers.seen.push(left_on);
+            ("Unguarded", "without leader migration", |f| {
+                f.controller_managers.seen.push(on_host("kcm-1", UNGUARDED));
             }),
-            ("raise its --leader-elect-lease-duration", |f| {
+            ("Unlocked", "(--leader-elect=false)", |f| {
+                f.controller_managers.seen.push(ControllerManager {
+                    lock: Lock::Other("--leader-elect=false".into()),
+                    ..on_host("kcm-1", GUARDED)
+                });
+            }),
+            ("ShortLeaseDuration", "raise its --leader-elect-lease-duration", |f| {
                 f.main.duration = Some(Duration::from_secs(10));
             }),
-            ("runs the route controller", |f| {
+            ("RoutesOwnerMissing", "runs the route controller", |f| {
                 f.controller_managers.seen[0].routes = true
             }),
-            ("Namespace other: forbidden", |f| {
+            ("PlacesUnreadable", "Namespace other: forbidden", |f| {
                 f.controller_managers
                     .unreadable
                     .push("Namespace other: forbidden".into());
             }),
+            ("CoordinatedLease", "CoordinatedLeaderElection", |f| {
+                f.main.is_coordinated = true
+            }),
+            ("CoordinatedLease", "CoordinatedLeaderElection", |f| {
+                f.migration.is_coordinated = true
+            }),
         ];
-        for (text, change) in cases {
+        for (code, text, change) in cases {
             let mut facts = complete();
             change(&mut facts);
-            let missing = missing(&facts);
-            assert_eq!(missing.len(), 1, "{text}: {missing:?}");
-            assert!(missing[0].contains(text), "{missing:?}");
+            let missing = missing(&facts, Phase::Prepare);
+            assert_eq!(missing.len(), 1, "{code}: {missing:?}");
+            assert_eq!(missing[0].code(), code);
+            let message = missing[0].message(Some(Phase::Prepare));
+            assert!(message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn one_holder_of_both_leases_is_evidence_for_prepare_alone() {
+        let changes: [(&str, Change); 3] = [
+            ("MigrationLeaseIdle", |f| f.migration.live_holder = None),
+            ("TwoHolders", |f| f.migration = held("b")),
+            ("MainLeaseIdle", |f| (f.main.live_holder, f.main.holder) = (None, None)),
+        ];
+        for (code, change) in changes {
+            let mut facts = complete();
+            change(&mut facts);
+            assert_eq!(codes(&facts, Phase::Prepare), [code]);
+            assert_eq!(codes(&facts, Phase::Migrate), NONE, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_holder_of_the_main_lease_has_to_be_proven_in_each_phase() {
+        let cases: [(&str, Change); 3] = [
+            ("LeaderNotProven", |f| f.main = held("hidden_a")),
+            ("Listing", |f| {
+                f.main = held("hidden_a");
+                f.controller_managers.current = false;
+            }),
+            ("Listing", |f| f.main.read = false),
+        ];
+        for (code, change) in cases {
+            for phase in [Phase::Prepare, Phase::Migrate] {
+                let mut facts = complete();
+                change(&mut facts);
+                facts.migration = facts.main.clone();
+                facts.migration.named_holder = None;
+                assert_eq!(codes(&facts, phase), [code], "{phase}");
+            }
         }
     }
 
     #[test]
     fn a_lease_that_this_manager_may_not_watch_is_no_fault_of_the_kube_controller_manager() {
-        let unwatched: [(Change, &str); 2] = [
-            (|f| f.main = refused(), "(Role outrigger-manager:old-manager-lease)"),
-            (|f| f.migration = refused(), "(Role outrigger-manager:migration-lease)"),
+        let unwatched: [(Change, &str, &str); 2] = [
+            (
+                |f| f.main = refused(),
+                "MainLeaseUnwatched",
+                "(Role outrigger-manager:old-manager-lease)",
+            ),
+            (
+                |f| f.migration = refused(),
+                "MigrationLeaseUnwatched",
+                "(Role outrigger-manager:migration-lease)",
+            ),
         ];
-        for (change, role) in unwatched {
-            let mut facts = complete();
-            change(&mut facts);
-            let missing = missing(&facts);
-            assert_eq!(missing.len(), 1, "{missing:?}");
-            assert!(
-                missing[0].contains("cannot be watched (leases is forbidden)"),
-                "{missing:?}"
-            );
-            assert!(missing[0].contains(role), "{missing:?}");
+        for (change, code, role) in unwatched {
+            for phase in [Phase::Prepare, Phase::Migrate] {
+                let mut facts = complete();
+                change(&mut facts);
+                assert_eq!(codes(&facts, phase), [code]);
+                let message = missing(&facts, phase)[0].message(Some(phase));
+                assert!(message.contains("cannot be watched (leases is forbidden)"), "{message}");
+                assert!(message.contains(role), "{message}");
+            }
         }
 
         let mut facts = complete();
         facts.main.failure = Some(broken());
-        assert_eq!(missing(&facts), Vec::<String>::new(), "its last renewal counts");
+        assert_eq!(codes(&facts, Phase::Prepare), NONE, "its last renewal counts");
         facts.main.live_holder = None;
-        assert!(missing(&facts)[0].ends_with("wait; this manager tries again"));
+        let message = missing(&facts, Phase::Prepare)[0].message(Some(Phase::Prepare));
+        assert!(message.ends_with("wait; this manager tries again"), "{message}");
     }
 
     #[test]
-    fn routes_that_both_sides_run_are_no_problem() {
+    fn routes_that_both_sides_run_or_that_are_turned_off_are_no_problem() {
         let mut facts = complete();
         facts.controller_managers.seen[0].routes = true;
         facts.own.routes = true;
-        assert_eq!(missing(&facts), Vec::<String>::new());
+        assert_eq!(codes(&facts, Phase::Prepare), NONE);
+
+        facts.own.routes = false;
+        assert_eq!(codes(&facts, Phase::Prepare), ["RoutesOwnerMissing"]);
+        facts.controller_managers.seen[0].disabled = vec![Controller::Route];
+        assert_eq!(codes(&facts, Phase::Prepare), NONE);
     }
 
     #[test]
-    fn what_kubernetes_does_not_show_needs_the_operators_word() {
-        let cases: [(&str, Change); 3] = [
-            ("names its own file", |f| {
-                f.controller_managers.seen[0].configuration =
-                    Configuration::Unproven("it names its own file /x".into());
+    fn what_kubernetes_does_not_show_may_be_attested() {
+        let cases: [(&[&str], Change); 5] = [
+            (&["ConfigurationUnknown", "LeaderNotProven"], |f| {
+                f.controller_managers = seen(vec![with_file()]);
             }),
-            ("different leader migration configurations", |f| {
-                let mut other = kcm(GUARDED);
-                other.configuration = Configuration::OfMigration;
-                f.controller_managers.seen.push(other);
+            (&["ConfigurationsDiffer"], |f| {
+                f.controller_managers.seen.push(ControllerManager {
+                    configuration: Configuration::OfMigration,
+                    ..on_host("kcm-1", GUARDED)
+                });
             }),
-            ("is none of the kube-controller-managers", |f| {
+            (&["CommandLineUnreadable"], |f| {
+                f.controller_managers.seen.push(on_host("kcm-1", unreadable_form()));
+            }),
+            (&["LeaderNotProven"], |f| {
                 (f.main, f.migration) = (held("other_a"), held("other_a"));
+                f.migration.named_holder = None;
+            }),
+            (&["PlacesUnreadable", "LeaderNotProven"], |f| {
+                f.controller_managers = unreadable();
+                f.migration.named_holder = None;
             }),
         ];
-        for (text, change) in cases {
+        for (expected, change) in cases {
             let mut facts = complete();
             change(&mut facts);
-            assert!(missing(&facts)[0].contains(text), "{:?}", missing(&facts));
-            facts.attested_phase = Some(Phase::Migrate);
-            assert!(!missing(&facts).is_empty(), "{text}: the word is for another phase");
-            facts.attested_phase = Some(Phase::Prepare);
-            assert_eq!(missing(&facts), Vec::<String>::new(), "{text}");
+            assert_eq!(codes(&facts, Phase::Prepare), expected);
+            facts.attestation = attested(Phase::Prepare, &[]);
+            assert_eq!(codes(&facts, Phase::Prepare), NONE, "{expected:?}");
         }
     }
 
     #[test]
-    fn the_operators_word_stands_in_for_a_shell_script_and_not_for_a_rollout() {
+    fn an_attestation_of_some_holders_is_no_proof_of_another_one() {
         let mut facts = complete();
-        facts.controller_managers.seen.push(kcm(Form::Unreadable {
-            reason: "a shell script".into(),
-        }));
-        let problems = missing(&facts);
-        assert!(problems[0].contains("spec.attestedPhase: Prepare"), "{problems:?}");
-        facts.attested_phase = Some(Phase::Prepare);
-        assert_eq!(missing(&facts), Vec::<String>::new());
+        facts.controller_managers = unreadable();
+        facts.migration.named_holder = None;
+        facts.attestation = attested(Phase::Prepare, &["kcm-1"]);
+        assert_eq!(codes(&facts, Phase::Prepare), ["LeaderNotProven"]);
+    }
+
+    #[test]
+    fn a_rollout_is_not_attested() {
+        let mut facts = complete();
+        facts.controller_managers.seen.push(on_host("kcm-1", unreadable_form()));
+        let message = |facts: &Facts| missing(facts, Phase::Prepare)[0].message(Some(Phase::Prepare));
+        assert!(
+            message(&facts).contains("spec.attestation.phase: Prepare"),
+            "{}",
+            message(&facts)
+        );
 
         facts.controller_managers.seen[1].must_change = true;
-        let problems = missing(&facts);
-        assert!(!problems[0].contains("attestedPhase"), "{problems:?}");
+        facts.attestation = attested(Phase::Prepare, &[]);
+        assert_eq!(codes(&facts, Phase::Prepare), ["CommandLineUnreadable"]);
+        assert!(!message(&facts).contains("attestation"), "{}", message(&facts));
     }
 
     #[test]
-    fn one_unguarded_among_many_is_enough_to_block_whatever_the_operator_says() {
+    fn an_unguarded_one_among_many_blocks_whatever_is_attested() {
         let mut facts = complete();
-        facts.controller_managers.seen.push(kcm(UNGUARDED));
-        facts.attested_phase = Some(Phase::Prepare);
-        assert_eq!(missing(&facts).len(), 1);
+        facts.controller_managers.seen.push(on_host("kcm-1", UNGUARDED));
+        facts.attestation = attested(Phase::Prepare, &[]);
+        for phase in [Phase::Prepare, Phase::Migrate] {
+            assert_eq!(codes(&facts, phase), ["Unguarded"]);
+        }
     }
 
     #[test]
-    fn where_none_can_be_read_the_operators_word_for_prepare_counts_and_no_other() {
-        for unknown in [seen(vec![]), unreadable()] {
+    fn a_controller_manager_that_runs_none_of_the_shared_controllers_blocks_nothing() {
+        let mut facts = complete();
+        facts.controller_managers.seen.push(ControllerManager {
+            disabled: Controller::SHARED.to_vec(),
+            configuration: Configuration::Unproven("it names its own file /x".into()),
+            ..on_host("kcm-1", UNGUARDED)
+        });
+        assert_eq!(codes(&facts, Phase::Prepare), NONE);
+        assert!(contradictions(&facts).is_empty());
+    }
+
+    #[test]
+    fn complete_evidence_is_contradicted_by_an_unguarded_one_and_by_an_unknown_configuration() {
+        let contradicting = |change: Change| {
             let mut facts = complete();
-            facts.controller_managers = unknown;
-            assert!(!missing(&facts).is_empty());
-            facts.attested_phase = Some(Phase::Migrate);
-            assert!(!missing(&facts).is_empty());
-            facts.attested_phase = Some(Phase::Prepare);
-            assert!(missing(&facts).is_empty());
-        }
+            change(&mut facts);
+            contradictions(&facts).iter().map(Missing::code).collect::<Vec<_>>()
+        };
+        assert_eq!(contradicting(|_| {}), NONE);
+        assert_eq!(
+            contradicting(|f| f.controller_managers.seen.push(kcm(UNGUARDED))),
+            ["Unguarded"]
+        );
+        let of_file: Change = |f| f.controller_managers = seen(vec![with_file()]);
+        assert_eq!(contradicting(of_file), ["ConfigurationUnknown"]);
+        let attested: Change = |f| {
+            f.controller_managers = seen(vec![with_file(), kcm(UNGUARDED)]);
+            f.attestation = attested(Phase::Prepare, &[]);
+        };
+        assert_eq!(contradicting(attested), ["Unguarded"]);
+        let unreadable: Change = |f| {
+            f.controller_managers = unreadable();
+            f.migration.live_holder = None;
+        };
+        assert_eq!(contradicting(unreadable), NONE, "it was complete once");
     }
 
     #[test]
@@ -636,6 +1627,27 @@ pub(crate) mod tests {
         ] {
             assert_eq!(static_pod.is_holder(identity), same, "{identity}");
         }
+    }
+
+    #[test]
+    fn a_template_whose_pods_are_not_listed_matches_them_by_their_prefix() {
+        let template = ControllerManager {
+            host_names: Vec::new(),
+            host_prefix: Some("kcm-".into()),
+            ..kcm(GUARDED)
+        };
+        for (identity, same) in [
+            ("kcm-0_a", true),
+            ("kcm-5d9c-x7_a", true),
+            ("kcm-_a", false),
+            ("other-0_a", false),
+        ] {
+            assert_eq!(template.is_holder(identity), same, "{identity}");
+        }
+        assert!(
+            !kcm(GUARDED).is_holder("kcm-00_a"),
+            "without a prefix the name is the whole one"
+        );
     }
 
     #[test]
@@ -656,27 +1668,27 @@ pub(crate) mod tests {
             let mut facts = complete();
             facts.controller_managers.seen[0].node_ipam = theirs;
             facts.own.node_ipam = own;
-            let missing = missing(&facts);
+            let missing = missing(&facts, Phase::Prepare);
             assert_eq!(missing.len(), usize::from(!text.is_empty()), "{theirs:?} {own:?}");
             for problem in missing {
-                assert!(
-                    problem.contains(text) && problem.contains("Pod tenant/kcm-0"),
-                    "{problem}"
-                );
+                let message = problem.message(Some(Phase::Prepare));
+                assert!(message.contains(text) && message.contains(&kcm_0()), "{message}");
             }
         }
     }
 
     #[test]
-    fn one_of_several_is_found_in_each_form_and_the_operators_word_does_not_stand_in() {
+    fn one_allocator_among_several_is_found_in_each_form_and_is_not_attested() {
         for form in [GUARDED, EXTERNAL] {
             let mut facts = complete();
-            let mut second = kcm(form);
-            second.node_ipam = Placement::Main;
-            facts.controller_managers = seen(vec![kcm(GUARDED), second]);
+            let second = ControllerManager {
+                node_ipam: Placement::Main,
+                ..on_host("kcm-1", form)
+            };
+            facts.controller_managers.seen.push(second);
             facts.own.node_ipam = Placement::Main;
-            facts.attested_phase = Some(Phase::Prepare);
-            assert_eq!(missing(&facts).len(), 1);
+            facts.attestation = attested(Phase::Prepare, &[]);
+            assert_eq!(codes(&facts, Phase::Prepare), ["NodeIpamConflict"]);
         }
     }
 }

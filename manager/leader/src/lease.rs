@@ -15,6 +15,14 @@ use crate::object_watch;
 use crate::observation::{Observation, WatchFailure};
 use crate::record::Record;
 
+/// The annotation by which a manager of ours signs its release of the Lease: the `renewTime` of that record.
+pub(crate) const RELEASED: &str = outrigger_shared::annotations::RELEASED;
+
+/// How long a released lease without a signature stays free before it is acquired: client-go 0.34 to 0.37 can empty the
+/// lease of another process, which is alive and acquires it again at its next attempt, one retry period later
+/// (<https://github.com/kubernetes/client-go/blob/v0.36.6/tools/leaderelection/leaderelection.go#L315>).
+pub(crate) const UNSIGNED: Duration = Duration::from_millis(4500);
+
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     #[error("the lease was changed by another writer")]
@@ -138,17 +146,22 @@ pub struct View {
     pub lease: Option<DynamicObject>,
     pub observation: Option<Observation>,
     pub(crate) holder_since: Option<Instant>,
+    /// [`Self::named_holder`] was there at the first read.
+    is_found: bool,
     /// The newest record of a holder that wrote it under our eyes; `None` after that holder released the lease.
     pub(crate) last_holder: Option<Observation>,
+    /// The holders before the present one that lost the lease before their record expired, without a release.
+    pub(crate) former: Vec<Observation>,
     pub(crate) deletion: Option<Deletion>,
     pub(crate) updated: Option<Instant>,
 }
 
-fn failure_of(error: &watcher::Error) -> WatchFailure {
+fn failure_of(error: &object_watch::Error) -> WatchFailure {
+    use object_watch::Error::Watch;
+    use watcher::Error::{InitialListFailed, WatchError, WatchStartFailed};
     let status = match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => Some(status),
+        Watch(InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)))
+        | Watch(WatchError(status)) => Some(status),
         _ => None,
     };
     WatchFailure {
@@ -167,7 +180,7 @@ pub(crate) struct Deletion {
 }
 
 impl View {
-    fn update(&mut self, name: &str, event: Result<Option<DynamicObject>, watcher::Error>, now: Instant) {
+    fn update(&mut self, name: &str, event: Result<Option<DynamicObject>, object_watch::Error>, now: Instant) {
         match event {
             Ok(Some(lease)) => {
                 if self.is_failing() {
@@ -194,6 +207,13 @@ impl View {
         let record = Record::of(&lease);
         if self.named_holder() != Some(&record.holder) {
             self.holder_since = (!record.is_free()).then_some(now);
+            self.is_found = !self.synced;
+            let found = self.observation.as_ref().filter(|seen| !seen.record.is_free());
+            let last = self.last_holder.as_ref().or(found).filter(|last| now < last.expires());
+            let is_other = |last: &&Observation| !record.is_free() && last.record.holder != record.holder;
+            let last = last.filter(is_other).cloned();
+            self.former.retain(|former| now < former.expires());
+            self.former.extend(last);
         }
 
         Observation::update(&mut self.observation, record, self.synced && newer, now);
@@ -233,6 +253,24 @@ impl View {
         self
     }
 
+    /// The holders before the present one that may still act, until their records would have expired: see [`Self::former`].
+    pub fn former_holders(&self, now: Instant) -> Vec<String> {
+        let alive = self.former.iter().filter(|former| now < former.expires());
+        let holders = alive.map(|former| former.record.holder.clone());
+        holders.filter(|holder| self.named_holder() != Some(holder)).collect()
+    }
+
+    /// The holder was found at the start, and had acquired the lease less than its duration before, by its own clock. So this
+    /// process has not seen how the holder before lost it, and that one may still act.
+    pub fn has_new_holder(&self) -> bool {
+        let record = self.observation.as_ref().map(|seen| &seen.record);
+        let is_new = |record: &Record| match (record.acquire_time, record.renew_time) {
+            (Some(acquired), Some(renewed)) => renewed.duration_since(acquired).unsigned_abs() < record.duration,
+            _ => true,
+        };
+        self.is_found && record.is_some_and(is_new)
+    }
+
     /// The present holder, if it has written the record under our own eyes and has renewed it in time since.
     pub fn live_holder(&self, now: Instant) -> Option<&str> {
         let seen = self.observation.as_ref()?;
@@ -257,13 +295,47 @@ impl View {
     pub fn frees_at(&self) -> Option<Instant> {
         let emptied = match (&self.observation, &self.deletion) {
             (Some(seen), _) if !seen.record.is_free() => return Some(seen.expires()),
-            (Some(seen), _) if seen.record.is_released() => return Some(seen.since),
+            (Some(seen), _) if seen.record.is_released() => return Some(self.released_at(seen)),
             (Some(seen), _) => seen.since,
             (None, Some(deletion)) => deletion.since,
             (None, None) => return None,
         };
 
         Some(self.last_holder.as_ref().map_or(emptied, Observation::expires))
+    }
+
+    /// When a released lease is free. Only our own managers release a lease after the last write under it has ended.
+    fn released_at(&self, seen: &Observation) -> Instant {
+        let annotations = self
+            .lease
+            .as_ref()
+            .and_then(|lease| lease.metadata.annotations.as_ref());
+        let signature = annotations.and_then(|all| all.get(RELEASED));
+        let is_signed = signature.is_some() && signature == seen.record.signature().as_ref();
+        match is_signed {
+            true => seen.since,
+            false => seen.since + UNSIGNED,
+        }
+    }
+
+    /// The holder until its record expires, alive or not. A lease that was deleted or emptied keeps its last one until
+    /// then: see [`Self::frees_at`].
+    pub fn holder(&self, now: Instant) -> Option<&str> {
+        let last = || self.last_holder.as_ref().map(|last| last.record.holder.as_str());
+        self.frees_at().filter(|at| *at > now)?;
+        self.named_holder().or_else(last)
+    }
+
+    /// Another election decides about this Lease: coordinated leader election of API servers
+    /// (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4355-coordinated-leader-election>).
+    /// An elector that follows it does not wait for the expiry of the record.
+    pub fn is_coordinated(&self) -> bool {
+        let spec = self.lease.as_ref().map(|lease| &lease.data["spec"]);
+        spec.is_some_and(|spec| {
+            ["strategy", "preferredHolder"]
+                .iter()
+                .any(|field| spec[*field].is_string())
+        })
     }
 
     /// Since when any process may acquire the lease; `None` while it is held. See [`Self::frees_at`].
@@ -301,16 +373,16 @@ pub(crate) mod tests {
     /// A watch without the right to it.
     pub(crate) fn forbidden() -> WatchFailure {
         let status = kube::core::Status::failure("leases is forbidden", "Forbidden").with_code(403);
-        failure_of(&watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+        failure_of(&watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())).into())
     }
 
     /// A watch that fails for another reason.
     pub(crate) fn broken() -> WatchFailure {
-        failure_of(&watcher::Error::NoResourceVersion)
+        failure_of(&watcher::Error::NoResourceVersion.into())
     }
 
     #[test]
-    fn a_refused_watch_is_told_from_one_that_breaks() {
+    fn a_refused_watch_is_distinguished_from_one_that_breaks() {
         let expected = WatchFailure {
             message: "leases is forbidden".into(),
             is_forbidden: true,
@@ -368,6 +440,34 @@ pub(crate) mod tests {
             self.view.see_none(Instant::now());
         }
 
+        /// Empties the record as client-go releases a lease.
+        fn empty(&mut self) {
+            self.write(|record, now| record.released(now));
+        }
+
+        /// Signs the present record as one of our managers does.
+        fn sign(&mut self) {
+            let mut lease = self.view.lease.clone().unwrap();
+            let signature = Record::of(&lease)
+                .signature()
+                .map(|signature| (RELEASED.to_owned(), signature));
+            lease.metadata.annotations = Some(signature.into_iter().collect());
+            self.view.see(lease, Instant::now());
+        }
+
+        fn release(&mut self) {
+            self.empty();
+            self.sign();
+        }
+
+        fn holder(&self) -> Option<&str> {
+            self.view.holder(Instant::now())
+        }
+
+        fn former_holders(&self) -> Vec<String> {
+            self.view.former_holders(Instant::now())
+        }
+
         /// How long the lease has been free.
         fn free_for(&self) -> Option<u64> {
             let since = self.view.free_since(Instant::now());
@@ -393,11 +493,166 @@ pub(crate) mod tests {
 
         server.renew("kcm");
         assert_eq!(server.free_for(), None);
-        server.write(|record, now| record.released(now));
+        server.release();
         advance(seconds(1)).await;
         assert_eq!(server.free_for(), Some(1));
         server.delete();
         assert_eq!(server.free_for(), Some(0), "the holder had released it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_without_a_signature_frees_the_lease_when_a_living_holder_would_have_it_again() {
+        let free_after_release = async |server: &mut Server| {
+            assert_eq!(server.free_for(), None);
+            assert!(!server.view.was_idle_for(FULL, Instant::now()));
+            advance(UNSIGNED - Duration::from_millis(1)).await;
+            assert_eq!(server.free_for(), None);
+            advance(Duration::from_millis(1)).await;
+            assert_eq!(server.free_for(), Some(0));
+            assert!(server.view.was_idle_for(FULL, Instant::now()));
+        };
+
+        let mut server = Server::default();
+        server.renew("kcm");
+        server.empty();
+        free_after_release(&mut server).await;
+
+        // The signature of an earlier release is left over.
+        server.renew("kcm");
+        server.release();
+        assert_eq!(server.free_for(), Some(0));
+        server.renew("other");
+        server.empty();
+        free_after_release(&mut server).await;
+
+        // The living holder has it again.
+        server.renew("kcm");
+        server.empty();
+        advance(seconds(2)).await;
+        server.renew("kcm");
+        advance(seconds(5)).await;
+        assert_eq!((server.free_for(), server.holder()), (None, Some("kcm")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_has_its_holder_until_the_record_expires() {
+        let mut server = Server::default();
+        assert_eq!(server.holder(), None);
+        server.renew("found");
+        assert_eq!(server.holder(), Some("found"), "it may be alive");
+        advance(seconds(14)).await;
+        assert_eq!(server.holder(), Some("found"));
+        advance(seconds(1)).await;
+        assert_eq!(server.holder(), None);
+
+        type Change = fn(&mut Server);
+        let changes: [Change; 2] = [Server::delete, |server| {
+            server.write(|record, _| Record {
+                holder: String::new(),
+                ..record
+            });
+        }];
+        for change in changes {
+            server.renew("kcm");
+            advance(seconds(2)).await;
+            change(&mut server);
+            assert_eq!(server.holder(), Some("kcm"));
+            advance(seconds(12)).await;
+            assert_eq!(server.holder(), Some("kcm"));
+            advance(seconds(1)).await;
+            assert_eq!(server.holder(), None);
+        }
+
+        server.renew("kcm");
+        server.release();
+        assert_eq!(server.holder(), None, "every write of it has ended");
+    }
+
+    const NONE: [&str; 0] = [];
+
+    #[tokio::test(start_paused = true)]
+    async fn each_holder_that_lost_the_lease_by_an_edit_or_a_deletion_is_known_until_its_record_expires() {
+        type Change = fn(&mut Server);
+        let changes: [Change; 2] = [|_| {}, Server::delete];
+        for change in changes {
+            let mut server = Server::default();
+            server.renew("kcm");
+            server.renew("kcm");
+            advance(seconds(2)).await;
+            change(&mut server);
+            server.renew("other");
+            assert_eq!(
+                (server.holder(), server.former_holders()),
+                (Some("other"), vec!["kcm".into()])
+            );
+            advance(seconds(2)).await;
+            change(&mut server);
+            server.renew("third");
+            assert_eq!(server.former_holders(), ["kcm", "other"]);
+            advance(seconds(10)).await;
+            server.renew("third");
+            assert_eq!(server.former_holders(), ["kcm", "other"]);
+            advance(seconds(1)).await;
+            assert_eq!(server.former_holders(), ["other"]);
+            advance(seconds(2)).await;
+            assert_eq!(server.former_holders(), NONE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_released_the_lease_or_did_not_renew_it_or_has_it_again_is_no_former_one() {
+        let mut server = Server::default();
+        server.renew("kcm");
+        server.release();
+        server.renew("other");
+        assert_eq!(server.former_holders(), NONE);
+
+        advance(seconds(15)).await;
+        server.renew("kcm");
+        assert_eq!(server.former_holders(), NONE, "the record of the other one had expired");
+
+        server.renew("other");
+        assert_eq!(server.former_holders(), ["kcm"]);
+        server.renew("kcm");
+        assert_eq!(server.former_holders(), ["other"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_was_found_is_new_until_it_has_renewed_for_a_full_duration() {
+        let is_new = |server: &Server| server.view.has_new_holder();
+        let mut server = Server::default();
+        server.renew("kcm");
+        assert!(is_new(&server), "the holder before may still act");
+        for second in 2..16 {
+            server.renew("kcm");
+            assert!(is_new(&server), "{second}");
+        }
+        server.renew("kcm");
+        assert!(!is_new(&server));
+
+        server.renew("other");
+        assert!(!is_new(&server), "this process saw how the one before lost the lease");
+
+        let mut created = Server::default();
+        created.delete();
+        created.renew("kcm");
+        assert!(!is_new(&created));
+    }
+
+    #[test]
+    fn a_lease_of_coordinated_leader_election_is_recognized_by_its_spec() {
+        let of = |spec: serde_json::Value| {
+            let mut view = View::default();
+            let mut lease = DynamicObject::new("x", &ApiResource::erase::<Lease>(&()));
+            lease.data = serde_json::json!({ "spec": spec });
+            view.lease = Some(lease);
+            view.is_coordinated()
+        };
+        assert!(!View::default().is_coordinated());
+        assert!(!of(serde_json::json!({"holderIdentity": "a"})));
+        assert!(!of(serde_json::json!({"strategy": null})));
+        assert!(of(serde_json::json!({"strategy": "OldestEmulationVersion"})));
+        assert!(of(serde_json::json!({"preferredHolder": "b"})));
     }
 
     #[tokio::test(start_paused = true)]
@@ -464,7 +719,7 @@ pub(crate) mod tests {
         advance(seconds(2)).await;
         server.renew("b");
         assert_eq!(server.view.holder_since(), Some(start + seconds(4)));
-        server.write(|record, now| record.released(now));
+        server.empty();
         assert_eq!(server.view.holder_since(), None);
         server.renew("b");
         server.delete();
@@ -476,9 +731,8 @@ pub(crate) mod tests {
         let mut server = Server::default();
         server.delete();
         assert!(server.view.was_idle_for(FULL, Instant::now()));
-        server
-            .view
-            .update("x", Err(watcher::Error::NoResourceVersion), Instant::now());
+        let error = watcher::Error::NoResourceVersion.into();
+        server.view.update("x", Err(error), Instant::now());
         assert!(!server.view.was_idle_for(FULL, Instant::now()));
     }
 }

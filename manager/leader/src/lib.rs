@@ -15,6 +15,7 @@
 //! | what survives a restart | [`latch`] |
 //! | what a Lease object contains | [`record`], [`lease`] |
 //! | who holds a lease, and until when | [`elector`], [`observation`], [`permit`](Permit) |
+//! | why it does not own the controllers, in words | [`why`] |
 //! | in which order things start and stop | [`run`], [`tenure`] |
 
 pub mod elector;
@@ -30,17 +31,16 @@ mod permit;
 pub mod readers;
 pub mod record;
 pub mod run;
-pub mod service_watch;
-pub mod service_write;
 pub mod status;
 pub mod steward;
 mod suspend_clock;
 pub mod tenure;
+pub mod why;
 
 pub use elector::{SlowPath, Timing};
 pub use field_manager::FIELD_MANAGER;
 pub use not_leader::NotLeader;
-pub use permit::{Grantor, Permit};
+pub use permit::{Fence, Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
 pub use status::{CountNodes, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

@@ -13,34 +13,48 @@ use tokio_util::sync::CancellationToken;
 /// (<https://docs.rs/kube-runtime/latest/kube_runtime/watcher/struct.Config.html#structfield.timeout>).
 const SILENT: Duration = Duration::from_secs(30);
 
+/// A first read without an answer for this time is an error. A server may accept a connection and never answer.
+pub(crate) const FIRST_READ: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Watch(#[from] watcher::Error),
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+}
+
 /// Passes on each state of an object until `stop`. After an error and after [`SILENT`] it restarts, which always
 /// reads the object: a watch that only resumes shows nothing until the object changes, and the error would last as long.
 pub async fn follow<K, S>(
     start: impl Fn() -> S,
     stop: CancellationToken,
-    mut pass: impl FnMut(Result<Option<K>, watcher::Error>),
+    mut pass: impl FnMut(Result<Option<K>, Error>),
 ) where
     S: Stream<Item = Result<Option<K>, watcher::Error>> + Send,
 {
     let mut backoff = DefaultBackoff::default();
     loop {
         let mut events = std::pin::pin!(start());
-        // The first read ends with a state or an error of its own.
-        let mut silent = Duration::MAX;
+        let (mut silent, mut is_first) = (FIRST_READ, true);
         let failed = loop {
             let next = timeout(silent, events.next());
             match stop.run_until_cancelled(next).await {
                 None => return,
                 Some(Ok(Some(Ok(object)))) => pass(Ok(object)),
                 Some(Ok(Some(Err(error)))) => {
-                    pass(Err(error));
+                    pass(Err(error.into()));
                     break true;
                 }
                 Some(Ok(None)) => break true,
+                Some(Err(_)) if is_first => {
+                    pass(Err(Error::NoAnswer(FIRST_READ)));
+                    break true;
+                }
                 Some(Err(_)) => break false,
             }
             backoff = DefaultBackoff::default();
-            silent = SILENT;
+            (silent, is_first) = (SILENT, false);
         };
 
         let pause = backoff.next().filter(|_| failed).unwrap_or_default();
@@ -60,19 +74,41 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_shows_no_change_any_more_is_started_anew_and_a_slow_first_read_is_not() {
+    async fn a_watch_that_shows_no_change_any_more_is_started_anew() {
         let starts = AtomicUsize::new(0);
         let start = || {
             let number = starts.fetch_add(1, Ordering::Relaxed);
-            let first = stream::once(sleep(SILENT * 2)).map(move |()| Ok(Some(number)));
+            let first = stream::once(sleep(FIRST_READ / 2)).map(move |()| Ok(Some(number)));
             first.chain(stream::pending()).boxed()
         };
         let (stop, mut seen, began) = (CancellationToken::new(), Vec::new(), Instant::now());
         let following = follow(start, stop, |event| {
             seen.push((event.ok().flatten(), began.elapsed().as_secs()));
         });
-        assert!(timeout(SILENT * 6, following).await.is_err());
-        assert_eq!(seen, [(Some(0), 60), (Some(1), 150)]);
+        assert!(timeout(SILENT * 3, following).await.is_err());
+        assert_eq!(seen, [(Some(0), 15), (Some(1), 60)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_read_without_an_answer_is_an_error_and_is_tried_again() {
+        let starts = AtomicUsize::new(0);
+        let start = || match starts.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => stream::pending().boxed(),
+            _ => stream::once(async { Ok(Some("object")) })
+                .chain(stream::pending())
+                .boxed(),
+        };
+        let (stop, mut seen, began) = (CancellationToken::new(), Vec::new(), Instant::now());
+        follow(start, stop.clone(), |event| {
+            if event.is_ok() {
+                stop.cancel();
+            }
+            seen.push(event.map_err(|error| error.to_string()));
+        })
+        .await;
+        let none = || Err("no answer within 30s".to_owned());
+        assert_eq!(seen, [none(), none(), Ok(Some("object"))]);
+        assert!(began.elapsed() < FIRST_READ * 2 + Duration::from_secs(10));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,30 @@ use tokio::time::{Instant, sleep_until};
 use crate::not_leader::NotLeader;
 use crate::suspend_clock::SuspendClock;
 
+/// A further limit of a permit, which the holder of another lease sets: when it is closed, no write begins, and a write in
+/// flight may last until `ends`. It can be opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    pub is_open: bool,
+    /// `None`: only the lease itself limits the permit.
+    pub ends: Option<Instant>,
+}
+
+impl Fence {
+    pub const OPEN: Self = Self {
+        is_open: true,
+        ends: None,
+    };
+
+    fn has_ended(self) -> bool {
+        self.ends.is_some_and(|end| end <= Instant::now())
+    }
+
+    fn permits(self) -> bool {
+        self.is_open && !self.has_ended()
+    }
+}
+
 /// A permit to write that expires.
 ///
 /// A lease is not a fence: a process that was paused and continued still believes that it is the leader. So every write
@@ -21,6 +45,7 @@ use crate::suspend_clock::SuspendClock;
 #[derive(Debug, Clone)]
 pub struct Permit {
     deadline: Option<watch::Receiver<Option<Deadline>>>,
+    fence: Option<watch::Receiver<Fence>>,
     state: Arc<State>,
 }
 
@@ -45,6 +70,8 @@ struct State {
     closed: AtomicBool,
     /// No write may continue.
     revoked: AtomicBool,
+    /// Changes when the permit is closed or revoked.
+    closing: watch::Sender<()>,
     writes: watch::Sender<usize>,
     /// When a write last ended with an unknown outcome.
     unanswered: Mutex<Option<Instant>>,
@@ -94,6 +121,7 @@ impl Permit {
     pub fn always() -> Self {
         Self {
             deadline: None,
+            fence: None,
             state: Arc::default(),
         }
     }
@@ -112,9 +140,19 @@ impl Permit {
         });
         let permit = Self {
             deadline: Some(rx),
+            fence: None,
             state: Arc::clone(&state),
         };
         (Grantor { deadline, state }, permit)
+    }
+
+    /// The permit with a fence.
+    #[must_use]
+    pub fn within(self, fence: watch::Receiver<Fence>) -> Self {
+        Self {
+            fence: Some(fence),
+            ..self
+        }
     }
 
     /// Whether a write may be sent now.
@@ -122,24 +160,65 @@ impl Permit {
     /// # Errors
     /// [`NotLeader`] when the lease was lost, released or is about to be, or its renew deadline has passed.
     pub fn check(&self) -> Result<(), NotLeader> {
-        if self.state.closed.load(Ordering::SeqCst) || self.is_void() {
+        if self.is_closed() || !self.fence().permits() {
             return Err(NotLeader);
         }
         Ok(())
     }
 
+    /// No write may begin any more.
+    fn is_closed(&self) -> bool {
+        self.state.closed.load(Ordering::SeqCst) || self.is_void()
+    }
+
+    fn fence(&self) -> Fence {
+        self.fence.as_ref().map_or(Fence::OPEN, |fence| *fence.borrow())
+    }
+
+    /// Waits while the fence is closed. A pause of the fence is short, so a write waits for its end instead of failing.
+    async fn fence_opens(&self) -> Result<(), NotLeader> {
+        let (Some(mut fence), Some(mut deadline)) = (self.fence.clone(), self.deadline.clone()) else {
+            return Ok(());
+        };
+        let mut closing = self.state.closing.subscribe();
+        loop {
+            if self.is_closed() {
+                return Err(NotLeader);
+            }
+            if fence.borrow_and_update().permits() {
+                return Ok(());
+            }
+
+            let ends = deadline.borrow_and_update().map(|deadline| deadline.at);
+            tokio::select! {
+                changed = fence.changed() => changed.map_err(|_| NotLeader)?,
+                changed = deadline.changed() => changed.map_err(|_| NotLeader)?,
+                _ = closing.changed() => {}
+                () = sleep_until(ends.unwrap_or_else(Instant::now)) => {}
+            }
+        }
+    }
+
     /// Sends a write and waits for its answer, as long as the permit lasts.
     ///
     /// A client may retry a request after a backoff in which the permit can end: the process is paused and continued, or
-    /// another process acquires the lease. So the permit is checked before `call` begins and before each step of it.
+    /// another process acquires the lease. So the permit is checked before `call` begins and before each step of it. While
+    /// the fence is closed, `call` waits.
     ///
     /// # Errors
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
-        let mut in_flight = InFlight::begin(self)?;
+        let mut in_flight = loop {
+            self.fence_opens().await?;
+            // It may close between both.
+            match InFlight::begin(self) {
+                Err(NotLeader) if !self.is_closed() => {}
+                begun => break begun?,
+            }
+        };
         let (mut call, mut end) = (pin!(call), pin!(self.end()));
         let answer = poll_fn(|context| {
-            if self.is_void() {
+            if self.is_void() || self.fence().has_ended() {
                 return Poll::Ready(Err(NotLeader));
             }
             if let Poll::Ready(answer) = call.as_mut().poll(context) {
@@ -174,9 +253,17 @@ impl Permit {
         self.state.clock.total().saturating_sub(deadline.suspended)
     }
 
-    /// The time until the renew deadline; `None` when no lease limits this permit. Time-outs of writes must be below it.
+    /// The time until the renew deadline, or the end of the fence; `None` when no lease limits this permit. Time-outs of
+    /// writes must be below it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
+        let left = self.left()?;
+        let fence = self.fence().ends;
+        Some(fence.map_or(left, |end| left.min(end.saturating_duration_since(Instant::now()))))
+    }
+
+    /// The time until the renew deadline.
+    fn left(&self) -> Option<Duration> {
         let deadline = *self.deadline.as_ref()?.borrow();
         Some(deadline.map_or(Duration::ZERO, |deadline| {
             let left = deadline.at.saturating_duration_since(Instant::now());
@@ -185,20 +272,32 @@ impl Permit {
     }
 
     fn is_void(&self) -> bool {
-        self.state.revoked.load(Ordering::Acquire) || self.remaining().is_some_and(|left| left.is_zero())
+        self.state.revoked.load(Ordering::Acquire) || self.left().is_some_and(|left| left.is_zero())
     }
 
     async fn end(&self) {
         let Some(mut deadline) = self.deadline.clone() else {
             return std::future::pending().await;
         };
-        while !self.is_void() {
+        let mut fence = self.fence.clone();
+        while !self.is_void() && !self.fence().has_ended() {
             let Some(Deadline { at, .. }) = *deadline.borrow_and_update() else {
                 return;
             };
+            let fenced = fence.as_mut().and_then(|fence| fence.borrow_and_update().ends);
+            let fence_changes = async {
+                let changed = match &mut fence {
+                    Some(fence) => fence.changed().await.is_ok(),
+                    None => false,
+                };
+                if !changed {
+                    std::future::pending::<()>().await;
+                }
+            };
             tokio::select! {
-                () = sleep_until(at) => {}
+                () = sleep_until(fenced.map_or(at, |end| end.min(at))) => {}
                 Ok(()) = deadline.changed() => {}
+                () = fence_changes => {}
             }
         }
     }
@@ -217,6 +316,7 @@ impl Grantor {
     /// Lets no further write begin, permanently. Writes in flight may end as long as the lease is renewed.
     pub fn close(&self) {
         self.state.closed.store(true, Ordering::SeqCst);
+        self.state.closing.send_replace(());
     }
 
     /// Waits until no write is in flight. After [`Self::close`] none can begin any more.
@@ -243,6 +343,93 @@ impl Grantor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A permit of a minute within a fence.
+    fn fenced(fence: Fence) -> (Grantor, watch::Sender<Fence>, Permit) {
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + SECOND * 60);
+        let (tx, rx) = watch::channel(fence);
+        (grantor, tx, permit.within(rx))
+    }
+
+    fn closed_after(time: Duration) -> Fence {
+        Fence {
+            is_open: false,
+            ends: Some(Instant::now() + time),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_for_the_fence_and_is_not_sent_once_the_permit_is_closed() {
+        let (grantor, fence, permit) = fenced(closed_after(SECOND));
+        assert_eq!(permit.check(), Err(NotLeader));
+        let writing = tokio::spawn({
+            let permit = permit.clone();
+            async move { permit.guard(async { Instant::now() }).await }
+        });
+        tokio::time::sleep(SECOND * 5).await;
+        assert!(!writing.is_finished());
+        tokio::time::timeout(SECOND, grantor.without_writes()).await.unwrap();
+        fence.send_replace(Fence::OPEN);
+        let sent = writing.await.unwrap().unwrap();
+        assert_eq!(sent, Instant::now(), "at once");
+
+        fence.send_replace(closed_after(SECOND));
+        let waiting = tokio::spawn(async move { permit.guard(async {}).await });
+        tokio::time::sleep(SECOND * 5).await;
+        assert!(!waiting.is_finished());
+        grantor.close();
+        assert_eq!(waiting.await.unwrap(), Err(NotLeader));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_write_ends_with_the_lease() {
+        let (_grantor, _fence, permit) = fenced(closed_after(SECOND));
+        let start = Instant::now();
+        assert_eq!(permit.guard(async {}).await, Err(NotLeader));
+        assert_eq!(start.elapsed(), SECOND * 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_in_flight_ends_with_the_fence_and_not_when_it_closes() {
+        for (takes, answer) in [(SECOND / 2, Ok(())), (SECOND * 2, Err(NotLeader))] {
+            let (grantor, fence, permit) = fenced(Fence::OPEN);
+            let writing = tokio::spawn(async move { permit.guard(tokio::time::sleep(takes)).await });
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let closed = Instant::now();
+            fence.send_replace(closed_after(SECOND));
+            assert_eq!(writing.await.unwrap(), answer);
+            assert!(closed.elapsed() <= SECOND);
+            assert_eq!(grantor.unanswered_within(SECOND), answer.is_err());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_that_is_not_extended_ends_the_permit() {
+        let (_grantor, fence, permit) = fenced(Fence {
+            is_open: true,
+            ends: Some(Instant::now() + SECOND * 10),
+        });
+        assert_eq!(permit.remaining(), Some(SECOND * 10));
+        let sent = Arc::default();
+        let writing = tokio::spawn({
+            let (sent, permit) = (Arc::clone(&sent), permit.clone());
+            async move { permit.guard(repeating(sent)).await }
+        });
+        tokio::time::sleep(SECOND * 5).await;
+        fence.send_replace(Fence {
+            is_open: true,
+            ends: Some(Instant::now() + SECOND * 10),
+        });
+        let start = Instant::now();
+        assert_eq!(writing.await.unwrap(), Err(NotLeader));
+        assert_eq!(start.elapsed(), SECOND * 10);
+        assert_eq!(sent.load(Ordering::Relaxed), 5);
+        assert_eq!(permit.check(), Err(NotLeader));
+        assert_eq!(permit.overdue(), Duration::ZERO, "the lease is held");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_permit_ends_at_its_deadline_without_anyone_acting() {

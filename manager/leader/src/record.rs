@@ -53,6 +53,11 @@ impl Record {
         self.is_free() && self.duration == RELEASED
     }
 
+    /// By this text in an annotation, a manager of ours signs the record by which it releases the lease.
+    pub fn signature(&self) -> Option<String> {
+        self.renew_time.map(micro_time)
+    }
+
     /// Whether an elector wrote it after `last`. Each acquisition, renewal and release sets a new `renewTime`
     /// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>), so a record with
     /// the same one, or without one, was edited by hand.
@@ -172,6 +177,16 @@ mod tests {
         assert_eq!(free.duration, Duration::from_secs(1));
         let taken = free.held_by("b", Duration::from_secs(15), at(3));
         assert_eq!((taken.acquire_time, taken.transitions), (Some(at(3)), 1));
+    }
+
+    #[test]
+    fn a_record_is_signed_by_its_renew_time_as_the_lease_contains_it() {
+        let released = Record::created_by("a", Duration::from_secs(15), at(0)).released(at(1));
+        assert_eq!(released.signature().as_deref(), Some("2023-11-14T22:13:21.000000Z"));
+        let mut lease = empty();
+        released.write_to(&mut lease);
+        assert_eq!(Record::of(&lease).signature(), released.signature());
+        assert_eq!(Record::default().signature(), None);
     }
 
     #[test]

@@ -13,15 +13,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
-use crate::evidence::{ControllerManagers, OwnSettings, Reading};
+use crate::evidence::{OwnSettings, Reading};
 use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
-use crate::permit::Permit;
-use crate::readers::{self, Own};
-use crate::service_watch;
-use crate::service_write;
+use crate::permit::{Fence, Permit};
+use crate::readers::{self, Listing, Locks, Own};
 use crate::status::{self, CountNodes, Reporter};
-use crate::steward::{self, Acquired, Config, Reports, Sources};
+use crate::steward::{self, Config, Controls, Reports, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
@@ -99,12 +97,12 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
     let watched = MigrationLease::watch(&setup, &watches);
     let evidence = watched.as_ref().and_then(|watched| watched.evidence.as_ref());
+    let (mut gate, newer) = gate_of_latch(view.clone(), watches.clone());
     let candidate = evidence.map(|evidence| {
         let (guard, object) = (evidence.guard.clone(), evidence.object.stored.clone());
-        let (duration, problem) = (setup.timing.lease_duration, elector.problem());
-        tokio::spawn(status::report_unled(guard, object, view, duration, problem))
+        let (duration, problems) = (setup.timing.lease_duration, [newer, elector.problem()]);
+        tokio::spawn(status::report_unled(guard, object, view.clone(), duration, problems))
     });
-    let (_open, mut always) = watch::channel(Gate::Open);
 
     tracing::info!(
         lease = setup.main_lease,
@@ -112,7 +110,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         "competing for the main lease"
     );
 
-    let Some(held) = elector.acquire(&mut always, &shutdown).await else {
+    let Some(held) = elector.acquire(&mut gate, &shutdown).await else {
         return Ok(());
     };
     candidate.iter().for_each(JoinHandle::abort);
@@ -124,6 +122,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         elector,
         held,
         annotation_changes_rx,
+        None,
         &setup.start_main,
     );
     (setup.observer)(&setup.main_lease, Some(main.permit.clone()));
@@ -135,6 +134,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         watched,
         MainLease {
             latch,
+            view,
             annotation_changes,
             permit: main.permit.clone(),
         },
@@ -187,17 +187,40 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
     )
 }
 
-/// The latch that lease C carries. An operator may remove one that cannot be read, so only a readable one is restored
-/// after an edit.
-pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) -> Stored {
-    let annotations = held.lease.metadata.annotations.as_ref();
-    let text = annotations.and_then(|all| all.get(latch::ANNOTATION));
-    let latch = Stored::read(text.map(String::as_str));
+/// Lease C is left to a newer program while it has a latch of that program: this one could not follow it. With the reason.
+pub(crate) fn gate_of_latch(
+    mut view: watch::Receiver<View>,
+    watches: CancellationToken,
+) -> (watch::Receiver<Gate>, watch::Receiver<Option<String>>) {
+    let ((gate, gate_rx), (newer, newer_rx)) = (watch::channel(Gate::Closed), watch::channel(None));
+    tokio::spawn(async move {
+        loop {
+            let stored = view.borrow_and_update().lease.as_ref().map(latch::of_lease);
+            let why = match stored {
+                Some(Stored::Newer(why)) => Some(why),
+                _ => None,
+            };
+            if let Some(why) = why.as_ref().filter(|_| newer.borrow().is_none()) {
+                tracing::error!(why, "leaving the main lease to a newer manager");
+            }
+            gate.send_replace(if why.is_some() { Gate::Closed } else { Gate::Open });
+            newer.send_replace(why);
+            if !matches!(watches.run_until_cancelled(view.changed()).await, Some(Ok(()))) {
+                // Without an answer the gate would be closed for ever.
+                watches.cancelled().await;
+                return;
+            }
+        }
+    });
 
-    match &latch {
-        Stored::Latch(_) => elector.adopt_annotation(held, latch::ANNOTATION),
-        Stored::Unreadable(why) => tracing::error!(why, "cannot read the latch; keeping it and waiting"),
-        Stored::Absent => {}
+    (gate_rx, newer_rx)
+}
+
+/// The latch that lease C carries. Should another process edit or remove it, the next renewal restores it.
+pub(crate) fn inherited_latch<L: Leases>(elector: &mut Elector<L>, held: &Held) -> Stored {
+    let latch = latch::of_lease(&held.lease);
+    if matches!(latch, Stored::Latch(_)) {
+        elector.adopt_annotation(held, latch::ANNOTATION);
     }
     latch
 }
@@ -215,7 +238,7 @@ struct Evidence {
     guard: Guard,
     own: Own,
     object: readers::Migration,
-    controller_managers: watch::Receiver<ControllerManagers>,
+    listing: watch::Receiver<Listing>,
     main: watch::Receiver<View>,
 }
 
@@ -247,17 +270,25 @@ impl Evidence {
         };
         let object = readers::follow_own_migration(guard.management.clone(), &guard.migration, &own, watches);
 
+        let locks = Locks {
+            namespace: setup.namespace.clone(),
+            main: DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+            migration: guard.lease.clone(),
+        };
+        let main = follow_main_lease(setup, object.agreed.clone(), watches.clone());
+
         Self {
             guard: guard.clone(),
             own,
-            controller_managers: readers::follow_controller_managers(
+            listing: readers::follow_controller_managers(
                 guard.management.clone(),
                 guard.cluster.clone(),
-                &guard.lease,
+                locks,
                 object.agreed.clone(),
+                main.clone(),
                 watches.clone(),
             ),
-            main: follow_main_lease(setup, object.agreed.clone(), watches.clone()),
+            main,
             object,
         }
     }
@@ -265,6 +296,7 @@ impl Evidence {
 
 struct MainLease {
     latch: Stored,
+    view: watch::Receiver<View>,
     annotation_changes: mpsc::Sender<AnnotationChange>,
     permit: Permit,
 }
@@ -272,8 +304,9 @@ struct MainLease {
 /// Lease M as its elector and its holder in this process see it.
 struct MigrationLeaseState {
     gate: watch::Sender<Gate>,
+    fence: watch::Sender<Fence>,
     view: watch::Receiver<View>,
-    holding: watch::Receiver<Option<Acquired>>,
+    holding: watch::Receiver<Option<Instant>>,
     problem: watch::Receiver<Option<String>>,
 }
 
@@ -299,16 +332,18 @@ async fn lead_migrated(
     let lease_problem = elector.problem();
     let (holding, holding_rx) = watch::channel(None);
     let (gate, gate_rx) = watch::channel(if evidence.is_none() { Gate::Open } else { Gate::Closed });
-    let leading = hold_when_open(&setup, &lease, elector, gate_rx, holding, stop);
+    let (fence, fence_rx) = watch::channel(Fence::OPEN);
+    let leading = hold_when_open(&setup, &lease, elector, (gate_rx, fence_rx), holding, stop);
     let Some(evidence) = evidence else {
         // Nothing guards the lease: the gate is always open, and lease C has no latch.
         let ended = leading.await;
-        drop(gate);
+        drop((gate, fence));
         return ended;
     };
 
     let own = MigrationLeaseState {
         gate,
+        fence,
         view,
         holding: holding_rx,
         problem: lease_problem,
@@ -329,18 +364,18 @@ fn guard(
     watches: CancellationToken,
 ) -> JoinHandle<()> {
     let Evidence { guard, object, .. } = evidence;
-    // Only the service controller shows itself by its writes. Where this manager does not run it, another one may.
-    let service_writes = match guard.controllers.contains(&Controller::Service) {
-        true => service_watch::follow(guard.cluster.clone(), watches.clone()),
-        false => service_watch::none(watches.clone()),
-    };
     let sources = Sources {
         spec: readers::follow_spec(object.agreed, watches.clone()),
-        controller_managers: evidence.controller_managers,
+        listing: evidence.listing,
         main: evidence.main,
         migration: own.view,
+        own_main: inherited.view,
         holding: own.holding,
-        service_writes,
+    };
+    let controls = Controls {
+        annotation_changes: inherited.annotation_changes,
+        gate: own.gate,
+        fence: own.fence,
     };
     let config = Config {
         identity: setup.identity.clone(),
@@ -366,8 +401,7 @@ fn guard(
     tokio::spawn(steward::run(
         config,
         sources,
-        inherited.annotation_changes,
-        own.gate,
+        controls,
         Reports { newest, all },
         watches,
     ))
@@ -385,8 +419,8 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
     setup: &Setup,
     lease: &str,
     mut elector: Elector<L>,
-    mut gate: watch::Receiver<Gate>,
-    holding: watch::Sender<Option<Acquired>>,
+    (mut gate, fence): (watch::Receiver<Gate>, watch::Receiver<Fence>),
+    holding: watch::Sender<Option<Instant>>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -404,12 +438,11 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
 
         let object = about(&held);
         let (_no_annotation_changes, annotation_changes) = mpsc::channel(1);
-        let stored_at = service_write::stored_at(&held.lease.metadata);
-        let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, &setup.start_migrated);
+        let fence = Some(fence.clone());
+        let mut tenure = Tenure::begin(lease, elector, held, annotation_changes, fence, &setup.start_migrated);
         (setup.observer)(lease, Some(tenure.permit.clone()));
         setup.election(&object, BECAME_LEADER);
-        let at = Instant::now();
-        holding.send_replace(Some(Acquired { at, stored_at }));
+        holding.send_replace(Some(Instant::now()));
 
         let ended = tokio::select! {
             biased;

@@ -62,7 +62,7 @@ impl<L: Leases> Elector<L> {
         annotation_changes: &mut mpsc::Receiver<AnnotationChange>,
         stop: &CancellationToken,
     ) -> Result<(), Lost> {
-        let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+        let mut waiting: Vec<oneshot::Sender<Box<DynamicObject>>> = Vec::new();
         let mut attempt = held.renewed.at;
         self.attempts.settle();
         loop {
@@ -70,7 +70,7 @@ impl<L: Leases> Elector<L> {
             self.grant(held, grantor);
             if self.own_annotations_are_in(&held.lease) {
                 for stored in waiting.drain(..) {
-                    let _ = stored.send(());
+                    let _ = stored.send(Box::new(held.lease.clone()));
                 }
             }
 
@@ -79,7 +79,7 @@ impl<L: Leases> Elector<L> {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(change) = annotation_changes.recv() => {
-                    self.own_annotations.insert(change.key, change.value);
+                    self.own_annotations.extend(change.values);
                     waiting.push(change.stored);
                 }
                 () = changed(&mut self.view) => {

@@ -20,7 +20,7 @@ pub use attempts::Began;
 
 use attempts::Attempts;
 
-use crate::lease::{Deletion, LeaseError, Leases, View, version};
+use crate::lease::{Deletion, LeaseError, Leases, RELEASED, View, version};
 use crate::permit::Grantor;
 use crate::record::{self, Record};
 use crate::suspend_clock;
@@ -71,10 +71,10 @@ pub enum Lost {
 /// A change of the held Lease's annotations; answered once it is stored.
 #[derive(Debug)]
 pub struct AnnotationChange {
-    pub key: String,
-    pub value: Option<String>,
-    /// Completed when the API server has stored it.
-    pub stored: oneshot::Sender<()>,
+    /// The new values; `None` removes the annotation.
+    pub values: Vec<(String, Option<String>)>,
+    /// Completed when the API server has stored it, with the Lease as it was stored.
+    pub stored: oneshot::Sender<Box<DynamicObject>>,
 }
 
 /// How far [`Elector::acquire`] may go.
@@ -82,9 +82,6 @@ pub struct AnnotationChange {
 pub enum Gate {
     /// It writes nothing.
     Closed,
-    /// It empties the record of a holder whose lease expired. A process that has only begun to observe such a record waits for
-    /// a whole lease duration, and one that finds no holder acquires the lease at once.
-    EmptyExpired,
     /// It acquires the lease.
     Open,
 }
@@ -252,8 +249,7 @@ impl<L: Leases> Elector<L> {
         gate: &mut watch::Receiver<Gate>,
         stop: &CancellationToken,
     ) -> Result<Option<Held>, LeaseError> {
-        let may = *gate.borrow();
-        if may == Gate::Closed {
+        if *gate.borrow() == Gate::Closed {
             return Ok(None);
         }
 
@@ -265,13 +261,9 @@ impl<L: Leases> Elector<L> {
             return self.fetch(fetched).await.map(|()| None);
         }
 
-        let next = match may {
-            Gate::Open => self.next(&seen, Instant::now()),
-            Gate::EmptyExpired | Gate::Closed => next_emptying(&seen, Instant::now()),
-        };
-        let write = match next {
+        let write = match self.next(&seen, Instant::now()) {
             Next::Wait(until) => {
-                return match stop.run_until_cancelled(self.wait(until, gate, may)).await {
+                return match stop.run_until_cancelled(self.wait(until, gate)).await {
                     None | Some(Wake::Observe) => Ok(None),
                     Some(Wake::Get) => self.fetch(fetched).await.map(|()| None),
                 };
@@ -280,12 +272,7 @@ impl<L: Leases> Elector<L> {
             Next::Write(write) => *write,
         };
 
-        let answer = if may == Gate::Open {
-            self.take(write).await.map(Some)
-        } else {
-            self.empty(write, fetched).await.map(|()| None)
-        };
-        match answer {
+        match self.take(write).await.map(Some) {
             // Another process was faster. Read the Lease, since the watch may lag behind. If it has not changed, the
             // conflict has another reason, which an immediate retry would not solve.
             Err(LeaseError::Conflict) => {
@@ -355,9 +342,9 @@ impl<L: Leases> Elector<L> {
         }))
     }
 
-    /// Waits for the expiry, or for a change of the view or of the gate, which was `was`. While the watch fails, also for
-    /// the next read.
-    async fn wait(&mut self, expiry: Option<Instant>, gate: &mut watch::Receiver<Gate>, was: Gate) -> Wake {
+    /// Waits for the expiry, for a change of the view, or until the gate closes. While the watch fails, also for the next
+    /// read.
+    async fn wait(&mut self, expiry: Option<Instant>, gate: &mut watch::Receiver<Gate>) -> Wake {
         let again = Instant::now() + self.timing.retry_period;
         let ask = self.view.borrow().is_failing() && expiry.is_none_or(|expiry| again < expiry);
         let until = if ask { Some(again) } else { expiry };
@@ -366,7 +353,7 @@ impl<L: Leases> Elector<L> {
                 if ask { Wake::Get } else { Wake::Observe }
             }
             () = changed(&mut self.view) => Wake::Observe,
-            _ = gate.wait_for(|gate| *gate != was) => Wake::Observe,
+            _ = gate.wait_for(|gate| *gate == Gate::Closed) => Wake::Observe,
         }
     }
 
@@ -399,15 +386,6 @@ impl<L: Leases> Elector<L> {
         self.unanswered = matches!(answer, Err(LeaseError::TimedOut(_) | LeaseError::Request(_)));
 
         answer.map(|lease| Held { lease, renewed })
-    }
-
-    async fn empty(&mut self, write: Write, fetched: &mut Option<View>) -> Result<(), LeaseError> {
-        self.write_emptied(write.lease).await?;
-        tracing::info!(
-            lease = self.name,
-            "emptied the expired lease, so that another process can acquire it at once"
-        );
-        self.fetch(fetched).await
     }
 
     /// The write with the record that takes or renews the lease now, and the time of its start.
@@ -513,18 +491,12 @@ impl<L: Leases> Elector<L> {
     }
 }
 
-/// With [`Gate::EmptyExpired`]: waits until the lease of a named holder expires.
-fn next_emptying(seen: &View, now: Instant) -> Next {
-    match (&seen.lease, seen.named_holder(), seen.frees_at()) {
-        _ if !seen.synced => Next::Get,
-        (Some(lease), Some(_), Some(expiry)) if expiry <= now => Next::Write(Box::new(Write::replace(lease.clone()))),
-        (_, Some(_), expiry) => Next::Wait(expiry),
-        (_, None, _) => Next::Wait(None),
-    }
-}
-
+/// The Lease without a holder, and signed: every write under it has ended.
 fn emptied(mut lease: DynamicObject) -> DynamicObject {
-    Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+    let record = Record::of(&lease).released(Timestamp::now());
+    record.write_to(&mut lease);
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.extend(record.signature().map(|signature| (RELEASED.to_owned(), signature)));
     lease
 }
 

@@ -1,51 +1,31 @@
 //! Decides whether this manager may compete for the migration lease, may keep it, or must release it. Pure.
 //!
 //! There are three leases: **K**, the main lease of the old kube-controller-manager; **C**, the main lease of this
-//! manager; **M**, the migration lease. Two managers own the same controllers only if this process holds M while an
-//! in-tree kube-controller-manager without leader migration runs under K. Every rule here prevents that, or ends it at
-//! once. Nobody owns them if M is free and every kube-controller-manager is external, so each rule that keeps M free
-//! names what ends it.
+//! manager; **M**, the migration lease. An old manager acts only while it holds K, and with leader migration it needs M,
+//! too. This manager acts only while it holds M and the holder of K is proven to need M
+//! ([ADR 1](../../../../docs/adr/0001-one-owner.md)).
 
 mod decision;
-mod first_latch;
-mod followed;
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, ControllerManager, Facts, LeaseFacts, Reading};
-use crate::latch::{Basis, Latch, Stored};
-use crate::service_write::ServiceWrite;
+use crate::evidence::{self, ControllerManager, Facts, LeaseFacts, MainHolder, Proven, Reading};
+use crate::latch::{self, Latch, Stored};
+use crate::why::{Missing, Source, Warning, Why};
 
-pub use decision::{Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, UNREADABLE, Why, YIELD, reason};
-use decision::{after_yield, changed, held_by_other};
-pub use first_latch::held_for_nothing;
-use first_latch::{compete, gathered, new_latch, without_old_manager};
-use followed::{binding_latch, followed, outdated, supersede};
-
-/// A write of a kube-controller-manager this long after our acquisition of M is no sign of a second owner yet: a client-go
-/// elector that was stopped and continued writes for up to its renew deadline (10 s), the clocks of two API servers may
-/// differ, and the times are whole seconds. An old manager that still runs writes again.
-const GRACE: Duration = Duration::from_secs(15);
-
-/// How long M stays free after the last write of a second owner. It writes only when a Service changes, so a shorter time
-/// would start both again and again.
-pub const QUIET: Duration = Duration::from_secs(300);
+pub use decision::{Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
 
 /// Decides from the current inputs.
 #[must_use]
 pub fn decide(inputs: &Inputs) -> Decision {
     let bound = binding_latch(inputs);
     let (phase, mut warnings) = followed(inputs, bound.as_ref());
-    warnings.extend(outdated(inputs));
+    warnings.extend(others(inputs, phase));
 
-    let (latch, action) = rule(inputs, phase, bound.as_ref());
-    let latch = match latch {
-        LatchChange::Keep => supersede(inputs),
-        latch => latch,
-    };
+    let action = action(inputs, phase, bound.as_ref());
+    let latch = latch_after(inputs, phase, bound.as_ref());
 
     Decision {
         latch,
@@ -56,206 +36,169 @@ pub fn decide(inputs: &Inputs) -> Decision {
     }
 }
 
-fn rule(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    if let Some(unguarded) = running_unguarded(inputs) {
-        return unguarded_runs(inputs, unguarded, phase, bound);
+/// The latch, if it belongs to the current object. An object that was deleted and created again starts without a latch,
+/// unless this process holds M: then the latch stays valid and gets the new UID.
+fn binding_latch(inputs: &Inputs) -> Option<Latch> {
+    let Stored::Latch(latch) = &inputs.latch else {
+        return None;
+    };
+    match &inputs.spec {
+        Reading::Known(spec) if spec.uid == latch.uid => Some(latch.clone()),
+        Reading::Known(spec) => inputs.holding.then(|| Latch {
+            uid: spec.uid.clone(),
+            ..latch.clone()
+        }),
+        Reading::Pending | Reading::Unreadable(_) => (!latch.superseded).then(|| latch.clone()),
     }
-    if let Some(write) = second_owners_write(inputs, bound) {
-        return second_owner(inputs, write, bound);
-    }
-    if let Some(source) = not_read(inputs) {
-        let waiting = Why::new(
-            reason::NOT_READ_YET,
-            format!("{source} has not been read yet; if this lasts, the manager's log names the failed request"),
-        );
-        return (LatchChange::Keep, keep_or_stand_by(inputs, waiting));
-    }
-    if let Stored::Unreadable(why) = &inputs.latch {
-        let why = Why::new(
-            reason::LATCH_UNREADABLE,
-            format!("{why}: run the newer manager, or remove the annotation so that the evidence is gathered again"),
-        );
-        return (LatchChange::Keep, keep_or_stand_by(inputs, why));
-    }
-    let Reading::Known(spec) = &inputs.spec else {
-        return without_object(inputs, bound);
+}
+
+/// The effective phase: that of the object, or of the latch where the object cannot be read. InTree is not followed where
+/// no process would own the controllers.
+fn followed(inputs: &Inputs, bound: Option<&Latch>) -> (Option<Phase>, Vec<Warning>) {
+    let spec = match &inputs.spec {
+        Reading::Known(spec) => spec,
+        Reading::Pending => return (bound.map(|latch| latch.phase), Vec::new()),
+        Reading::Unreadable(why) => {
+            let warning = Warning::MigrationUnreadable(why.clone());
+            return (bound.map(|latch| latch.phase), vec![warning]);
+        }
     };
 
-    match phase.unwrap_or(spec.phase) {
-        Phase::InTree => in_tree(inputs, bound),
-        Phase::Prepare => prepare(inputs, spec, bound),
-        phase @ (Phase::Migrate | Phase::Complete) => migrate(inputs, spec, phase, bound),
+    let facts = &inputs.facts;
+    let is_ours = inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some());
+    let all_external = facts.controller_managers.are_all_external();
+    let nobody_else = (all_external || facts.is_led_by_external()) && !held_by_other(inputs, bound);
+    if spec.phase == Phase::InTree && is_ours && nobody_else {
+        return (Some(Phase::Prepare), vec![Warning::InTreeNotFollowed]);
+    }
+
+    (Some(spec.phase), Vec::new())
+}
+
+/// The warnings that do not depend on the phase that is followed.
+fn others(inputs: &Inputs, phase: Option<Phase>) -> Vec<Warning> {
+    if phase <= Some(Phase::InTree) {
+        return Vec::new();
+    }
+
+    let all = &inputs.facts.controller_managers;
+    let leads = |seen: &ControllerManager| inputs.facts.main.holder.as_ref().is_some_and(|holder| seen.is_holder(holder));
+    let standbys = all.seen.iter().filter(|seen| seen.running && seen.is_unguarded() && !leads(seen));
+    let standbys = standbys.map(|seen| Warning::UnguardedStandby(seen.object.clone()));
+    let ignored = all.ignored.iter().cloned().map(Warning::Ignored);
+    let is_made = |spec: &&MigrationSpec| spec.attestation().is_some() && inputs.facts.attestation.is_none();
+    let left_over = inputs.spec.known().filter(is_made).map(|_| Warning::AttestationLeftOver);
+
+    standbys.chain(ignored).chain(left_over).collect()
+}
+
+fn action(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> LeaseAction {
+    if let Some((seen, flag)) = inputs.facts.unlocked()
+        && (inputs.holding || phase > Some(Phase::InTree))
+    {
+        let why = Why::Unlocked(seen.object.clone(), flag.to_owned());
+        return match inputs.holding {
+            true => LeaseAction::Alarm(why),
+            false => LeaseAction::StandBy(why),
+        };
+    }
+    if let Some(source) = not_read(inputs) {
+        return wait(inputs, Why::NotReadYet(source));
+    }
+
+    match phase {
+        Some(phase @ Phase::InTree) => release_or_stand_by(inputs, old_manager_owns(&inputs.facts, phase)),
+        Some(Phase::Prepare) => prepare(inputs, bound),
+        Some(phase @ (Phase::Migrate | Phase::Complete)) => migrate(inputs, phase, bound),
+        None if inputs.holding => by_main_holder(inputs, None),
+        None => LeaseAction::StandBy(Why::MigrationUnreadable),
     }
 }
 
 /// The source that was never read. Nothing is started on missing knowledge.
-fn not_read(inputs: &Inputs) -> Option<&'static str> {
+fn not_read(inputs: &Inputs) -> Option<Source> {
     let facts = &inputs.facts;
     match () {
-        () if inputs.spec == Reading::Pending => Some("the CloudProviderMigration"),
-        () if !facts.controller_managers.read => Some("the list of kube-controller-managers"),
-        () if !facts.main.read => Some("the kube-controller-manager's main lease"),
-        () if !facts.migration.read => Some("the migration lease"),
-        // Its predecessor may have released the lease because of a write to a Service.
-        () if !inputs.services_read && !inputs.holding => Some("the list of Services"),
+        () if inputs.spec == Reading::Pending => Some(Source::Migration),
+        () if !facts.controller_managers.read => Some(Source::ControllerManagers),
+        () if !facts.main.read => Some(Source::MainLease),
+        () if !facts.migration.read => Some(Source::MigrationLease),
         () => None,
     }
 }
 
-fn keep_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
+/// Nothing is released for what is not known yet, and nothing is written.
+fn wait(inputs: &Inputs, why: Why) -> LeaseAction {
     match inputs.holding {
-        true => LeaseAction::Compete,
+        true => LeaseAction::Pause(why),
         false => LeaseAction::StandBy(why),
     }
 }
 
-fn running_unguarded(inputs: &Inputs) -> Option<&ControllerManager> {
-    let mut all = inputs.facts.controller_managers.seen.iter();
-    all.find(|seen| seen.is_unguarded() && seen.running)
-}
-
-fn unguarded_runs(
-    inputs: &Inputs,
-    unguarded: &ControllerManager,
-    phase: Option<Phase>,
-    bound: Option<&Latch>,
-) -> (LatchChange, LeaseAction) {
-    if phase == Some(Phase::InTree) && !inputs.holding {
-        return in_tree(inputs, bound);
-    }
-
-    let latch = without_latch(bound);
-    let remedy = match phase {
-        Some(Phase::Migrate | Phase::Complete) => {
-            "roll its workload in phase Migrate, so that the webhook sets --cloud-provider=external, or write that flag into the file of the static Pod"
-        }
-        _ => {
-            "roll its workload in phase Prepare, so that the webhook adds --enable-leader-migration, or add the flag to the file of the static Pod"
-        }
-    };
-    let text = format!(
-        "{} runs in-tree without leader migration: {remedy}; if it must not run, stop or delete it",
-        unguarded.object
-    );
-    let why = Why::new(reason::UNGUARDED, text);
-    let action = match inputs.holding {
-        true => LeaseAction::Alarm(why),
+fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
+    match inputs.holding {
+        true => LeaseAction::Release(why),
         false => LeaseAction::StandBy(why),
-    };
-
-    (latch, action)
-}
-
-/// The newest write of a kube-controller-manager, if this process or its predecessor owned the controllers then.
-fn second_owners_write<'a>(inputs: &'a Inputs, bound: Option<&Latch>) -> Option<&'a ServiceWrite> {
-    let acquired = held_since(inputs, bound)?;
-    let write = inputs.service_write.as_ref()?;
-    (write.time > acquired + GRACE).then_some(write)
-}
-
-/// Since when a manager of ours owned the controllers, by the API server's clock. None if another process had M since.
-fn held_since(inputs: &Inputs, bound: Option<&Latch>) -> Option<Timestamp> {
-    if inputs.holding {
-        return inputs.acquired;
-    }
-
-    let latch = bound?;
-    let last = inputs.facts.migration.named_holder.as_ref();
-    let other_had_it = last.is_some_and(|last| *last != inputs.identity && Some(last) != latch.held_by.as_ref());
-    latch.held_since.filter(|_| !other_had_it)
-}
-
-fn second_owner(inputs: &Inputs, write: &ServiceWrite, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let why = Why::new(
-        reason::SECOND_OWNER,
-        format!(
-            "kube-controller-manager wrote the status of Service {} at {}, while this manager owned the controllers: find the kube-controller-manager that runs in-tree without leader migration, and stop it; the migration lease is acquired again {} minutes after the last such write",
-            write.service,
-            write.time,
-            QUIET.as_secs() / 60
-        ),
-    );
-    if !inputs.holding {
-        return (LatchChange::Keep, LeaseAction::StandBy(why));
-    }
-
-    // The successor needs the time of the acquisition, or it would follow the latch at once.
-    let latch = bound.map(|latch| Latch {
-        held_by: Some(inputs.identity.clone()),
-        held_since: inputs.acquired,
-        ..latch.clone()
-    });
-    let latch = latch.map_or(LatchChange::Keep, |latch| changed(inputs, latch));
-
-    (latch, LeaseAction::Alarm(why))
-}
-
-/// Whether an offer of M can have an effect: an old manager acquires it only while it holds K. A static Pod that was rolled
-/// has the host name of the former one, and may be listed later than its acquisition of K: then the offer waits for the
-/// list.
-fn may_be_acquired(inputs: &Inputs, latch: &Latch) -> bool {
-    match inputs.facts.main.named_holder {
-        Some(_) => !is_passive(inputs, Some(latch)),
-        None => !inputs.facts.controller_managers.are_all_external(),
     }
 }
 
-fn in_tree(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let action = release_or_stand_by(inputs, old_manager_owns(inputs, Phase::InTree));
-    (without_latch(bound), action)
+/// Competes for M, or keeps it, while the holder of K acts only while it holds M, or nobody holds K and no process that may
+/// acquire it acts without M.
+fn by_main_holder(inputs: &Inputs, phase: Option<Phase>) -> LeaseAction {
+    match inputs.facts.main_holder() {
+        MainHolder::Proven(_) => LeaseAction::Compete,
+        MainHolder::None => match inputs.facts.possible_taker() {
+            None => LeaseAction::Compete,
+            Some(taker) => wait(inputs, Why::MainLeaseNotHeld(phase, taker)),
+        },
+        MainHolder::NotRead => wait(inputs, Why::NotReadYet(Source::MainLease)),
+        MainHolder::Listing(identity) => wait(inputs, Why::Listing(identity)),
+        MainHolder::New(identity) => wait(inputs, Why::NewLeader(identity)),
+        MainHolder::Unproven(unproven) => {
+            // A step back rolls kube-controller-managers that nobody can read: M is left to them.
+            let is_alarm = phase != Some(Phase::Prepare) || unproven.is_known_to_be_wrong();
+            let why = Why::Leader(phase, unproven);
+            match is_alarm && inputs.holding {
+                true => LeaseAction::Alarm(why),
+                false => release_or_stand_by(inputs, why),
+            }
+        }
+    }
 }
 
 /// The reason while M belongs to the old manager.
-fn old_manager_owns(inputs: &Inputs, phase: Phase) -> Why {
-    if inputs.facts.controller_managers.are_all_external() {
-        return Why::new(
-            reason::NO_OWNER,
-            format!(
-                "phase {phase}: a kube-controller-manager has to own the controllers, but every one is external, so no process owns them: roll the kube-controller-managers, so that they become in-tree again, or set spec.phase forward to Migrate, one step at a time"
-            ),
-        );
+fn old_manager_owns(facts: &Facts, phase: Phase) -> Why {
+    if facts.controller_managers.are_all_external() {
+        return Why::NoOwner(phase);
     }
-    if let Some(problem) = not_owned(&inputs.facts, phase) {
-        let text = format!("phase {phase}: no kube-controller-manager is known to own the controllers: {problem}");
-        return Why::new(reason::EVIDENCE_MISSING, text);
+    match not_owned(facts, phase) {
+        missing if missing.is_empty() => Why::OldManagerOwns(phase),
+        missing => Why::NotOwned(phase, missing),
     }
-
-    let next = match phase {
-        Phase::InTree => "set spec.phase to Prepare to begin the migration",
-        _ => "set spec.phase to Migrate when the condition Prepared is True",
-    };
-    Why::new(
-        reason::OLD_MANAGER_OWNS,
-        format!("phase {phase}: the kube-controller-manager owns the controllers; {next}"),
-    )
 }
 
 /// Why it is not known that an old manager owns the controllers: one with leader migration needs both leases.
-fn not_owned(facts: &Facts, phase: Phase) -> Option<String> {
+fn not_owned(facts: &Facts, phase: Phase) -> Vec<Missing> {
     let facts = Facts {
         main: perhaps_alive(&facts.main),
         migration: perhaps_alive(&facts.migration),
         ..facts.clone()
     };
-    let Some(problem) = evidence::leases(&facts) else {
-        return held_for_nothing(&facts).map(|seen| {
-            format!(
-                "{} holds the migration lease and runs no cloud controller: remove its --enable-leader-migration",
-                seen.object
-            )
-        });
+    let Some(missing) = evidence::leases(&facts) else {
+        let for_nothing = facts.held_for_nothing();
+        return for_nothing.map(|seen| Missing::LeftOn(seen.object.clone())).into_iter().collect();
     };
     if phase != Phase::InTree {
-        let missing = evidence::missing(&facts);
-        return Some(missing.join("; "));
+        return evidence::missing(&facts, phase);
     }
 
-    // In its original form the main lease is enough. Where it cannot be read, the phase says that it has this form.
-    let leader = facts.main.live_holder.as_ref();
-    let all = facts.controller_managers.seen.iter();
-    let needs_more = |seen: &ControllerManager| seen.is_guarded_and_running() || seen.is_external();
-    let owns = leader.is_some_and(|leader| !all.filter(|seen| seen.is_holder(leader)).any(needs_more));
-    (!owns).then_some(problem)
+    // In its original form the main lease is enough. Where it cannot be read, the phase says that it has this form. A
+    // process that is known to be something else does not own the controllers.
+    let leads = facts.main.live_holder.is_some();
+    match leads && !matches!(facts.main_holder(), MainHolder::Proven(_)) {
+        true => Vec::new(),
+        false => vec![missing],
+    }
 }
 
 /// A record that was found at the start may be of a living process until it was unchanged for a full lease duration.
@@ -267,183 +210,168 @@ fn perhaps_alive(lease: &LeaseFacts) -> LeaseFacts {
     }
 }
 
-fn without_latch(bound: Option<&Latch>) -> LatchChange {
-    match bound {
-        Some(_) => LatchChange::Remove,
-        None => LatchChange::Keep,
-    }
+/// Another process holds M and renews it: neither this one nor its predecessor.
+fn held_by_other(inputs: &Inputs, bound: Option<&Latch>) -> bool {
+    let predecessor = bound.and_then(|latch| latch.held_by.as_ref());
+    let holder = inputs.facts.migration.live_holder.as_ref();
+    holder.is_some_and(|holder| *holder != inputs.identity && Some(holder) != predecessor)
 }
 
-fn release_or_stand_by(inputs: &Inputs, why: Why) -> LeaseAction {
-    match inputs.holding {
-        true => LeaseAction::Release(why),
-        false => LeaseAction::StandBy(why),
-    }
+/// A manager of ours held M, and no other process has held it since.
+fn is_step_back(inputs: &Inputs, bound: Option<&Latch>) -> bool {
+    inputs.holding || bound.is_some_and(|latch| latch.held_by.is_some()) && !held_by_other(inputs, bound)
 }
 
-fn prepare(inputs: &Inputs, spec: &MigrationSpec, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let idle = release_or_stand_by(inputs, old_manager_owns(inputs, Phase::Prepare));
-    let own = inputs.holding.then(|| holders_latch(inputs, spec, Phase::Prepare));
-    let Some(latch) = bound.or(own.as_ref()) else {
-        return match gathered(inputs, spec, Phase::Prepare) {
-            Ok(latch) => (LatchChange::Store(latch), idle),
-            Err(_) => (LatchChange::Keep, idle),
-        };
-    };
-
-    let ended = held_by_other(inputs, Some(latch));
-    let ours = inputs.holding.then(|| inputs.identity.clone());
-    let held_by = ours.or_else(|| latch.held_by.clone()).filter(|_| !ended);
-    let next = observed(inputs, latch, (spec, Phase::Prepare), held_by);
-    if next.held_by.is_none() {
-        return (changed(inputs, next), idle);
+fn prepare(inputs: &Inputs, bound: Option<&Latch>) -> LeaseAction {
+    if !is_step_back(inputs, bound) {
+        return LeaseAction::StandBy(old_manager_owns(&inputs.facts, Phase::Prepare));
+    }
+    if !inputs.holding && !inputs.yielded {
+        return LeaseAction::Yield(Why::Offering(YIELD));
     }
 
-    let stepped_back = latch.phase != Phase::Prepare;
-    let offer_again = inputs.offer_again && inputs.facts.main.live_holder.is_some();
-    let action = if !inputs.holding {
-        after_yield(inputs)
-    } else if may_be_acquired(inputs, &next) && (stepped_back || inputs.main_holder_changed || offer_again) {
-        LeaseAction::Release(Why::new(
-            reason::STEPPING_BACK,
-            "phase Prepare: offering the migration lease to the old manager",
-        ))
-    } else {
-        LeaseAction::Compete
-    };
-
-    (changed(inputs, next), action)
-}
-
-fn migrate(inputs: &Inputs, spec: &MigrationSpec, phase: Phase, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let ours = || inputs.holding.then(|| inputs.identity.clone());
-    if let Some(latch) = bound {
-        let held_by = ours().or_else(|| latch.held_by.clone());
-        let next = observed(inputs, latch, (spec, phase), held_by);
-        return (changed(inputs, next), compete(inputs, latch));
-    }
-    if inputs.holding {
-        let latch = holders_latch(inputs, spec, phase);
-        return (LatchChange::Store(latch), LeaseAction::Compete);
-    }
-
-    match gathered(inputs, spec, phase).or_else(|missing| without_old_manager(inputs, spec, phase, missing)) {
-        Ok(latch) => {
-            let why = "the evidence is complete: storing it on the main lease first";
-            (
-                LatchChange::Store(latch),
-                LeaseAction::StandBy(Why::new(reason::STORING_EVIDENCE, why)),
-            )
+    let action = by_main_holder(inputs, Some(Phase::Prepare));
+    let is_held = inputs.facts.main.holder.is_some();
+    let may_acquire = is_held && !inputs.facts.is_led_by_external();
+    match action {
+        LeaseAction::Compete if inputs.holding && may_acquire && inputs.offer_due => {
+            LeaseAction::Release(Why::Offering(YIELD))
         }
-        Err(why) => (LatchChange::Keep, LeaseAction::StandBy(why)),
+        action => action,
     }
 }
 
-/// The object cannot be read: the holder keeps what it holds, and a restarted manager follows the latch. The operator
-/// may meanwhile have gone back, which a new holder of K shows: M is offered to it, unless it is external.
-fn without_object(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    if inputs.holding {
-        return keep_or_offer(inputs, bound);
+fn migrate(inputs: &Inputs, phase: Phase, bound: Option<&Latch>) -> LeaseAction {
+    // The watch of M may show the acquisition before the answer to the request, so before this process counts as its holder.
+    let is_acquired = inputs.facts.migration.live_holder.as_ref() == Some(&inputs.identity);
+    let is_first = !inputs.holding && !is_acquired && bound.is_none_or(|latch| latch.held_by.is_none());
+    if !is_first {
+        return by_main_holder(inputs, Some(phase));
     }
 
-    let Some(latch) = bound else {
-        let why = "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration";
-        let action = LeaseAction::StandBy(Why::new(reason::MIGRATION_UNREADABLE, why));
-        return (LatchChange::Keep, action);
+    let missing = match bound {
+        Some(_) => evidence::contradictions(&inputs.facts),
+        None => evidence::missing(&inputs.facts, phase),
     };
-    if latch.phase <= Phase::Prepare {
-        let action = match latch.held_by {
-            None => LeaseAction::StandBy(old_manager_owns(inputs, latch.phase)),
-            Some(_) => after_yield(inputs),
+    if !missing.is_empty() {
+        return LeaseAction::StandBy(Why::EvidenceMissing(phase, missing));
+    }
+
+    match by_main_holder(inputs, Some(phase)) {
+        LeaseAction::Compete if bound.is_none() => LeaseAction::StandBy(match is_m_left(inputs) {
+            true => Why::StoringEvidence,
+            false => lease_in_use(&inputs.facts),
+        }),
+        action => action,
+    }
+}
+
+/// M is idle, or its holder is the holder of K, which is proven: it acts only while it holds M.
+fn is_m_left(inputs: &Inputs) -> bool {
+    let facts = &inputs.facts;
+    let leads = facts.main.live_holder.is_some() && facts.main.live_holder == facts.migration.live_holder;
+    facts.migration.idle || leads && facts.held_for_nothing().is_none()
+}
+
+fn lease_in_use(facts: &Facts) -> Why {
+    Why::LeaseInUse {
+        holder: facts.migration.live_holder.clone().or_else(|| facts.migration.holder.clone()),
+        for_nothing: facts.held_for_nothing().map(|seen| seen.object.clone()),
+        failure: facts.migration.unwatched().cloned(),
+    }
+}
+
+/// The latch that lease C is to have.
+fn latch_after(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> LatchChange {
+    if not_read(inputs).is_some() {
+        return LatchChange::Keep;
+    }
+    if phase == Some(Phase::InTree) {
+        return match bound {
+            Some(_) => LatchChange::Remove,
+            None => supersede(inputs),
         };
-        return (LatchChange::Keep, action);
     }
 
-    let main = &inputs.facts.main.named_holder;
-    if main.is_some() && latch.main_holder == *main {
-        return (LatchChange::Keep, compete(inputs, latch));
-    }
-    let offered = Latch {
-        main_holder: passive_main_holder(inputs, latch, inputs.yielded),
-        ..latch.clone()
+    let own = |phase| match &inputs.spec {
+        // Another process removed it while this one holds M, or the evidence is complete now.
+        Reading::Known(spec) if inputs.holding || is_complete(inputs, phase) => Some(new_latch(spec, phase)),
+        _ => None,
     };
-    let action = match inputs.yielded {
-        true => compete(inputs, latch),
-        false => after_yield(inputs),
-    };
-
-    (changed(inputs, offered), action)
-}
-
-fn keep_or_offer(inputs: &Inputs, bound: Option<&Latch>) -> (LatchChange, LeaseAction) {
-    let latch = bound.map(|latch| Latch {
-        main_holder: passive_main_holder(inputs, latch, false),
-        ..latch.clone()
-    });
-    let action = match inputs.main_holder_changed && !is_passive(inputs, latch.as_ref()) {
-        true => LeaseAction::Release(Why::new(
-            reason::STEPPING_BACK,
-            "the CloudProviderMigration cannot be read and the main lease has a new holder: offering the migration lease to it",
-        )),
-        false => LeaseAction::Compete,
-    };
-
-    (latch.map_or(LatchChange::Keep, |latch| changed(inputs, latch)), action)
-}
-
-/// Whether the holder of K does not acquire M: it is external, or its Pod is gone, and it was external.
-fn is_passive(inputs: &Inputs, latch: Option<&Latch>) -> bool {
-    let holder = &inputs.facts.main.named_holder;
-    let is_recorded = latch.is_some_and(|latch| latch.main_holder == *holder);
-    external_leader(&inputs.facts).is_some() || holder.is_some() && is_recorded
-}
-
-/// The holder of K, if it can be read and is external.
-pub fn external_leader(facts: &Facts) -> Option<&ControllerManager> {
-    let holder = facts.main.named_holder.as_ref()?;
-    let all = facts.controller_managers.seen.iter();
-    let mut named = all.filter(|seen| seen.is_holder(holder)).peekable();
-
-    let first = *named.peek()?;
-    named.all(ControllerManager::is_external).then_some(first)
-}
-
-/// The holder of K, if it does not acquire M: it is external, or it `was_offered` M. A process that can be read and is
-/// in-tree may only be slow. Each process has its own identity, so a rolled one is another holder.
-fn passive_main_holder(inputs: &Inputs, latch: &Latch, was_offered: bool) -> Option<String> {
-    let Some(holder) = &inputs.facts.main.named_holder else {
-        return latch.main_holder.clone();
-    };
-    let all = inputs.facts.controller_managers.seen.iter();
-    let mut read = all.filter(|seen| seen.is_holder(holder)).peekable();
-
-    match read.peek() {
-        Some(_) => read.all(ControllerManager::is_external).then(|| holder.clone()),
-        None if was_offered => Some(holder.clone()),
-        None => latch.main_holder.clone(),
+    let base = bound.cloned().or_else(|| own(phase?));
+    match base {
+        Some(latch) => changed(inputs, observed(inputs, phase, bound, latch)),
+        None => supersede(inputs),
     }
 }
 
-/// The latch of a process that acquired M by a latch that is gone, for example with the annotation.
-fn holders_latch(inputs: &Inputs, spec: &MigrationSpec, phase: Phase) -> Latch {
+/// Whether the evidence is complete for a first latch.
+fn is_complete(inputs: &Inputs, phase: Phase) -> bool {
+    let is_missing = || !evidence::missing(&inputs.facts, phase).is_empty();
+    inputs.facts.unlocked().is_none()
+        && !is_missing()
+        && (phase == Phase::Prepare
+            || is_m_left(inputs) && by_main_holder(inputs, Some(phase)) == LeaseAction::Compete)
+}
+
+pub(crate) fn new_latch(spec: &MigrationSpec, phase: Phase) -> Latch {
     Latch {
-        held_since: inputs.acquired,
-        ..new_latch(spec, phase, Basis::External, Some(inputs.identity.clone()))
-    }
-}
-
-fn observed(inputs: &Inputs, latch: &Latch, (spec, phase): (&MigrationSpec, Phase), held_by: Option<String>) -> Latch {
-    Latch {
-        generation: spec.generation,
+        version: latch::VERSION,
+        uid: spec.uid.clone(),
         phase,
-        held_by,
-        held_since: held_since(inputs, Some(latch)),
-        main_holder: match inputs.holding {
-            true => passive_main_holder(inputs, latch, false),
-            false => latch.main_holder.clone(),
-        },
+        held_by: None,
+        proven: Vec::new(),
+        led_before: None,
+        seen_unattested: false,
         superseded: false,
-        ..latch.clone()
+        other: BTreeMap::new(),
+    }
+}
+
+/// The latch with what is known now. While the object cannot be read, its phase stays.
+fn observed(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>, latch: Latch) -> Latch {
+    let mut next = latch.clone();
+    if let (Reading::Known(spec), Some(phase)) = (&inputs.spec, phase) {
+        let is_same_run = (latch.phase >= Phase::Migrate) == (phase >= Phase::Migrate);
+        next.phase = phase;
+        next.led_before.clone_from(&inputs.facts.led_before);
+        next.seen_unattested = spec.seen_unattested || is_same_run && latch.seen_unattested;
+        next.superseded = false;
+    }
+
+    let is_ended = phase == Some(Phase::Prepare) && held_by_other(inputs, bound);
+    next.held_by = match inputs.holding {
+        true => Some(inputs.identity.clone()),
+        false => latch.held_by.filter(|_| !is_ended),
+    };
+    next.proven.clone_from(&inputs.facts.proven);
+    if let MainHolder::Proven(proven) = inputs.facts.main_holder() {
+        Proven::remember(&mut next.proven, &proven);
+    }
+
+    next
+}
+
+/// Marks the latch of an object that was created again, so that nobody follows it when the new object cannot be read. It
+/// is not removed: it may belong to another object, and this manager's `--migration` may be the wrong one.
+fn supersede(inputs: &Inputs) -> LatchChange {
+    match (&inputs.latch, &inputs.spec) {
+        (Stored::Latch(latch), Reading::Known(spec))
+            if spec.uid != latch.uid && !inputs.holding && !latch.superseded =>
+        {
+            LatchChange::Store(Latch {
+                superseded: true,
+                ..latch.clone()
+            })
+        }
+        _ => LatchChange::Keep,
+    }
+}
+
+fn changed(inputs: &Inputs, new: Latch) -> LatchChange {
+    match &inputs.latch {
+        Stored::Latch(old) if *old == new => LatchChange::Keep,
+        _ => LatchChange::Store(new),
     }
 }
 

@@ -5,15 +5,25 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use kube::core::{DynamicObject, Selector, SelectorExt};
 use outrigger_shared::annotations;
-use outrigger_shared::command_line::CommandLine;
+use outrigger_shared::command_line::{CommandLine, Flag};
 use outrigger_shared::component::{self, Component, Finding, Form, controller_manager_command_line};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement};
+use outrigger_shared::migration::{DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE, KUBE_SYSTEM};
 use outrigger_shared::phase_flags::{self, flag, runs_node_ipam};
 use serde_json::Value;
 
-use super::Kind;
-use crate::evidence::{Configuration, ControllerManager, UNGUARDED};
+use super::{Kind, Locks};
+use crate::evidence::{Configuration, ControllerManager, Lock};
+
+const RESOURCE_NAME: &str = "leader-elect-resource-name";
+const RESOURCE_NAMESPACE: &str = "leader-elect-resource-namespace";
+const RESOURCE_LOCK: &str = "leader-elect-resource-lock";
+
+/// In-tree and without leader migration.
+const UNGUARDED: Form = Form::InTree {
+    leader_migration: false,
+};
 
 /// The kube-controller-manager of an object, unless it is scaled to zero or has ended. `listed` is the selector of the
 /// list that has the object.
@@ -21,7 +31,7 @@ pub(super) fn controller_manager_of(
     kind: Kind,
     object: &DynamicObject,
     listed: &Selector,
-    lease: &str,
+    locks: &Locks,
 ) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let is_pod = kind == Kind::Pod;
@@ -46,7 +56,7 @@ pub(super) fn controller_manager_of(
         (Err(reason), _) => Form::Unreadable { reason: reason.clone() },
     };
     let configuration = line.as_ref().map_or(Configuration::BuiltIn, |line| {
-        configuration(line, annotations.as_deref(), lease)
+        configuration(line, annotations.as_deref(), &locks.migration)
     });
     let node_ipam = line.as_ref().map_or(Placement::NotHere, |line| {
         node_ipam(line, &of_line, &configuration, annotations.as_deref())
@@ -65,17 +75,46 @@ pub(super) fn controller_manager_of(
     }
 
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    let has_unlisted_pods = !is_pod && has_unlisted_pods(kind, object, listed);
     Some(ControllerManager {
         object: format!("{kind:?} {namespace}/{}", object.name_any()),
         host_names: if is_pod { host_names(object) } else { Vec::new() },
+        host_prefix: has_unlisted_pods.then(|| format!("{}-", object.name_any())),
         form,
+        lock: line.as_ref().map_or(Lock::Main, |line| lock(line, locks)),
         configuration,
         disabled: line.as_ref().map_or_else(|_| Vec::new(), disabled),
         routes: line.is_ok_and(|line| runs_routes(&line)),
         node_ipam,
-        running: is_pod || has_unlisted_pods(kind, object, listed),
+        running: is_pod || has_unlisted_pods,
         must_change: rolling_out || does_not_start,
+        current: true,
     })
+}
+
+/// What it elects its leader by. With `endpointsleases` and `configmapsleases` it also writes the Lease
+/// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/resourcelock/multilock.go>).
+fn lock(line: &CommandLine, locks: &Locks) -> Lock {
+    let value = |name| line.value(Flag::text(name)).ok().flatten();
+    if line.boolean(flag::LEADER_ELECT).ok().flatten() == Some(false) {
+        return Lock::Other("--leader-elect=false".into());
+    }
+
+    let differs = |name, expected: &[&str]| {
+        let value = value(name).filter(|value| !expected.contains(&value.as_str()))?;
+        Some(Lock::Other(format!("--{name}={value}")))
+    };
+    // Without the flag it takes the default name.
+    let name = value(RESOURCE_NAME).unwrap_or_else(|| DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned());
+    let other_name = (name != locks.main).then(|| Lock::Other(format!("--{RESOURCE_NAME}={name}")));
+    let namespace = value(RESOURCE_NAMESPACE).unwrap_or_else(|| KUBE_SYSTEM.to_owned());
+    let other_namespace =
+        (namespace != locks.namespace).then(|| Lock::Other(format!("--{RESOURCE_NAMESPACE}={namespace}")));
+
+    other_name
+        .or(other_namespace)
+        .or_else(|| differs(RESOURCE_LOCK, &["leases", "endpointsleases", "configmapsleases"]))
+        .unwrap_or(Lock::Main)
 }
 
 /// Why a version that no longer has the in-tree provider `aws` does not start with it.
@@ -94,12 +133,16 @@ fn fatal(pod_spec: &Value, line: &CommandLine) -> Option<String> {
 
 /// The host names that the process of a Pod may have: its Node's, or the Pod's own, which the kubelet cuts at 63
 /// characters. An instance whose Node is named by its ID has a host name of its address
-/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-naming.html>).
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-naming.html>). The kubelet of its Node writes that
+/// address, so it counts only for mirror Pods, which are believed only on Nodes of the control plane.
 fn host_names(pod: &DynamicObject) -> Vec<String> {
     let (spec, status) = (&pod.data["spec"], &pod.data["status"]);
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     if spec["hostNetwork"].as_bool() == Some(true) {
-        let by_address = text(&status["hostIP"]).map(|ip| format!("ip-{}", ip.replace('.', "-")));
+        let is_mirror = pod.annotations().contains_key(annotations::MIRROR_POD);
+        let by_address = text(&status["hostIP"])
+            .filter(|_| is_mirror)
+            .map(|ip| format!("ip-{}", ip.replace('.', "-")));
         return [text(&spec["nodeName"]), by_address].into_iter().flatten().collect();
     }
 
@@ -270,6 +313,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::evidence;
 
     const LEASE: &str = leader_migration::DEFAULT_LEADER_NAME;
 
@@ -279,8 +323,16 @@ mod tests {
         object
     }
 
+    fn locks() -> Locks {
+        Locks {
+            namespace: KUBE_SYSTEM.into(),
+            main: DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.into(),
+            migration: LEASE.into(),
+        }
+    }
+
     fn read(kind: Kind, object: &DynamicObject) -> Option<ControllerManager> {
-        controller_manager_of(kind, object, &Selector::default(), LEASE)
+        controller_manager_of(kind, object, &Selector::default(), &locks())
     }
 
     fn container(flags: &[&str]) -> Value {
@@ -312,14 +364,23 @@ mod tests {
 
     #[test]
     fn the_host_names_of_a_pod_are_those_that_its_process_may_have() {
-        let names = |spec: Value| {
+        let pod = |spec: Value| {
             let mut spec = spec;
             spec["containers"] = container(&[])["containers"].clone();
-            let pod = json!({"spec": spec, "status": {"hostIP": "10.0.1.2"}});
-            read(Kind::Pod, &object(pod)).unwrap().host_names
+            object(json!({"spec": spec, "status": {"hostIP": "10.0.1.2"}}))
         };
-        let of_node = names(json!({"hostNetwork": true, "nodeName": "i-1", "hostname": "other"}));
-        assert_eq!(of_node, ["i-1", "ip-10-0-1-2"]);
+        let names = |spec: Value| read(Kind::Pod, &pod(spec)).unwrap().host_names;
+        let on_node = json!({"hostNetwork": true, "nodeName": "i-1", "hostname": "other"});
+        assert_eq!(
+            names(on_node.clone()),
+            ["i-1"],
+            "any kubelet can write the address of its Pods"
+        );
+        let mut mirror = pod(on_node);
+        mirror
+            .annotations_mut()
+            .insert(annotations::MIRROR_POD.into(), "hash".into());
+        assert_eq!(host_names(&mirror), ["i-1", "ip-10-0-1-2"]);
         for own in [
             json!({"nodeName": "i-1"}),
             json!({"nodeName": "i-1", "hostNetwork": false}),
@@ -331,6 +392,55 @@ mod tests {
         let mut pod = object(json!({"spec": container(&[])}));
         pod.metadata.name = Some("k".repeat(64));
         assert_eq!(host_names(&pod), ["k".repeat(63)]);
+    }
+
+    #[test]
+    fn a_controller_manager_elects_its_leader_by_the_flags_of_the_election() {
+        let lock = |flags: &[&str], locks: &Locks| {
+            let pod = object(json!({"spec": container(flags)}));
+            controller_manager_of(Kind::Pod, &pod, &Selector::default(), locks)
+                .unwrap()
+                .lock
+        };
+        for flags in [
+            &[][..],
+            &["--leader-elect=true"],
+            &["--leader-elect"],
+            &["--leader-elect-resource-name=kube-controller-manager"],
+            &["--leader-elect-resource-namespace=kube-system"],
+            &["--leader-elect-resource-lock=leases"],
+            &["--leader-elect-resource-lock=endpointsleases"],
+            &["--leader-elect-resource-lock=configmapsleases"],
+        ] {
+            assert_eq!(lock(flags, &locks()), Lock::Main, "{flags:?}");
+        }
+        for flag in [
+            "--leader-elect=false",
+            "--leader-elect-resource-name=other",
+            "--leader-elect-resource-namespace=other",
+            "--leader-elect-resource-lock=endpoints",
+            "--leader-elect-resource-lock=configmaps",
+        ] {
+            assert_eq!(lock(&[flag], &locks()), Lock::Other(flag.into()));
+            let pod = object(json!({"spec": container(&["--enable-leader-migration", flag])}));
+            assert_eq!(read(Kind::Pod, &pod).unwrap().kind(), evidence::Kind::Unlocked);
+        }
+
+        // The migration object names another lease, and the leases are in another namespace.
+        let other = Locks {
+            namespace: "tenant".into(),
+            main: "kcm".into(),
+            migration: LEASE.into(),
+        };
+        let names_both = [
+            "--leader-elect-resource-name=kcm",
+            "--leader-elect-resource-namespace=tenant",
+        ];
+        assert_eq!(lock(&names_both, &other), Lock::Main);
+        let default_name = Lock::Other("--leader-elect-resource-name=kube-controller-manager".into());
+        assert_eq!(lock(&names_both[1..], &other), default_name);
+        let default_namespace = Lock::Other("--leader-elect-resource-namespace=kube-system".into());
+        assert_eq!(lock(&names_both[..1], &other), default_namespace);
     }
 
     #[test]
@@ -424,8 +534,9 @@ mod tests {
             let mut workload = object(json!({"spec": {"replicas": 2, "template": template}, "status": status}));
             workload.metadata.generation = Some(3);
             let listed: Selector = [("app", "kcm")].into_iter().collect();
-            let seen = controller_manager_of(kind, &workload, &listed, LEASE).unwrap();
+            let seen = controller_manager_of(kind, &workload, &listed, &locks()).unwrap();
             assert!(seen.is_unguarded());
+            assert_eq!(seen.host_prefix.as_deref(), Some("kcm-").filter(|_| seen.running));
             seen.running
         };
         let replicas = |generation: i64, updated: i64| json!({"observedGeneration": generation, "replicas": 2, "updatedReplicas": updated});

@@ -2,7 +2,7 @@
 
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use outrigger_shared::migration::CloudProviderMigration;
+use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -149,26 +149,54 @@ pub fn follow_spec(
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     stop: CancellationToken,
 ) -> watch::Receiver<Reading<MigrationSpec>> {
-    let (tx, rx) = watch::channel(spec_of(&migration.borrow()));
+    let mut run = Run::default();
+    let (tx, rx) = watch::channel(run.spec_of(&migration.borrow_and_update()));
     tokio::spawn(async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
-            send_new(&tx, spec_of(&migration.borrow()));
+            send_new(&tx, run.spec_of(&migration.borrow_and_update()));
         }
     });
 
     rx
 }
 
-fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<MigrationSpec> {
-    match reading {
-        Reading::Pending => Reading::Pending,
-        Reading::Unreadable(why) => Reading::Unreadable(why.clone()),
-        Reading::Known(object) => Reading::Known(MigrationSpec {
+/// The run of the present phase. Migrate and Complete are one.
+#[derive(Default)]
+struct Run {
+    uid: String,
+    phase: Phase,
+    /// The object had no attestation of this phase before.
+    seen_unattested: bool,
+}
+
+impl Run {
+    fn spec_of(&mut self, reading: &Reading<CloudProviderMigration>) -> Reading<MigrationSpec> {
+        match reading {
+            Reading::Pending => Reading::Pending,
+            Reading::Unreadable(why) => Reading::Unreadable(why.clone()),
+            Reading::Known(object) => Reading::Known(self.observe(object)),
+        }
+    }
+
+    fn observe(&mut self, object: &CloudProviderMigration) -> MigrationSpec {
+        let mut spec = MigrationSpec {
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation.unwrap_or_default(),
             phase: object.spec.phase,
-            attested_phase: object.spec.attested_phase,
-        }),
+            attestation: object.spec.attestation.clone(),
+            seen_unattested: false,
+        };
+
+        let is_same = self.uid == spec.uid && self.phase.min(Phase::Migrate) == spec.phase.min(Phase::Migrate);
+        let is_attested = spec.attestation().is_some();
+        *self = Self {
+            uid: spec.uid.clone(),
+            phase: spec.phase,
+            seen_unattested: is_same && self.seen_unattested || !is_attested,
+        };
+        spec.seen_unattested = self.seen_unattested;
+
+        spec
     }
 }
 
@@ -245,5 +273,69 @@ mod tests {
                 "{changes}"
             );
         }
+    }
+
+    fn in_phase(phase: &str, attested: Option<&str>) -> Reading<CloudProviderMigration> {
+        let attestation = attested.map(|phase| json!({"phase": phase}));
+        let mut object = object(&json!({"phase": phase, "attestation": attestation}));
+        object.metadata.uid = Some("u".into());
+        object.metadata.generation = Some(3);
+        Reading::Known(object)
+    }
+
+    /// Whether the attestation was set after the phase began, for the last of these states.
+    fn seen_unattested(states: &[(&str, Option<&str>)]) -> bool {
+        let mut run = Run::default();
+        let seen = states
+            .iter()
+            .map(|(phase, attested)| run.spec_of(&in_phase(phase, *attested)));
+        let last = seen.last().unwrap();
+        last.known().unwrap().seen_unattested
+    }
+
+    #[test]
+    fn an_attestation_that_was_there_when_its_phase_began_is_of_an_earlier_run() {
+        let (prepare, migrate) = (Some("Prepare"), Some("Migrate"));
+        for (states, expected) in [
+            (&[("Prepare", None), ("Prepare", prepare)][..], true),
+            (&[("Prepare", prepare)], false),
+            (&[("Migrate", migrate), ("Migrate", None), ("Migrate", migrate)], true),
+            (&[("Prepare", migrate), ("Migrate", migrate)], false),
+            (&[("Prepare", migrate)], true),
+            (&[("Migrate", prepare), ("Migrate", migrate)], true),
+            (&[("Migrate", None), ("Prepare", None), ("Migrate", migrate)], false),
+            // Migrate and Complete are one run.
+            (&[("Migrate", None), ("Migrate", migrate), ("Complete", migrate)], true),
+            (&[("Complete", None), ("Migrate", migrate)], true),
+            (&[("Migrate", migrate), ("Complete", migrate)], false),
+        ] {
+            assert_eq!(seen_unattested(states), expected, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn another_object_begins_another_run_and_a_failure_to_read_it_does_not() {
+        let mut run = Run::default();
+        run.spec_of(&in_phase("Migrate", None));
+        let unreadable = Reading::Unreadable("forbidden".to_owned());
+        assert_eq!(run.spec_of(&unreadable), Reading::Unreadable("forbidden".to_owned()));
+        let attested = in_phase("Migrate", Some("Migrate"));
+        let spec = run.spec_of(&attested).known().cloned().unwrap();
+        assert!(spec.seen_unattested);
+        assert_eq!(
+            (spec.uid.as_str(), spec.generation, spec.phase),
+            ("u", 3, Phase::Migrate)
+        );
+        assert_eq!(
+            spec.attestation.map(|attestation| attestation.phase),
+            Some(Phase::Migrate)
+        );
+
+        let Reading::Known(mut other) = attested else {
+            panic!("it can be read")
+        };
+        other.metadata.uid = Some("other".into());
+        let spec = run.spec_of(&Reading::Known(other)).known().cloned().unwrap();
+        assert!(!spec.seen_unattested);
     }
 }

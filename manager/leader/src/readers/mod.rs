@@ -6,21 +6,26 @@
 mod controller_manager;
 mod migration;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::evidence::{ControllerManager, ControllerManagers, Reading};
+use crate::lease::View;
 
 use controller_manager::controller_manager_of;
 pub use migration::{Migration, Own, follow_migration, follow_own_migration, follow_spec};
@@ -32,6 +37,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(250);
 /// Lists at the same time: one hosted control plane has four.
 const CONCURRENT: usize = 16;
+/// The role labels of control-plane Nodes: of kubeadm, kOps and RKE2, of their older versions, and of RKE1. A kubelet cannot
+/// set a label of `node-role.kubernetes.io` on its own Node.
+const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Location {
@@ -42,57 +54,179 @@ struct Location {
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
 /// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
-/// observed. `lease` is the migration lease's name.
+/// observed. `lock` is what they elect their leader by; a new holder of lease K (`main`) causes another list at once.
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
-    lease: &str,
+    lock: Locks,
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
+    mut main: watch::Receiver<View>,
     stop: CancellationToken,
-) -> watch::Receiver<ControllerManagers> {
-    let (tx, rx) = watch::channel(ControllerManagers::default());
-    let lister = Lister {
+) -> watch::Receiver<Listing> {
+    let (tx, rx) = watch::channel(Listing::default());
+    let mut lister = Lister {
         management,
         cluster,
-        lease: lease.to_owned(),
+        locks: lock,
     };
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
-        let mut places = Vec::new();
+        let mut places = Places::default();
         while !stop.is_cancelled() {
             let object = migration.borrow_and_update().clone();
+            let holder = main.borrow_and_update().named_holder().map(str::to_owned);
             if let Reading::Known(object) = &object {
                 targets = Some(object.spec.targets.clone());
+                lister.locks.main.clone_from(&object.spec.kube_controller_manager_lease);
             }
 
-            let reading = match (&targets, object) {
+            match (&targets, object) {
                 (Some(targets), _) => {
-                    let problems = lister.update(&mut places, targets).await;
-                    wake.watch(&lister, &places);
-                    Some(all_of(&places, problems))
+                    let pass = lister.pass(&mut places, targets, &tx);
+                    if stop.run_until_cancelled(pass).await.is_none() {
+                        return;
+                    }
+                    wake.watch(&lister, &places.all);
                 }
-                (None, Reading::Unreadable(why)) => Some(ControllerManagers {
-                    read: true,
-                    seen: Vec::new(),
-                    unreadable: vec![format!("the object that names them is unreadable: {why}")],
-                }),
-                (None, _) => None,
-            };
-            if let Some(reading) = reading {
-                send_new(&tx, reading);
+                (None, Reading::Unreadable(why)) => {
+                    let problem = format!("the object that names them is unreadable: {why}");
+                    send_new(&tx, Listing::unreadable(problem));
+                }
+                (None, _) => {}
             }
 
             tokio::select! {
                 () = stop.cancelled() => {}
                 Ok(()) = migration.changed() => {}
-                () = wake.next() => wake.settle().await,
-                () = sleep(LIST_AGAIN) => {}
+                () = other_holder(&mut main, holder.as_deref()) => {}
+                () = wake.next(), if !places.is_new => wake.settle().await,
+                () = sleep(LIST_AGAIN), if !places.is_new => {}
+                () = async {}, if places.is_new => {}
             }
         }
     });
 
     rx
+}
+
+/// Waits until the lease has another holder; for ever if its watch has ended.
+async fn other_holder(lease: &mut watch::Receiver<View>, holder: Option<&str>) {
+    loop {
+        if lease.borrow_and_update().named_holder() != holder {
+            return;
+        }
+        if lease.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The leases by which the kube-controller-managers have to elect their leader.
+#[derive(Debug, Clone)]
+pub struct Locks {
+    /// The namespace of all leases.
+    pub namespace: String,
+    /// The name of lease K.
+    pub main: String,
+    /// The name of lease M, which a configuration file must have.
+    pub migration: String,
+}
+
+/// All lists of kube-controller-managers, each with its time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Listing {
+    /// The first pass over all places has ended.
+    read: bool,
+    lists: Vec<List>,
+    /// What keeps places from being found, and when the last search for them began.
+    not_found: Option<String>,
+    found: Option<Instant>,
+}
+
+/// The last list of one kind in one place, and why it cannot be listed now.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct List {
+    place: String,
+    answer: Judged,
+    /// When the request of `answer` began.
+    listed: Option<Instant>,
+    /// When the last request began that has ended.
+    tried: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl Listing {
+    fn unreadable(problem: String) -> Self {
+        Self {
+            read: true,
+            lists: Vec::new(),
+            not_found: Some(problem),
+            found: None,
+        }
+    }
+
+    /// A list of one kind that begins now and has `all`. `problems`: why other lists fail.
+    #[cfg(test)]
+    pub(crate) fn of(all: Vec<ControllerManager>, problems: &[&str]) -> Self {
+        let now = Some(Instant::now());
+        let list = |seen, problem: Option<&str>| List {
+            place: "tenant".into(),
+            answer: Judged {
+                seen,
+                ignored: Vec::new(),
+            },
+            listed: now.filter(|_| problem.is_none()),
+            tried: now,
+            problem: problem.map(str::to_owned),
+        };
+        let failed = problems.iter().map(|problem| list(Vec::new(), Some(problem)));
+        Self {
+            read: true,
+            lists: std::iter::once(list(all, None)).chain(failed).collect(),
+            not_found: None,
+            found: now,
+        }
+    }
+
+    /// The kube-controller-managers, for a holder of lease K that was first observed at `holder_since`. Only lists that
+    /// began later are current.
+    pub fn as_of(&self, holder_since: Option<Instant>) -> ControllerManagers {
+        let is_later = |at: Option<Instant>| at.is_some_and(|at| holder_since.is_none_or(|since| at >= since));
+        let of_list = |list: &List| {
+            let current = list.problem.is_none() && is_later(list.listed);
+            let seen = list.answer.seen.iter().cloned();
+            seen.map(|seen| ControllerManager { current, ..seen })
+                .collect::<Vec<_>>()
+        };
+        let mut seen: Vec<ControllerManager> = self.lists.iter().flat_map(of_list).collect();
+        // One object may be in two places.
+        seen.sort_by(|a, b| (&a.object, b.current).cmp(&(&b.object, a.current)));
+        seen.dedup_by(|a, b| a.object == b.object);
+
+        let problems = self
+            .lists
+            .iter()
+            .filter_map(|list| Some((&list.place, list.problem.as_ref()?)));
+        let mut unreadable: Vec<String> = problems
+            .map(|(place, why)| format!("Namespace {place}: {why}"))
+            .collect();
+        // An API server that does not answer has the same problem for each kind.
+        unreadable.dedup();
+        unreadable.extend(self.not_found.clone());
+        let mut ignored: Vec<String> = self.lists.iter().flat_map(|list| list.answer.ignored.clone()).collect();
+        ignored.sort();
+        ignored.dedup();
+
+        ControllerManagers {
+            read: self.read,
+            seen,
+            unreadable,
+            ignored,
+            current: self.lists.iter().all(|list| is_later(list.tried))
+                && (is_later(self.found) || self.not_found.is_some()),
+        }
+    }
 }
 
 /// Sends a value that differs from the last one. Returns whether it does.
@@ -105,10 +239,90 @@ pub(crate) fn send_new<T: PartialEq>(tx: &watch::Sender<T>, value: T) -> bool {
 }
 
 /// A namespace with the selector of its kube-controller-managers, and the last list of each kind in it.
+#[derive(Debug, Clone)]
 struct Place {
     location: Location,
     namespace: String,
-    lists: [LastList; Kind::ALL.len()],
+    lists: [List; Kind::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    all: Vec<Place>,
+    not_found: Option<String>,
+    found: Option<Instant>,
+    /// The last search found others: they are listed next.
+    is_new: bool,
+    read: bool,
+}
+
+impl Places {
+    fn listing(&self) -> Listing {
+        Listing {
+            read: self.read,
+            lists: self.all.iter().flat_map(|place| place.lists.clone()).collect(),
+            not_found: self.not_found.clone(),
+            found: self.found,
+        }
+    }
+
+    /// Takes in a search for places. Those that stay keep their lists.
+    fn find(&mut self, began: Instant, answer: Result<Vec<Place>, ReadError>) {
+        self.found = Some(began);
+        self.is_new = false;
+        let found = match answer {
+            Ok(found) => found,
+            Err(error) => {
+                note_problem(
+                    &mut self.not_found,
+                    Some(error.to_string()),
+                    "the namespaces of spec.targets",
+                );
+                return;
+            }
+        };
+        note_problem(&mut self.not_found, None, "the namespaces of spec.targets");
+
+        let same = |left: &Place, right: &Place| left.namespace == right.namespace && left.location == right.location;
+        self.is_new = found.iter().any(|place| !self.all.iter().any(|old| same(old, place)));
+        let kept = found.into_iter().map(|place| {
+            let old = self.all.iter().find(|old| same(old, &place)).cloned();
+            old.unwrap_or(place)
+        });
+        self.all = kept.collect();
+    }
+
+    fn are_all_tried(&self) -> bool {
+        let mut lists = self.all.iter().flat_map(|place| &place.lists);
+        lists.all(|list| list.tried.is_some())
+    }
+
+    fn take(&mut self, (place, kind): (usize, usize), began: Instant, answer: Answer) {
+        let Some(place) = self.all.get_mut(place) else { return };
+        let list = &mut place.lists[kind];
+        list.tried = Some(began);
+        let what = format!("{:?}s in Namespace {}", Kind::ALL[kind], place.namespace);
+        // A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
+        match answer {
+            Ok(answer) => {
+                note_problem(&mut list.problem, None, &what);
+                (list.answer, list.listed) = (answer, Some(began));
+            }
+            Err(error) => note_problem(&mut list.problem, Some(error.to_string()), &what),
+        }
+    }
+}
+
+/// Keeps a problem, and logs when it begins, changes or ends.
+fn note_problem(problem: &mut Option<String>, new: Option<String>, what: &str) {
+    match (&problem, &new) {
+        (old, Some(error)) if old.as_ref() != Some(error) => {
+            tracing::warn!(what, error, "cannot list kube-controller-managers; retrying");
+        }
+        (Some(_), None) => tracing::info!(what, "listing kube-controller-managers again"),
+        _ => {}
+    }
+    *problem = new;
 }
 
 /// The kinds of objects that have the command line of a kube-controller-manager.
@@ -130,36 +344,6 @@ impl Kind {
             Self::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
             Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
         }
-    }
-}
-
-/// The result of the last complete list of one kind, and why it cannot be listed now.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct LastList {
-    seen: Vec<ControllerManager>,
-    problem: Option<String>,
-}
-
-fn all_of(places: &[Place], mut unreadable: Vec<String>) -> ControllerManagers {
-    let lists = places.iter().flat_map(|place| &place.lists);
-    let mut seen: Vec<ControllerManager> = lists.flat_map(|list| list.seen.clone()).collect();
-    seen.sort_by(|a, b| a.object.cmp(&b.object));
-    seen.dedup_by(|a, b| a.object == b.object);
-
-    for place in places {
-        let problems = place.lists.iter().filter_map(|list| list.problem.as_ref());
-        let mut problems: Vec<String> = problems
-            .map(|why| format!("Namespace {}: {why}", place.namespace))
-            .collect();
-        // An API server that does not answer has the same problem for each kind.
-        problems.dedup();
-        unreadable.append(&mut problems);
-    }
-
-    ControllerManagers {
-        read: true,
-        seen,
-        unreadable,
     }
 }
 
@@ -215,9 +399,18 @@ fn is_change<T>(event: watcher::Event<T>) -> Option<()> {
 struct Lister {
     management: Client,
     cluster: Client,
-    /// The migration lease's name, which a configuration file must have.
-    lease: String,
+    locks: Locks,
 }
+
+/// What one list says.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Judged {
+    seen: Vec<ControllerManager>,
+    /// Objects that are not believed, with the reasons.
+    ignored: Vec<String>,
+}
+
+type Answer = Result<Judged, ReadError>;
 
 impl Lister {
     fn client(&self, location: &Location) -> &Client {
@@ -227,37 +420,30 @@ impl Lister {
         }
     }
 
-    /// Lists every kind in every place. Returns what keeps places from being found.
-    async fn update(&self, places: &mut Vec<Place>, targets: &[Target]) -> Vec<String> {
-        let problems = match in_time(self.find(targets)).await {
-            Ok(found) => {
-                let old = std::mem::replace(places, found);
-                for place in places.iter_mut() {
-                    let is_same = |old: &&Place| {
-                        old.namespace == place.namespace && old.location.objects == place.location.objects
-                    };
-                    if let Some(old) = old.iter().find(is_same) {
-                        place.lists.clone_from(&old.lists);
-                    }
-                }
-                Vec::new()
+    /// Searches for the places, and lists every kind in those that are known. Each answer is sent when it comes: one that
+    /// is refused or slow delays and hides no other one.
+    async fn pass(&self, places: &mut Places, targets: &[Target], tx: &watch::Sender<Listing>) {
+        let mut requests: Vec<((usize, usize), BoxFuture<'static, Answer>)> = Vec::new();
+        for (index, place) in places.all.iter().enumerate() {
+            for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
+                requests.push(((index, kind), self.list(place, of_kind).boxed()));
             }
-            Err(error) => vec![error.to_string()],
-        };
-        let answers = list_all(places, |place, kind| self.list(place, kind)).await;
-        update(places, answers);
-
-        problems
+        }
+        gather(places, requests, self.find(targets), tx).await;
     }
 
     async fn find(&self, targets: &[Target]) -> Result<Vec<Place>, ReadError> {
         let mut places = Vec::new();
         for location in locations(targets)? {
             for namespace in namespaces_of(self.client(&location), &location).await? {
+                let list = || List {
+                    place: namespace.clone(),
+                    ..List::default()
+                };
                 places.push(Place {
                     location: location.clone(),
+                    lists: std::array::from_fn(|_| list()),
                     namespace,
-                    lists: Default::default(),
                 });
             }
         }
@@ -267,44 +453,83 @@ impl Lister {
 
     fn list(&self, place: &Place, kind: Kind) -> impl Future<Output = Answer> + Send + use<> {
         let client = self.client(&place.location).clone();
-        let api: Api<DynamicObject> = Api::namespaced_with(client, &place.namespace, &kind.resource());
-        let (objects, lease) = (place.location.objects.clone(), self.lease.clone());
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &place.namespace, &kind.resource());
+        let (objects, locks) = (place.location.objects.clone(), self.locks.clone());
 
         async move {
             let list = api.list(&ListParams::default().labels_from(&objects)).await?;
-            let found = list.items.iter();
-            Ok(found
-                .filter_map(|object| controller_manager_of(kind, object, &objects, &lease))
-                .collect())
+            let mut judged = Judged::default();
+            for object in &list.items {
+                let Some(seen) = controller_manager_of(kind, object, &objects, &locks) else {
+                    continue;
+                };
+                match why_ignored(&client, kind, object).await? {
+                    Some(why) => judged.ignored.push(format!("{}: {why}", seen.object)),
+                    None => judged.seen.push(seen),
+                }
+            }
+            Ok(judged)
         }
     }
 }
 
-type Answer = Result<Vec<ControllerManager>, ReadError>;
+/// Takes in the answers of these lists, and then of the search for places.
+async fn gather(
+    places: &mut Places,
+    requests: Vec<((usize, usize), BoxFuture<'static, Answer>)>,
+    search: impl Future<Output = Result<Vec<Place>, ReadError>>,
+    tx: &watch::Sender<Listing>,
+) {
+    let began = Instant::now();
+    let limited = |(list, answer)| async move { (list, in_time(answer).await) }.boxed();
+    let requests: Vec<BoxFuture<'static, ((usize, usize), Answer)>> = requests.into_iter().map(limited).collect();
+    let mut answers = std::pin::pin!(stream::iter(requests).buffer_unordered(CONCURRENT));
+    let mut search = std::pin::pin!(in_time(search));
+    let mut found = None;
 
-/// The answers for each kind in each place, in this order. The lists run at the same time, each with its own limit: one
-/// that is refused or slow delays and hides no other one.
-async fn list_all<F>(places: &[Place], list: impl Fn(&Place, Kind) -> F) -> Vec<Answer>
-where
-    F: Future<Output = Answer>,
-{
-    let mut requests = Vec::new();
-    for place in places {
-        requests.extend(Kind::ALL.map(|kind| in_time(list(place, kind))));
-    }
-
-    stream::iter(requests).buffered(CONCURRENT).collect().await
-}
-
-fn update(places: &mut [Place], answers: Vec<Answer>) {
-    let lists = places.iter_mut().flat_map(|place| &mut place.lists);
-    for (list, answer) in lists.zip(answers) {
-        // A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
-        match answer {
-            Ok(seen) => *list = LastList { seen, problem: None },
-            Err(error) => list.problem = Some(error.to_string()),
+    loop {
+        tokio::select! {
+            answer = &mut search, if found.is_none() => found = Some(answer),
+            Some((list, answer)) = answers.next() => {
+                places.take(list, began, answer);
+                places.read = places.read || places.are_all_tried();
+                tx.send_replace(places.listing());
+            }
+            else => break,
         }
     }
+    if let Some(answer) = found {
+        places.find(began, answer);
+    }
+    places.read = !places.is_new && places.are_all_tried();
+    tx.send_replace(places.listing());
+}
+
+/// Why a mirror Pod is not believed: any kubelet can create one in any namespace, with any name, labels and command line.
+/// NodeRestriction protects only its Node's name and the role labels of that Node
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/plugin/pkg/admission/noderestriction/admission.go#L198>).
+async fn why_ignored(client: &Client, kind: Kind, object: &DynamicObject) -> Result<Option<String>, ReadError> {
+    if kind != Kind::Pod || !object.annotations().contains_key(annotations::MIRROR_POD) {
+        return Ok(None);
+    }
+
+    let name = object.data["spec"]["nodeName"].as_str().unwrap_or_default();
+    let node = match name {
+        "" => None,
+        name => Api::<Node>::all(client.clone()).get_metadata_opt(name).await?,
+    };
+    Ok(why_not_of_control_plane(name, node.as_ref().map(ResourceExt::labels)))
+}
+
+/// Why a mirror Pod of this Node is not believed. `labels`: of the Node, if it exists.
+fn why_not_of_control_plane(node: &str, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let is_control_plane = labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)));
+    (!is_control_plane).then(|| {
+        format!(
+            "it is a mirror Pod of Node {node:?}, which has no control-plane role, so it is ignored; if that Node is one of the control plane: kubectl label node {node} {}=",
+            CONTROL_PLANE[0]
+        )
+    })
 }
 
 async fn in_time<T>(read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
@@ -362,56 +587,307 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::evidence::tests::{UNGUARDED, kcm};
+    use jiff::Timestamp;
+    use k8s_openapi::api::coordination::v1::Lease;
 
-    fn place() -> Place {
+    use super::*;
+    use crate::evidence::tests::{EXTERNAL, UNGUARDED, kcm};
+    use crate::record::Record;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn place(namespace: &str) -> Place {
+        let list = || List {
+            place: namespace.into(),
+            ..List::default()
+        };
         Place {
             location: locations(&[]).unwrap().remove(0),
-            namespace: "kube-system".into(),
-            lists: Default::default(),
+            namespace: namespace.into(),
+            lists: std::array::from_fn(|_| list()),
+        }
+    }
+
+    fn places(namespaces: &[&str]) -> Places {
+        Places {
+            all: namespaces.iter().map(|namespace| place(namespace)).collect(),
+            ..Places::default()
+        }
+    }
+
+    fn listed(objects: &[&str]) -> Answer {
+        let seen = |object: &&str| ControllerManager {
+            object: (*object).to_owned(),
+            ..kcm(UNGUARDED)
+        };
+        Ok(Judged {
+            seen: objects.iter().map(seen).collect(),
+            ignored: Vec::new(),
+        })
+    }
+
+    /// One pass in which this answers each request, and the search finds the places again.
+    async fn pass<F>(places: &mut Places, tx: &watch::Sender<Listing>, answer: impl Fn(Kind) -> F)
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let found = places.all.iter().map(|old| place(&old.namespace)).collect();
+        let mut requests = Vec::new();
+        for index in 0..places.all.len() {
+            for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
+                requests.push(((index, kind), answer(of_kind).boxed()));
+            }
+        }
+        gather(places, requests, async { Ok(found) }, tx).await;
+    }
+
+    fn objects(all: &ControllerManagers) -> Vec<(&str, bool)> {
+        all.seen
+            .iter()
+            .map(|seen| (seen.object.as_str(), seen.current))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_refused_or_slow_hides_and_delays_no_other_one_and_keeps_its_last_list() {
+        let (tx, rx) = watch::channel(Listing::default());
+        let mut places = places(&["kube-system"]);
+        let name = |kind: Kind| format!("{kind:?} tenant/kcm");
+        pass(&mut places, &tx, |kind| async move { listed(&[&name(kind)]) }).await;
+        let all = rx.borrow().as_of(Some(Instant::now()));
+        assert!(all.read && all.current && all.unreadable.is_empty());
+        assert_eq!(all.seen.len(), 4);
+
+        tokio::time::advance(SECOND).await;
+        let start = Instant::now();
+        let passing = tokio::spawn(async move {
+            pass(&mut places, &tx, |kind| async move {
+                match kind {
+                    Kind::Pod => listed(&["Pod tenant/kcm", "Pod tenant/new"]),
+                    Kind::Deployment => Err(ReadError::TimedOut(READ_TIMEOUT)),
+                    Kind::StatefulSet => std::future::pending().await,
+                    Kind::DaemonSet => {
+                        sleep(READ_TIMEOUT / 2).await;
+                        listed(&[])
+                    }
+                }
+            })
+            .await;
+        });
+        let as_of = |since| rx.borrow().as_of(since);
+        sleep(SECOND).await;
+        let all = as_of(Some(start));
+        assert!(all.read && !all.current);
+        assert_eq!(
+            objects(&all),
+            [
+                ("DaemonSet tenant/kcm", false),
+                ("Deployment tenant/kcm", false),
+                ("Pod tenant/kcm", true),
+                ("Pod tenant/new", true),
+                ("StatefulSet tenant/kcm", false)
+            ],
+            "the Pods are known at once"
+        );
+
+        passing.await.unwrap();
+        assert_eq!(start.elapsed(), READ_TIMEOUT);
+        let all = as_of(Some(start));
+        assert!(all.current, "each list has ended, or failed");
+        assert_eq!(
+            objects(&all),
+            [
+                ("Deployment tenant/kcm", false),
+                ("Pod tenant/kcm", true),
+                ("Pod tenant/new", true),
+                ("StatefulSet tenant/kcm", false)
+            ]
+        );
+        assert_eq!(all.unreadable, ["Namespace kube-system: no answer within 10s"]);
+        let later = as_of(Some(start + SECOND));
+        assert!(
+            !later.current && later.seen.iter().all(|seen| !seen.current),
+            "another process holds lease K"
+        );
+        assert!(
+            as_of(None).seen[1].current && !as_of(None).seen[0].current,
+            "nobody holds it"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_current_for_a_holder_that_was_observed_before_its_request_began() {
+        let (tx, rx) = watch::channel(Listing::default());
+        let mut places = places(&["kube-system"]);
+        let start = Instant::now();
+        pass(&mut places, &tx, |_| async {
+            sleep(SECOND * 2).await;
+            listed(&["Pod tenant/kcm"])
+        })
+        .await;
+        for (since, is_current) in [
+            (None, true),
+            (Some(start), true),
+            (Some(start + Duration::from_millis(1)), false),
+            (Some(Instant::now()), false),
+        ] {
+            let all = rx.borrow().as_of(since);
+            assert_eq!(
+                (all.current, all.seen[0].current),
+                (is_current, is_current),
+                "{since:?}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_is_refused_or_slow_hides_no_other_one_and_keeps_its_last_list() {
-        let of_kind = |kind: Kind| ControllerManager {
-            object: format!("{kind:?} tenant/kcm"),
-            ..kcm(UNGUARDED)
-        };
-        let mut places = vec![place()];
-        let answers = list_all(&places, |_, kind| async move { Ok(vec![of_kind(kind)]) }).await;
-        update(&mut places, answers);
-        assert_eq!(all_of(&places, Vec::new()).seen.len(), 4);
+    async fn a_search_that_fails_keeps_the_places_and_is_a_problem() {
+        let (tx, rx) = watch::channel(Listing::default());
+        let mut places = places(&["kube-system"]);
+        let pod = || ((0, 0), async { listed(&["Pod tenant/kcm"]) }.boxed());
+        let fails = async { Err(ReadError::TimedOut(READ_TIMEOUT)) };
+        gather(&mut places, vec![pod()], fails, &tx).await;
+        let all = rx.borrow().as_of(None);
+        assert_eq!(objects(&all), [("Pod tenant/kcm", true)]);
+        assert_eq!(all.unreadable, ["no answer within 10s"]);
+        assert!(!all.read, "three kinds were not asked for");
+    }
 
-        let answers = list_all(&places, |_, kind| async move {
-            match kind {
-                Kind::Pod => Ok(vec![of_kind(kind), kcm(UNGUARDED)]),
-                Kind::Deployment => Err(ReadError::TimedOut(READ_TIMEOUT)),
-                Kind::StatefulSet => std::future::pending().await,
-                Kind::DaemonSet => {
-                    sleep(READ_TIMEOUT / 2).await;
-                    Ok(Vec::new())
-                }
+    #[tokio::test(start_paused = true)]
+    async fn places_that_stay_keep_their_lists_and_new_ones_are_listed_before_all_are_read() {
+        let (tx, rx) = watch::channel(Listing::default());
+        let mut places = places(&["a", "gone"]);
+        pass(&mut places, &tx, |_| async { listed(&["Pod a/kcm"]) }).await;
+        assert!(!places.is_new && rx.borrow().as_of(None).read);
+
+        places.find(Instant::now(), Ok(vec![place("a"), place("new")]));
+        assert!(places.is_new);
+        let namespaces: Vec<&str> = places.all.iter().map(|place| place.namespace.as_str()).collect();
+        assert_eq!(namespaces, ["a", "new"]);
+        let listing = places.listing().as_of(None);
+        assert_eq!(objects(&listing), [("Pod a/kcm", true)]);
+        assert!(!listing.current, "the new one was not listed");
+
+        pass(&mut places, &tx, |_| async { listed(&[]) }).await;
+        let all = rx.borrow().as_of(None);
+        assert!(!places.is_new && all.read && all.current && all.seen.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_are_current_only_after_another_search_for_places() {
+        let now = Instant::now();
+        let mut listing = Listing::of(vec![kcm(EXTERNAL)], &[]);
+        let since = Some(now + SECOND);
+        (listing.lists[0].listed, listing.lists[0].tried) = (since, since);
+        let all = listing.as_of(since);
+        assert!(!all.current && all.seen[0].current, "a new place may have the holder");
+        listing.found = since;
+        assert!(listing.as_of(since).current);
+
+        let unreadable = Listing::unreadable("forbidden".into()).as_of(since);
+        assert!(unreadable.read && unreadable.current, "no list can be awaited");
+        assert_eq!(unreadable.unreadable, ["forbidden"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_in_two_places_counts_by_its_current_list() {
+        let of_list = |form, problem: Option<&str>| {
+            let seen = vec![ControllerManager {
+                current: true,
+                ..kcm(form)
+            }];
+            List {
+                answer: Judged {
+                    seen,
+                    ignored: vec!["Pod x".into()],
+                },
+                listed: Some(Instant::now()),
+                tried: Some(Instant::now()),
+                problem: problem.map(str::to_owned),
+                place: "kube-system".into(),
             }
-        });
-        let start = Instant::now();
-        let answers = answers.await;
-        update(&mut places, answers);
-        assert_eq!(start.elapsed(), READ_TIMEOUT);
+        };
+        let (old, new) = (of_list(UNGUARDED, Some("forbidden")), of_list(EXTERNAL, None));
+        for lists in [[old.clone(), new.clone()], [new, old]] {
+            let listing = Listing {
+                read: true,
+                lists: lists.to_vec(),
+                not_found: None,
+                found: Some(Instant::now()),
+            };
+            let all = listing.as_of(None);
+            assert_eq!(all.seen, [kcm(EXTERNAL)]);
+            assert_eq!(all.ignored, ["Pod x"]);
+            assert_eq!(all.unreadable, ["Namespace kube-system: forbidden"]);
+        }
+    }
 
-        let all = all_of(&places, Vec::new());
-        let objects: Vec<&str> = all.seen.iter().map(|seen| seen.object.as_str()).collect();
-        assert_eq!(
-            objects,
-            [
-                "Deployment tenant/kcm",
-                "Pod tenant/kcm",
-                "Pod tenant/kcm-0",
-                "StatefulSet tenant/kcm"
-            ]
+    #[tokio::test(start_paused = true)]
+    async fn a_new_holder_of_the_main_lease_causes_another_list() {
+        let (main, mut rx) = watch::channel(View::default());
+        let renew = |holder: &str, second: i64| {
+            let mut lease = DynamicObject::new("k", &ApiResource::erase::<Lease>(&()));
+            let at = Timestamp::from_second(second).unwrap();
+            Record::created_by(holder, SECOND * 15, at).write_to(&mut lease);
+            lease.metadata.resource_version = Some(second.to_string());
+            main.send_modify(|view| view.see(lease, Instant::now()));
+        };
+        renew("a", 1);
+        assert!(timeout(SECOND, other_holder(&mut rx, None)).await.is_ok());
+        renew("a", 2);
+        assert!(
+            timeout(SECOND, other_holder(&mut rx, Some("a"))).await.is_err(),
+            "a renewal"
         );
-        assert_eq!(all.unreadable, ["Namespace kube-system: no answer within 10s"]);
+        renew("b", 3);
+        assert!(timeout(SECOND, other_holder(&mut rx, Some("a"))).await.is_ok());
+        main.send_modify(|view| view.see_none(Instant::now()));
+        assert!(timeout(SECOND, other_holder(&mut rx, Some("b"))).await.is_ok());
+    }
+
+    #[test]
+    fn a_mirror_pod_is_believed_on_a_node_with_a_role_that_its_kubelet_cannot_set() {
+        let labels = |key: &str| [(key.to_owned(), String::new())].into();
+        for label in CONTROL_PLANE {
+            assert_eq!(why_not_of_control_plane("a", Some(&labels(label))), None);
+        }
+        for of_worker in [
+            None,
+            Some(&BTreeMap::new()),
+            Some(&labels("node.kubernetes.io/control-plane")),
+        ] {
+            let why = why_not_of_control_plane("a", of_worker).unwrap();
+            assert!(why.starts_with(r#"it is a mirror Pod of Node "a""#), "{why}");
+            assert!(
+                why.ends_with("kubectl label node a node-role.kubernetes.io/control-plane="),
+                "{why}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_node_of_a_mirror_pod_is_asked_for() {
+        let uri = "http://127.0.0.1:1".parse().unwrap();
+        let client = Client::try_from(kube::Config::new(uri)).unwrap();
+        let mut pod = DynamicObject::new("kcm", &Kind::Pod.resource());
+        pod.data = serde_json::json!({"spec": {}});
+        let ignored = async |kind, pod: &DynamicObject| why_ignored(&client, kind, pod).await.unwrap();
+        assert_eq!(
+            ignored(Kind::Pod, &pod).await,
+            None,
+            "the webhook sees each Pod that is no mirror Pod"
+        );
+
+        pod.annotations_mut()
+            .insert(annotations::MIRROR_POD.into(), "hash".into());
+        assert!(ignored(Kind::Pod, &pod).await.is_some(), "it has no Node");
+        assert_eq!(ignored(Kind::Deployment, &pod).await, None);
+        pod.data["spec"]["nodeName"] = "a".into();
+        let unknown = why_ignored(&client, Kind::Pod, &pod).await;
+        assert!(
+            matches!(unknown, Err(ReadError::Request(_))),
+            "a Node that cannot be read is a problem of the list"
+        );
     }
 
     #[test]
@@ -437,7 +913,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_the_start_wakes_the_reader_once() {
+    fn the_objects_at_the_start_wake_the_reader_once() {
         use watcher::Event;
         let events = [Event::Init, Event::InitApply(1), Event::InitApply(2), Event::InitDone];
         assert_eq!(events.into_iter().filter_map(is_change).count(), 1);

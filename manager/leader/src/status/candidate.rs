@@ -21,19 +21,19 @@ const LASTING: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Writes the reason for which this process cannot acquire lease C, once for each reason, and only while no other process
-/// is seen to hold it. The next holder overwrites it. `problem`: why the last request for it failed, while they fail.
+/// is seen to hold it. The next holder overwrites it. `problems`: why it is not competed for, or why requests for it fail.
 pub async fn report_unled(
     guard: Guard,
     object: watch::Receiver<Reading<CloudProviderMigration>>,
     lease: watch::Receiver<View>,
     lease_duration: Duration,
-    problem: watch::Receiver<Option<String>>,
+    problems: [watch::Receiver<Option<String>>; 2],
 ) {
     let api: Api<CloudProviderMigration> = Api::all(guard.management);
     let mut progress = Progress::default();
     loop {
         sleep(PERIOD).await;
-        let problem = problem.borrow().clone();
+        let problem = problems.iter().find_map(|problem| problem.borrow().clone());
         let due = progress.due(&lease.borrow(), lease_duration, problem.as_deref());
         if let Some(why) = due {
             let object = object.borrow().known().cloned();

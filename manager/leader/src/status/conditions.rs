@@ -5,14 +5,11 @@ use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
-use super::notices;
-use crate::evidence::{self, ControllerManager};
-use crate::gate::{self, LeaseAction, reason};
+use crate::evidence::{self, ControllerManager, MainHolder};
+use crate::gate::{LatchChange, LeaseAction};
 use crate::latch::{Latch, Stored};
 use crate::steward::Report;
-
-/// The reason while the holder of lease K is none of the kube-controller-managers that can be read.
-pub(super) const LEADER_NOT_LISTED: &str = "LeaderNotListed";
+use crate::why::{self, Missing, Why, code};
 
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
@@ -24,8 +21,6 @@ type State = (Option<bool>, &'static str, String);
 pub(super) struct Inputs<'a> {
     pub report: &'a Report,
     pub lease_problem: Option<String>,
-    /// Why the holder of lease K may be a second owner.
-    pub unlisted_leader: Option<String>,
     /// Of the object, which may be newer than the spec of the decision; `None` while it cannot be read.
     pub problems: Option<Vec<String>>,
     pub nodes: Option<NodeCounts>,
@@ -37,11 +32,7 @@ pub(super) struct Inputs<'a> {
 
 pub(super) fn conditions(inputs: &Inputs<'_>) -> [Row; 6] {
     let report = inputs.report;
-    let control_plane = control_plane(
-        report,
-        inputs.lease_problem.as_deref(),
-        inputs.unlisted_leader.as_deref(),
-    );
+    let control_plane = control_plane(report, inputs.lease_problem.as_deref());
     let nodes = nodes(inputs.nodes);
     let is_complete = report.decision.phase == Some(Phase::Complete);
     let completed = match is_complete && control_plane.1 == Some(true) && nodes.0 == Some(true) {
@@ -77,48 +68,74 @@ fn latch(report: &Report) -> Option<&Latch> {
     match &report.latch {
         Stored::Latch(latch) if report.decision.bound.is_some() => Some(latch),
         Stored::Latch(latch) if report.inputs.spec.known().is_some_and(|spec| spec.uid == latch.uid) => {
-            let was_stored_now = matches!(report.decision.latch, gate::LatchChange::Store(_));
+            let was_stored_now = matches!(report.decision.latch, LatchChange::Store(_));
             was_stored_now.then_some(latch)
         }
         _ => None,
     }
 }
 
+/// The evidence is recorded, and nothing contradicts it now.
 fn prepared(report: &Report) -> State {
-    if let Some(latch) = latch(report) {
-        return (Some(true), "EvidenceLatched", notices::basis(latch.basis).to_owned());
+    let contradictions = contradictions(report);
+    if latch(report).is_some() && contradictions.is_empty() {
+        let text = "it is recorded that every kube-controller-manager acts only while it holds the migration lease, or is external";
+        return (Some(true), "EvidenceLatched", text.to_owned());
     }
 
-    let why = report.decision.action.why();
-    let missing = match why {
-        _ if report.decision.phase == Some(Phase::InTree) => {
+    let facts = &report.inputs.facts;
+    let missing = match (report.decision.phase, report.decision.action.why()) {
+        (Some(Phase::InTree), _) => {
             "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
         }
-        Some(why) if why.reason != reason::OLD_MANAGER_OWNS => with_warnings(report, &why.message),
-        _ => with_warnings(report, &evidence::missing(&report.inputs.facts).join("; ")),
+        (phase, _) if !contradictions.is_empty() => why::messages(&contradictions, phase),
+        (_, Some(why)) if !matches!(why, Why::OldManagerOwns(_)) => why.message(),
+        (phase, _) => why::messages(&evidence::missing(facts, phase.unwrap_or_default()), phase),
     };
 
-    (Some(false), "EvidenceMissing", missing)
+    (Some(false), "EvidenceMissing", with_warnings(report, &missing))
+}
+
+/// What blocks the next step although the evidence was complete once.
+fn contradictions(report: &Report) -> Vec<Missing> {
+    let facts = &report.inputs.facts;
+    let running = facts.controller_managers.seen.iter().filter(|seen| seen.running);
+    let unguarded = running.filter(|seen| seen.is_unguarded());
+    let mut found: Vec<Missing> = unguarded.map(|seen| Missing::Unguarded(seen.object.clone())).collect();
+    if let Some((seen, flag)) = facts.unlocked() {
+        let (object, flag) = (seen.object.clone(), flag.to_owned());
+        found.push(Missing::Unlocked { object, flag });
+    }
+    if let MainHolder::Unproven(unproven) = facts.main_holder() {
+        found.push(Missing::Leader(unproven));
+    }
+
+    found
 }
 
 fn with_warnings(report: &Report, text: &str) -> String {
-    let warnings = report.decision.warnings.iter().map(String::as_str);
-    let texts = std::iter::once(text).chain(warnings).filter(|text| !text.is_empty());
-    texts.collect::<Vec<_>>().join("; ")
+    let phase = report.decision.phase;
+    let warnings = report.decision.warnings.iter().map(|warning| warning.message(phase));
+    let texts = std::iter::once(text.to_owned()).chain(warnings);
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlisted_leader: Option<&str>) -> Row {
-    let (truth, reason, text) = match (report.inputs.holding, unlisted_leader) {
+pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
+    let (truth, reason, text) = match (report.inputs.holding, &report.decision.action) {
         (false, _) => {
             let (reason, why) = not_held(report, lease_problem);
             let text = format!("this manager does not hold the migration lease: {why}");
             (Some(false), reason, text)
         }
-        (true, Some(problem)) => {
-            let text = format!("this manager holds the migration lease, but {problem}");
-            (None, LEADER_NOT_LISTED, text)
+        (true, LeaseAction::Pause(why)) => {
+            let text = format!("this manager holds the migration lease, but {}", why.message());
+            (None, why.code(), text)
         }
-        (true, None) => held(report),
+        (true, LeaseAction::Alarm(why)) => {
+            let text = format!("this manager is releasing the migration lease: {}", why.message());
+            (Some(false), why.code(), text)
+        }
+        (true, _) => held(report),
     };
 
     (
@@ -130,23 +147,25 @@ pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>, unlist
 }
 
 fn held(report: &Report) -> State {
-    let conflict =
-        || evidence::node_ipam_problem(&report.inputs.facts).map(|problem| (Some(false), "NodeIpamConflict", problem));
+    let phase = report.decision.phase;
+    let conflict = || {
+        let problem = evidence::node_ipam_problem(&report.inputs.facts)?;
+        Some((Some(false), "NodeIpamConflict", problem.message(phase)))
+    };
     let problem = old_managers_left(report).or_else(conflict);
     problem.unwrap_or_else(|| external(report))
 }
 
-/// The phase, if the operator attests that the kube-controller-managers that cannot be read are external. In an earlier
-/// phase an attestation states the opposite.
-fn attested_external(report: &Report) -> Option<Phase> {
-    let phase = report.decision.phase.filter(|phase| *phase >= Phase::Migrate)?;
-    (report.inputs.facts.attested_phase == Some(phase)).then_some(phase)
+/// The operator attests that the kube-controller-managers that cannot be read are external. In an earlier phase an
+/// attestation states the opposite.
+fn is_attested_external(report: &Report) -> bool {
+    report.decision.phase >= Some(Phase::Migrate) && report.inputs.facts.attestation.is_some()
 }
 
 /// A kube-controller-manager that is not external, or holds the migration lease for nothing.
 fn old_managers_left(report: &Report) -> Option<State> {
     let seen = || report.inputs.facts.controller_managers.seen.iter();
-    let is_attested = attested_external(report).is_some();
+    let is_attested = is_attested_external(report);
     let counts_as_external = |seen: &ControllerManager| seen.is_external() || is_attested && seen.needs_attestation();
     let Some(left) = seen().find(|seen| !counts_as_external(seen)) else {
         let left_on = seen().find(|seen| seen.holds_for_nothing())?;
@@ -160,14 +179,14 @@ fn old_managers_left(report: &Report) -> Option<State> {
     let (object, phase) = (&left.object, report.decision.phase);
     Some(match (&left.form, phase) {
         (Form::Unreadable { reason }, _) => {
-            let later = phase.filter(|phase| *phase >= Phase::Migrate && left.needs_attestation());
-            let attest = later.map_or_else(String::new, |phase| {
-                format!("; or set spec.attestedPhase: {phase} to attest that it is external")
-            });
-            let text = format!("the flags that {object} runs with are not known: {reason}{attest}");
-            (None, "Undecided", text)
+            let missing = Missing::Unreadable {
+                object: object.clone(),
+                reason: reason.clone(),
+                may_be_attested: left.needs_attestation(),
+            };
+            (None, "Undecided", missing.message(phase))
         }
-        (_, Some(Phase::Prepare)) => (Some(false), reason::STEPPING_BACK, stepping_back(report, object)),
+        (_, Some(Phase::Prepare)) => (Some(false), code::STEPPING_BACK, stepping_back(report, object)),
         _ => {
             let text = format!(
                 "{object} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod"
@@ -184,21 +203,20 @@ fn external(report: &Report) -> State {
         let text = "this manager holds the migration lease and every kube-controller-manager is external";
         return (Some(true), "Migrated", text.into());
     }
-    if attested_external(report).is_some() {
-        let text = "this manager holds the migration lease, and spec.attestedPhase states that every kube-controller-manager is external";
+    if is_attested_external(report) {
+        let text = "this manager holds the migration lease, and spec.attestation states that every kube-controller-manager is external";
         return (Some(true), "Migrated", text.into());
     }
     if report.decision.phase == Some(Phase::Prepare) {
         let text = stepping_back(report, "a kube-controller-manager");
-        return (Some(false), reason::STEPPING_BACK, text);
+        return (Some(false), code::STEPPING_BACK, text);
     }
 
-    let why = all
-        .unknown()
-        .unwrap_or_else(|| "a command line cannot be read".to_owned());
-    let text = format!(
-        "this manager holds the migration lease, but {why}: correct the targets or the access, or set spec.attestedPhase to attest that none is in-tree"
+    let why = all.unknown().map_or_else(
+        || "a command line cannot be read".to_owned(),
+        |missing| missing.message(report.decision.phase),
     );
+    let text = format!("this manager holds the migration lease, but {why}");
     (None, "NotReadable", text)
 }
 
@@ -245,7 +263,7 @@ pub(super) fn left(report: &Report, control_plane: Option<bool>, nodes: Option<b
 }
 
 fn stepping_back(report: &Report, object: &str) -> String {
-    let offer = match (gate::external_leader(&report.inputs.facts), report.offer) {
+    let offer = match (report.inputs.facts.external_leader(), report.offer) {
         (Some(leader), _) => format!("the main lease is led by {}, which is external: roll it", leader.object),
         (None, None) => "this manager releases it as soon as a new one holds the main lease".to_owned(),
         (None, Some(offer)) => format!(
@@ -262,7 +280,7 @@ fn stepping_back(report: &Report, object: &str) -> String {
 /// Why this manager does not hold the migration lease, and what ends that.
 fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
     let facts = &report.inputs.facts;
-    if let Some(seen) = gate::held_for_nothing(facts) {
+    if let Some(seen) = facts.held_for_nothing() {
         let text = format!(
             "{} holds it and runs no cloud controller: remove its --enable-leader-migration",
             seen.object
@@ -274,10 +292,13 @@ fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, Stri
     }
     match (&report.decision.action, &facts.migration.live_holder) {
         (LeaseAction::Compete, Some(holder)) => ("LeaseHeldByOther", held_by(report, holder)),
-        (LeaseAction::Compete, None) => ("Acquiring", "it is being acquired".to_owned()),
+        (LeaseAction::Compete, None) => match &facts.migration.holder {
+            Some(holder) if *holder != report.inputs.identity => ("LeaseHeldByOther", held_by(report, holder)),
+            _ => ("Acquiring", "it is being acquired".to_owned()),
+        },
         (action, _) => action
             .why()
-            .map_or(("LeaseNotHeld", String::new()), |why| (why.reason, why.message.clone())),
+            .map_or(("LeaseNotHeld", String::new()), |why| (why.code(), why.message())),
     }
 }
 
@@ -285,9 +306,12 @@ fn held_by(report: &Report, holder: &str) -> String {
     let bound = report.decision.bound.as_ref();
     match bound.and_then(|latch| latch.held_by.as_deref()) == Some(holder) {
         true => format!("the former manager {holder:?} has not released it: waiting until it expires"),
-        false => format!(
-            "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released or expires"
-        ),
+        false => {
+            let seconds = report.inputs.facts.migration.duration.unwrap_or_default().as_secs();
+            format!(
+                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released, or {seconds} s after its last renewal; if that process has ended and the time is too long, delete the lease"
+            )
+        }
     }
 }
 
@@ -328,10 +352,10 @@ fn rollback(minor: Option<u32>) -> State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{beside_unguarded, holding, migrating, report};
+    use super::super::tests::{beside_unguarded, holding, migrating, report, standby};
     use super::*;
-    use crate::evidence::Reading;
-    use crate::gate::{LatchChange, Why};
+    use crate::evidence::tests::held;
+    use crate::evidence::{Lock, Reading};
 
     fn counts(migrated: u32) -> Option<NodeCounts> {
         Some(NodeCounts {
@@ -346,7 +370,6 @@ mod tests {
         Inputs {
             report,
             lease_problem: None,
-            unlisted_leader: None,
             problems: Some(Vec::new()),
             nodes: counts(3),
             minor: Some(26),
@@ -379,12 +402,10 @@ mod tests {
         let left = "NodesMigrated is not True: see its message";
         assert_eq!(completed(&nodes_left), (Some(false), left.to_owned()));
 
-        let second_leader = Inputs {
-            unlisted_leader: Some("a problem".into()),
-            ..all_done(&complete)
-        };
+        let mut alarm = report(beside_unguarded(holding()));
+        alarm.decision.phase = Some(Phase::Complete);
         let left = "ControlPlaneMigrated is not True: see its message";
-        assert_eq!(completed(&second_leader), (Some(false), left.to_owned()));
+        assert_eq!(completed(&all_done(&alarm)), (Some(false), left.to_owned()));
 
         let migrate = in_phase(Phase::Migrate);
         let left = "spec.phase has to go from Migrate to Complete, one step at a time";
@@ -425,8 +446,8 @@ mod tests {
         let mut followed = report(holding());
         followed.decision.latch = LatchChange::Keep;
         assert!(followed.decision.bound.is_some());
-        let text = notices::basis(crate::latch::Basis::External).to_owned();
-        assert_eq!(prepared(&followed), (Some(true), "EvidenceLatched", text));
+        let (truth, reason, text) = prepared(&followed);
+        assert_eq!((truth, reason), (Some(true), "EvidenceLatched"), "{text}");
 
         let mut stored = followed.clone();
         stored.decision.bound = None;
@@ -445,31 +466,69 @@ mod tests {
     }
 
     #[test]
-    fn missing_evidence_is_told_by_what_ends_it() {
-        let mut report = report(beside_unguarded(migrating()));
+    fn recorded_evidence_is_contradicted_by_each_process_that_acts_without_the_migration_lease() {
+        type Change = fn(&mut crate::gate::Inputs);
+        let cases: [(&str, Change); 3] = [
+            ("Pod tenant/kcm-1 runs in-tree without leader migration", |inputs| {
+                inputs.facts.controller_managers.seen.push(standby());
+            }),
+            ("(--leader-elect=false)", |inputs| {
+                inputs.facts.controller_managers.seen.push(ControllerManager {
+                    lock: Lock::Other("--leader-elect=false".into()),
+                    ..standby()
+                });
+            }),
+            (r#"the holder "hidden_a""#, |inputs| {
+                inputs.facts.main = held("hidden_a")
+            }),
+        ];
+        for (text, change) in cases {
+            for inputs in [holding(), migrating()] {
+                let mut inputs = inputs;
+                change(&mut inputs);
+                let report = report(inputs);
+                assert!(report.decision.bound.is_some(), "the latch stays");
+                let (truth, reason, message) = prepared(&report);
+                assert_eq!((truth, reason), (Some(false), "EvidenceMissing"));
+                assert!(message.contains(text), "{message}");
+            }
+        }
+
+        let mut stopped = holding();
+        let template = ControllerManager {
+            running: false,
+            ..standby()
+        };
+        stopped.facts.controller_managers.seen.push(template);
+        assert_eq!(prepared(&report(stopped)).0, Some(true), "no Pod of it runs");
+    }
+
+    #[test]
+    fn missing_evidence_is_reported_with_its_remedy() {
+        let mut report = report(migrating());
         report.decision.bound = None;
-        report.decision.warnings.clear();
-        let told = |report: &Report| {
+        report.latch = Stored::Absent;
+        report.inputs.facts.main.is_coordinated = true;
+        let reported = |report: &Report| {
             let (truth, reason, text) = prepared(report);
             assert_eq!((truth, reason), (Some(false), "EvidenceMissing"), "{text}");
             text
         };
-        let why = |reason| {
-            LeaseAction::StandBy(Why {
-                reason,
-                message: "what ends it".into(),
-            })
-        };
 
-        report.decision.action = why(reason::NO_OWNER);
-        assert_eq!(told(&report), "what ends it");
-        let missing = evidence::missing(&report.inputs.facts).join("; ");
-        assert!(!missing.is_empty());
-        for action in [why(reason::OLD_MANAGER_OWNS), LeaseAction::Compete] {
+        let no_owner = Why::NoOwner(Phase::Prepare);
+        report.decision.action = LeaseAction::StandBy(no_owner.clone());
+        assert_eq!(reported(&report), no_owner.message());
+        let missing = why::messages(
+            &evidence::missing(&report.inputs.facts, Phase::Migrate),
+            Some(Phase::Migrate),
+        );
+        assert!(missing.contains("spec.preferredHolder"), "{missing}");
+        let owned = LeaseAction::StandBy(Why::OldManagerOwns(Phase::Prepare));
+        for action in [owned, LeaseAction::Compete] {
             report.decision.action = action;
-            assert_eq!(told(&report), missing);
+            assert_eq!(reported(&report), missing);
         }
         report.decision.phase = Some(Phase::InTree);
-        assert!(told(&report).starts_with("phase InTree: set spec.phase to Prepare"));
+        assert!(reported(&report).starts_with("phase InTree: set spec.phase to Prepare"));
     }
 }

@@ -29,11 +29,9 @@ mod candidate;
 mod conditions;
 mod notices;
 mod owner;
-mod second_manager;
-mod unlisted_leader;
 
 pub use candidate::report_unled;
-use conditions::{Inputs, LEADER_NOT_LISTED, conditions};
+use conditions::{Inputs, conditions};
 pub use notices::Notice;
 use owner::{Lease, Ownership, owner_of};
 
@@ -57,8 +55,6 @@ pub struct Snapshot {
     /// Each source of evidence, and whether it cannot be read now.
     pub unreadable: [(&'static str, bool); 4],
     pub alarm: bool,
-    /// The holder of lease K is none of the kube-controller-managers that can be read.
-    pub leader_not_listed: bool,
 }
 
 /// Emits an Event, for which the permit of lease C must be valid.
@@ -96,8 +92,6 @@ impl Snapshot {
                 ("migration-lease", report.holders.is_migration_unreadable),
             ],
             alarm: status.history.last().is_some_and(|newest| newest.alarm),
-            leader_not_listed: of_type(condition::CONTROL_PLANE_MIGRATED)
-                .is_some_and(|condition| condition.reason == LEADER_NOT_LISTED),
         }
     }
 }
@@ -117,9 +111,6 @@ struct Sources {
     reports: watch::Receiver<Option<Report>>,
     changes: watch::Receiver<Vec<HistoryEntry>>,
     lease_problem: watch::Receiver<Option<String>>,
-    unlisted_leader: watch::Receiver<Option<String>>,
-    /// Another manager of ours writes the status.
-    gives_way: watch::Receiver<bool>,
     version: watch::Receiver<Version>,
 }
 
@@ -149,23 +140,16 @@ impl StatusWriter {
         stop: CancellationToken,
     ) {
         let (changes, changes_rx) = watch::channel(Vec::new());
-        let (unlisted, unlisted_rx) = watch::channel(None);
-        let (gives_way, gives_way_rx) = watch::channel(false);
         let (version, version_rx) = watch::channel(Version::default());
 
-        let (of_object, of_reports) = (|| object.clone(), || reports.clone());
-        let events = || self.events(object.clone());
-        tokio::spawn(notices::follow(of_object(), all_reports, changes, events()));
-        tokio::spawn(unlisted_leader::follow(of_object(), of_reports(), unlisted, events()));
-        tokio::spawn(second_manager::follow(of_object(), of_reports(), gives_way, events()));
+        let events = self.events(object.clone());
+        tokio::spawn(notices::follow(object.clone(), all_reports, changes, events));
 
         let sources = Sources {
             object,
             reports,
             changes: changes_rx,
             lease_problem: self.lease_problem.clone(),
-            unlisted_leader: unlisted_rx,
-            gives_way: gives_way_rx,
             version: version_rx,
         };
         // No request delays the metrics.
@@ -234,7 +218,7 @@ impl StatusWriter {
             return Ok(());
         };
         let (old, new) = self.status_of(sources, Some(object), &report);
-        if is_same(&old, &new) || *sources.gives_way.borrow() {
+        if is_same(&old, &new) {
             return Ok(());
         }
 
@@ -262,7 +246,6 @@ impl StatusWriter {
         let rows = conditions(&Inputs {
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
-            unlisted_leader: sources.unlisted_leader.borrow().clone(),
             problems: object.map(|object| self.problems(object)),
             nodes,
             minor: sources.version.borrow().minor,

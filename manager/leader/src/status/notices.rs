@@ -8,11 +8,12 @@ use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HIST
 use tokio::sync::{mpsc, watch};
 
 use super::owner::owner_of_shared;
-use crate::evidence::Reading;
-use crate::gate::{LeaseAction, reason};
-use crate::latch::{Basis, Latch, Stored};
+use crate::evidence::{Basis, Proven, Reading};
+use crate::gate::LeaseAction;
+use crate::latch::{Latch, Stored};
 use crate::record::micros;
 use crate::steward::Report;
+use crate::why::Why;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
@@ -76,8 +77,7 @@ impl State {
             return None;
         }
 
-        let causes = [reason::UNGUARDED, reason::SECOND_OWNER];
-        let lasts = action.why().is_some_and(|why| causes.contains(&why.reason));
+        let lasts = matches!(action.why(), Some(Why::Leader(..) | Why::Unlocked(..)));
         Some(Self {
             phase: report.decision.phase?,
             holder: match inputs.holding {
@@ -192,7 +192,9 @@ fn lease(change: &Change<'_>) -> Option<Notice> {
         )),
         (Some(before), false) => {
             let action = &before.decision.action;
-            let why = action.why().map_or("the process is ending", |why| &why.message);
+            let why = action
+                .why()
+                .map_or_else(|| "the process is ending".to_owned(), Why::message);
             let message = format!("{} released the migration lease: {why}", after.identity);
             Some(match action {
                 LeaseAction::Alarm(_) => Notice::warning("MigrationLeaseReleased", message),
@@ -208,11 +210,11 @@ fn alarm(change: &Change<'_>) -> Option<Notice> {
     match (was, change.new?.alarm) {
         (false, true) => {
             let why = change.after.decision.action.why()?;
-            Some(Notice::warning("MigrationAlarm", why.message.clone()))
+            Some(Notice::warning("MigrationAlarm", why.message()))
         }
         (true, false) => Some(Notice::normal(
             "MigrationAlarmEnded",
-            "no kube-controller-manager without leader migration is observed any more",
+            "the holder of the kube-controller-manager's main lease is proven to act only while it holds the migration lease, or no process holds that lease",
         )),
         _ => None,
     }
@@ -224,11 +226,11 @@ fn latch(change: &Change<'_>) -> Option<Notice> {
     match (valid(before, uid), valid(&change.after.latch, uid)) {
         (None, Some(latch)) => Some(Notice::normal(
             "EvidenceLatched",
-            format!("recorded on the main lease: {}", basis(latch.basis)),
+            format!("recorded on the main lease: {}", proofs(latch)),
         )),
         (Some(_), None) => {
             let why = change.after.decision.action.why();
-            let why = why.map_or("the annotation was removed", |why| &why.message);
+            let why = why.map_or_else(|| "the annotation was removed".to_owned(), Why::message);
             let message = format!("removed the recorded evidence from the main lease: {why}");
             Some(match change.after.decision.phase {
                 Some(Phase::InTree) => Notice::normal("EvidenceRemoved", message),
@@ -246,12 +248,23 @@ fn valid<'a>(stored: &'a Stored, uid: &str) -> Option<&'a Latch> {
     }
 }
 
-/// The evidence that a latch stands for.
-pub(super) fn basis(basis: Basis) -> &'static str {
-    match basis {
-        Basis::LeaderMigration => "every kube-controller-manager was observed with leader migration on, or external",
-        Basis::External => "every kube-controller-manager was observed external",
-        Basis::Attested => "spec.attestedPhase states it; not every kube-controller-manager could be read",
+/// The kube-controller-managers that are proven, and by what.
+fn proofs(latch: &Latch) -> String {
+    let proof = |proven: &Proven| {
+        let by = match proven.by {
+            Basis::External => "external by its command line",
+            Basis::Guarded => "with leader migration by its command line",
+            Basis::MigrationLease => "because it has held the migration lease",
+            Basis::AttestedInPrepare | Basis::AttestedInMigrate => "by spec.attestation",
+        };
+        format!("{:?} {by}", proven.identity)
+    };
+    match latch.proven.as_slice() {
+        [] => "no process holds the kube-controller-manager's main lease".to_owned(),
+        all => format!(
+            "proven to act only while it holds the migration lease, or not at all: {}",
+            all.iter().map(proof).collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
@@ -433,7 +446,24 @@ mod tests {
         let message = notice.unwrap().message;
         assert_eq!(
             message,
-            "recorded on the main lease: every kube-controller-manager was observed external"
+            "recorded on the main lease: no process holds the kube-controller-manager's main lease"
+        );
+
+        let mut after = after;
+        after.latch = super::super::tests::latch(
+            Phase::Migrate,
+            r#","proven":[{"identity":"a","by":"External"},{"identity":"b","by":"AttestedInMigrate"}]"#,
+        );
+        let notice = latch(&Change {
+            before: Some(&before),
+            after: &after,
+            old: None,
+            new: None,
+        });
+        let message = notice.unwrap().message;
+        assert!(
+            message.ends_with(r#""a" external by its command line, "b" by spec.attestation"#),
+            "{message}"
         );
     }
 }
@@ -444,8 +474,6 @@ mod history_tests {
 
     use super::super::tests::{beside_unguarded, holding, migrating, report};
     use super::*;
-    use crate::latch::Stored;
-    use crate::service_write::ServiceWrite;
 
     fn entry(second: i64, holder: Option<&str>) -> HistoryEntry {
         let state = State {
@@ -540,7 +568,7 @@ mod history_tests {
         let expected = [
             state(None, None, false),
             state(Some("us"), us, false),
-            state(Some("us"), us, true),
+            state(Some("us"), None, true),
             state(None, kcm, true),
         ];
         assert_eq!(observed(None, reports.to_vec()).await, expected);
@@ -550,35 +578,6 @@ mod history_tests {
         assert_eq!(observed(Some(newest), reports).await, [state(None, None, false)]);
         let never_held = vec![report(beside_unguarded(migrating()))];
         assert_eq!(observed(None, never_held).await, [state(None, kcm, false)]);
-    }
-
-    #[tokio::test]
-    async fn the_alarm_of_a_second_owner_lasts_while_its_writes_are_recent() {
-        let us = Some(Party::CloudControllerManager);
-        let written = |mut inputs: crate::gate::Inputs| {
-            let (acquired, wrote) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
-            let text = r#"{"version":1,"uid":"u","generation":4,"phase":"Migrate","basis":"External","heldBy":"us","heldSince":"1970-01-01T00:00:00Z"}"#;
-            inputs.latch = Stored::read(Some(text));
-            inputs.acquired = inputs.holding.then_some(acquired);
-            inputs.service_write = Some(ServiceWrite {
-                service: "shop/web".into(),
-                time: wrote,
-            });
-            report(inputs)
-        };
-        let reports = [
-            report(holding()),
-            written(holding()),
-            written(migrating()),
-            report(migrating()),
-        ];
-        let expected = [
-            state(Some("us"), us, false),
-            state(Some("us"), us, true),
-            state(None, None, true),
-            state(None, None, false),
-        ];
-        assert_eq!(observed(None, reports.to_vec()).await, expected);
     }
 
     #[tokio::test]

@@ -2,10 +2,10 @@
 
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
-use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, Facts};
-use crate::gate::Inputs;
+use crate::evidence::Facts;
+use crate::gate::{self, Inputs, LeaseAction};
+use crate::why::Why;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
@@ -56,7 +56,7 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
     let facts = &inputs.facts;
     if inputs.holding {
         return Ownership {
-            owner: Some(Party::CloudControllerManager),
+            owner: acts(inputs).then_some(Party::CloudControllerManager),
             lease: Lease::Migration,
             holder: Some(inputs.identity.clone()),
         };
@@ -92,11 +92,20 @@ pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
     }
 }
 
+/// This process holds M. While it may not write, it owns nothing. A list takes less time than a status is worth.
+fn acts(inputs: &Inputs) -> bool {
+    match gate::decide(inputs).action {
+        LeaseAction::Compete | LeaseAction::Release(_) => true,
+        LeaseAction::Pause(why) => matches!(why, Why::Listing(_) | Why::NewLeader(_) | Why::NotReadYet(_)),
+        LeaseAction::Alarm(_) | LeaseAction::StandBy(_) | LeaseAction::Yield(_) => false,
+    }
+}
+
 /// The holder of K and M runs in-tree with leader migration. An external one may hold M and run nothing under it.
 fn is_guarded(facts: &Facts, holder: &str) -> bool {
     let all = &facts.controller_managers;
     let mut guarded = all.seen.iter().filter(|seen| seen.is_guarded_and_running());
-    let is_unread = all.unknown().is_some() || evidence::unlisted_leader(facts).is_some();
+    let is_listed = all.seen.iter().any(|seen| seen.is_holder(holder));
     // A template has no host name. Where no Pod can be read, it stands for its Pods.
     let is_template = || {
         all.seen
@@ -104,17 +113,43 @@ fn is_guarded(facts: &Facts, holder: &str) -> bool {
             .all(|seen| seen.host_names.is_empty() && seen.is_guarded_and_running())
     };
 
-    let is_attested = facts.attested_phase == Some(Phase::Prepare);
+    let is_attested = facts.attestation.is_some();
 
-    guarded.any(|seen| seen.is_holder(holder)) || is_unread && is_attested || !all.seen.is_empty() && is_template()
+    guarded.any(|seen| seen.is_holder(holder)) || !is_listed && is_attested || !all.seen.is_empty() && is_template()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{holding, migrating};
+    use outrigger_shared::migration::Phase;
+
+    use super::super::tests::{attest, beside_unguarded, holding, migrating, standby};
     use super::*;
     use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
     use crate::evidence::{ControllerManager, LeaseFacts};
+
+    #[test]
+    fn this_manager_owns_the_controllers_only_while_it_may_write() {
+        let owner = |inputs: &Inputs| owner_of_shared(inputs).owner;
+        let ours = Some(Party::CloudControllerManager);
+        assert_eq!(owner(&holding()), ours);
+
+        let mut paused = holding();
+        paused.facts.controller_managers.seen.push(standby());
+        assert_eq!(owner(&paused), ours, "a standby does not lead");
+        paused.facts.main = LeaseFacts {
+            read: true,
+            idle: true,
+            ..LeaseFacts::default()
+        };
+        assert_eq!(owner(&paused), None);
+        assert_eq!(owner_of_shared(&paused).holder.as_deref(), Some("us"));
+        assert_eq!(owner(&beside_unguarded(holding())), None, "an alarm");
+
+        let mut listing = holding();
+        listing.facts.main = held("kcm-1_b");
+        listing.facts.controller_managers.current = false;
+        assert_eq!(owner(&listing), ours, "a list ends within seconds");
+    }
 
     /// The owner beside an unguarded manager on host kcm-0 and an external one on kcm-1, with this holder of the main
     /// lease.
@@ -153,15 +188,15 @@ mod tests {
             inputs.facts.controller_managers = seen(vec![on_host("kcm-0", GUARDED), on_host("kcm-1", left_on.clone())]);
             inputs.facts.main = held(holder);
             inputs.facts.migration = held(holder);
-            inputs.facts.attested_phase = attested;
+            inputs.facts.attestation = attested;
             owner_of_shared(&inputs).owner
         };
         let old = Some(Party::KubeControllerManager);
         assert_eq!(owner("kcm-1_a", None), None);
-        assert_eq!(owner("kcm-1_a", Some(Phase::Prepare)), None);
+        assert_eq!(owner("kcm-1_a", attest(Phase::Prepare)), None);
         assert_eq!(owner("kcm-0_a", None), old);
         assert_eq!(owner("unread_a", None), None);
-        assert_eq!(owner("unread_a", Some(Phase::Prepare)), old);
+        assert_eq!(owner("unread_a", attest(Phase::Prepare)), old);
     }
 
     #[test]
@@ -181,14 +216,14 @@ mod tests {
             inputs.facts.controller_managers = seen(all);
             inputs.facts.main = held(holder);
             inputs.facts.migration = held(holder);
-            inputs.facts.attested_phase = attested;
+            inputs.facts.attestation = attested;
             let all = Controller::SHARED.into_iter();
             all.filter(|controller| owner_of(&inputs, *controller).owner.is_some())
                 .collect::<Vec<_>>()
         };
         assert_eq!(owned("kcm-0_a", None), [Controller::NodeLifecycle]);
         assert_eq!(owned("kcm-1_a", None), Controller::SHARED);
-        assert_eq!(owned("unread_a", Some(Phase::Prepare)), Controller::SHARED);
+        assert_eq!(owned("unread_a", attest(Phase::Prepare)), Controller::SHARED);
 
         assert_eq!(
             owner_of(&holding(), Controller::Route).owner,

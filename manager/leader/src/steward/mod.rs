@@ -1,43 +1,47 @@
-//! The reconcile loop of the migration lease: observes, decides, stores the latch, and opens or closes the gate.
+//! The reconcile loop of the migration lease: observes, decides, closes the permit, stores the latch, and opens or closes
+//! the gate.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::core::DynamicObject;
 use outrigger_shared::backoff::doubled;
+use outrigger_shared::migration::{Attestation, Phase};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Gate};
-use crate::evidence::{ControllerManagers, Facts, LeaseFacts, OwnSettings, Reading};
+use crate::evidence::{self, Facts, LeaseFacts, MainHolder, OwnSettings, Proven, Reading};
 use crate::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
 use crate::latch::{self, Latch, Stored};
-use crate::lease::View;
-use crate::service_watch::Observed;
+use crate::lease::{View, version};
+use crate::permit::Fence;
+use crate::readers::Listing;
+use crate::why::Why;
 
 /// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
 const FIRST_BACKOFF: Duration = Duration::from_secs(120);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1920);
 /// Time between two passes without a change.
 const PERIOD: Duration = Duration::from_secs(5);
+/// How long a write in flight may last after the permit was closed for another holder of K. A kube-controller-manager that
+/// has just acquired K reads its objects before it calls AWS: 1.1 s were measured with 1.26.13 and three Services.
+const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 /// The inputs of the steward. A task of its own keeps each part current.
 pub struct Sources {
     pub spec: watch::Receiver<Reading<MigrationSpec>>,
-    pub controller_managers: watch::Receiver<ControllerManagers>,
+    pub listing: watch::Receiver<Listing>,
+    /// K.
     pub main: watch::Receiver<View>,
+    /// M.
     pub migration: watch::Receiver<View>,
-    pub holding: watch::Receiver<Option<Acquired>>,
-    /// The newest write of a kube-controller-manager to a Service's status.
-    pub service_writes: watch::Receiver<Observed>,
-}
-
-/// The acquisition of M by this process.
-#[derive(Debug, Clone, Copy)]
-pub struct Acquired {
-    pub at: Instant,
-    /// By the API server's clock; `None` where it records no field managers.
-    pub stored_at: Option<Timestamp>,
+    /// C, which has the latch.
+    pub own_main: watch::Receiver<View>,
+    /// When this process acquired M, while it holds it.
+    pub holding: watch::Receiver<Option<Instant>>,
 }
 
 pub struct Config {
@@ -45,8 +49,16 @@ pub struct Config {
     /// The full lease duration that M must have been idle for.
     pub lease_duration: Duration,
     pub own: OwnSettings,
-    /// The latch that lease C carried when it was taken.
+    /// The latch that lease C had when it was acquired.
     pub latch: Stored,
+}
+
+/// What the steward sets.
+pub struct Controls {
+    pub annotation_changes: mpsc::Sender<AnnotationChange>,
+    pub gate: watch::Sender<Gate>,
+    /// Of the permit of M.
+    pub fence: watch::Sender<Fence>,
 }
 
 /// The last time that M was given up for the old manager.
@@ -55,32 +67,60 @@ pub struct Offer {
     at: Instant,
     /// By this machine's clock, for the status.
     pub time: Timestamp,
-    /// How often M was offered since the last change of the main lease's holder.
+    /// How often M was offered to the processes of this host in this step back.
     pub count: u32,
 }
 
 /// The earlier passes, as far as the decision depends on them.
 #[derive(Default)]
 struct Past {
-    offer: Option<Offer>,
-    /// When the object became unreadable; none while it can be read.
-    unreadable_since: Option<Instant>,
+    /// The offers of this step back, by the host of the holder of K: each restart of a process has another identity.
+    offers: BTreeMap<String, Offer>,
+    last_offer: Option<Offer>,
+    proven: Vec<Proven>,
+    phase: Option<Phase>,
+    led_before: Option<String>,
 }
 
 impl Past {
-    fn observe(&mut self, spec: &Reading<MigrationSpec>, now: Instant) {
-        self.unreadable_since = match spec {
-            Reading::Unreadable(_) => self.unreadable_since.or(Some(now)),
-            Reading::Pending | Reading::Known(_) => None,
-        };
+    /// Notes who led when a phase begins that this process saw begin.
+    fn observe(&mut self, spec: &Reading<MigrationSpec>, main: &View, latch: Option<&Latch>, now: Instant) {
+        let Some(spec) = spec.known() else { return };
+        let last = self.phase.replace(spec.phase);
+        if last != Some(spec.phase) && spec.phase != Phase::Prepare {
+            self.offers.clear();
+        }
+
+        let run = |phase: Phase| phase.min(Phase::Migrate);
+        match last {
+            Some(last) if run(last) != run(spec.phase) => {
+                let holder = main.holder(now).map(str::to_owned);
+                let is_proven = |holder: &String| self.proven.iter().any(|proven| proven.identity == *holder);
+                self.led_before = holder.filter(|holder| !is_proven(holder));
+            }
+            Some(_) => {}
+            None => {
+                let latch = latch.filter(|latch| latch.uid == spec.uid && run(latch.phase) == run(spec.phase));
+                self.led_before = latch.and_then(|latch| latch.led_before.clone());
+            }
+        }
     }
 
-    fn has_new_main_holder(&self, main: &View, held_since: Instant, now: Instant) -> bool {
-        let is_new = |since: Instant| match self.unreadable_since {
-            None => since > held_since,
-            Some(unreadable) => since > held_since.max(unreadable) && now >= since + gate::UNREADABLE,
+    fn offer_of(&self, main: &View, now: Instant) -> Option<Offer> {
+        self.offers.get(evidence::host_of(main.holder(now)?)).copied()
+    }
+
+    fn note_offer(&mut self, main: &View) {
+        let now = Instant::now();
+        let count = self.offer_of(main, now).map_or(0, |offer| offer.count);
+        let offer = Offer {
+            at: now,
+            time: Timestamp::now(),
+            count: count + 1,
         };
-        main.holder_since().is_some_and(is_new)
+        self.last_offer = Some(offer);
+        let host = main.holder(now).map(evidence::host_of).unwrap_or_default();
+        self.offers.insert(host.to_owned(), offer);
     }
 }
 
@@ -97,7 +137,7 @@ impl Report {
     /// Each source was read at least once.
     pub fn was_read(&self) -> bool {
         let why = self.decision.action.why();
-        self.inputs.spec != Reading::Pending && why.is_none_or(|why| why.reason != gate::reason::NOT_READ_YET)
+        self.inputs.spec != Reading::Pending && !matches!(why, Some(Why::NotReadYet(_)))
     }
 }
 
@@ -108,10 +148,12 @@ pub struct Reports {
 }
 
 impl Reports {
-    fn send(&self, report: Report) {
+    fn send(&self, report: Report, is_stored: bool) {
         // Its receiver ends with the process.
         let _ = self.all.send(report.clone());
-        self.newest.send_replace(Some(report));
+        if is_stored {
+            self.newest.send_replace(Some(report));
+        }
     }
 }
 
@@ -145,112 +187,215 @@ impl Holders {
     }
 }
 
+/// The latch that this process inherited or stored, and the one that is being stored.
+struct Latching {
+    current: Stored,
+    /// The resource version of lease C at the last write of this process.
+    version: u64,
+    /// The text that a new latch replaces.
+    damaged: Option<String>,
+    pending: Option<(Stored, oneshot::Receiver<Box<DynamicObject>>)>,
+}
+
+impl Latching {
+    fn new(stored: Stored) -> Self {
+        let mut this = Self {
+            current: Stored::Absent,
+            version: 0,
+            damaged: None,
+            pending: None,
+        };
+        this.inherit(stored);
+        this
+    }
+
+    /// A damaged latch says nothing.
+    fn inherit(&mut self, stored: Stored) {
+        self.current = match stored {
+            Stored::Damaged(text) => {
+                if self.damaged.as_ref() != Some(&text) {
+                    tracing::error!(text, "the latch is damaged; gathering the evidence again");
+                }
+                self.damaged = Some(text);
+                Stored::Absent
+            }
+            other => other,
+        };
+    }
+
+    /// Takes in the Lease, unless this process has a latch of its own: the elector restores that one.
+    fn observe(&mut self, lease: &View) {
+        let newer = lease.lease.as_ref().filter(|lease| version(lease) > self.version);
+        if let (Stored::Absent, None, Some(lease)) = (&self.current, &self.pending, newer) {
+            self.inherit(latch::of_lease(lease));
+        }
+    }
+
+    /// Begins to store a change, if it is not being stored. `None` when this process has lost lease C.
+    async fn begin(&mut self, changes: &mpsc::Sender<AnnotationChange>, change: &LatchChange) -> Option<()> {
+        let new = match change {
+            LatchChange::Keep => return Some(()),
+            LatchChange::Store(latch) => Stored::Latch(latch.clone()),
+            LatchChange::Remove => Stored::Absent,
+        };
+        if self.pending.is_some() {
+            return Some(());
+        }
+
+        let (stored, done) = oneshot::channel();
+        let text = match &new {
+            Stored::Latch(latch) => Some(latch.to_text()),
+            _ => None,
+        };
+        let damaged = self.damaged.take().map(|text| (latch::DAMAGED_ANNOTATION.to_owned(), Some(text)));
+        let latch = (latch::ANNOTATION.to_owned(), text);
+        let change = AnnotationChange {
+            values: damaged.into_iter().chain([latch]).collect(),
+            stored,
+        };
+        changes.send(change).await.ok()?;
+        self.pending = Some((new, done));
+
+        Some(())
+    }
+
+    /// Waits until the change is stored; for ever if none is being stored. False when this process has lost lease C.
+    async fn stored(&mut self) -> bool {
+        let Some((_, done)) = &mut self.pending else {
+            return std::future::pending().await;
+        };
+        let stored = done.await.ok();
+        if let (Some((new, _)), Some(lease)) = (self.pending.take(), &stored) {
+            (self.current, self.version) = (new, version(lease));
+        }
+        stored.is_some()
+    }
+}
+
 /// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
 pub async fn run(
     config: Config,
     mut sources: Sources,
-    annotation_changes: mpsc::Sender<AnnotationChange>,
-    gate: watch::Sender<Gate>,
+    controls: Controls,
     reports: Reports,
     stop: CancellationToken,
 ) {
-    let mut latch = config.latch.clone();
-    let mut past = Past::default();
-    let (mut last_logged, mut former_write) = (None, None);
+    let mut latching = Latching::new(config.latch.clone());
+    let (mut past, mut last_logged) = (Past::default(), None);
 
     while !stop.is_cancelled() {
-        let mut inputs = observe(&config, &mut sources, &latch, &mut past);
-        former_write = newest_former_write(&sources).max(former_write);
-        inputs.acquired = inputs.acquired.map(|at| at.max(former_write.unwrap_or(at)));
+        latching.observe(&sources.own_main.borrow_and_update());
+        if let Stored::Newer(why) = &latching.current {
+            tracing::error!(why, "leaving the leases to a newer manager");
+            return;
+        }
 
+        let inputs = observe(&config, &mut sources, &latching.current, &mut past);
         let decision = gate::decide(&inputs);
+        if let MainHolder::Proven(proven) = inputs.facts.main_holder() {
+            Proven::remember(&mut past.proven, &proven);
+        }
         log_changes(&decision, &mut last_logged);
 
-        let new_gate = match decision.action {
-            LeaseAction::Compete => Gate::Open,
-            LeaseAction::Yield(_) => Gate::EmptyExpired,
-            LeaseAction::StandBy(_) | LeaseAction::Release(_) | LeaseAction::Alarm(_) => Gate::Closed,
-        };
-        let open = new_gate == Gate::Open;
         // Close at once. Open only after the latch that the decision depends on is stored.
-        let set_gate = |new: Gate| gate.send_if_modified(|was| std::mem::replace(was, new) != new);
-        if !open {
-            set_gate(Gate::Closed);
-        }
+        let is_stored = decision.latch == LatchChange::Keep;
+        set_fence(&controls.fence, fence(&inputs, &decision, &sources.main.borrow()));
+        let gate = next_gate(&decision, is_stored || *controls.gate.borrow() == Gate::Open);
+        controls.gate.send_if_modified(|was| std::mem::replace(was, gate) != gate);
 
-        let mut report = Report {
+        let report = Report {
             decision: decision.clone(),
-            latch: latch.clone(),
-            inputs: inputs.clone(),
-            offer: past.offer,
+            latch: latching.current.clone(),
+            inputs,
+            offer: past.last_offer,
             holders: Holders::of(&config, &sources, Instant::now()),
         };
-        if decision.latch != LatchChange::Keep {
-            let _ = reports.all.send(report.clone());
-            let Some(stored) = store(&annotation_changes, &decision.latch).await else {
-                return;
-            };
-            latch = stored;
-            report.latch = latch.clone();
+        let is_holding = report.inputs.holding;
+        reports.send(report, is_stored);
+        if latching
+            .begin(&controls.annotation_changes, &decision.latch)
+            .await
+            .is_none()
+        {
+            return;
         }
 
-        set_gate(new_gate);
-        reports.send(report);
-
-        if inputs.holding && !open {
+        if is_holding && gate == Gate::Closed {
             // Another task stops the controllers and releases the lease. Decide again only after that.
             let released = sources.holding.wait_for(Option::is_none);
             if !matches!(stop.run_until_cancelled(released).await, Some(Ok(_))) {
                 return;
             }
-            if decision
-                .action
-                .why()
-                .is_some_and(|why| why.reason == gate::reason::STEPPING_BACK)
-            {
-                past.offer = Some(Offer {
-                    at: Instant::now(),
-                    time: Timestamp::now(),
-                    count: offers_before(past.offer, inputs.main_holder_changed) + 1,
-                });
+            if matches!(decision.action, LeaseAction::Release(Why::Offering(_))) {
+                past.note_offer(&sources.main.borrow());
             }
             continue;
         }
-        if decision.latch == LatchChange::Keep && !wait(&mut sources, &config, past.offer, &stop).await {
+
+        let goes_on = tokio::select! {
+            stored = latching.stored() => stored,
+            goes_on = wait(&mut sources, &config, past.last_offer, &stop) => goes_on,
+        };
+        if !goes_on {
             return;
         }
     }
 }
 
-/// The newest write of an old manager, if this process observed it before it acquired M.
-fn newest_former_write(sources: &Sources) -> Option<Timestamp> {
-    let acquired = sources.holding.borrow().map(|acquired| acquired.at);
-    let services = sources.service_writes.borrow();
-    let newest = services.newest.as_ref();
-    let former = newest.filter(|(_, at)| acquired.is_none_or(|acquired| *at < acquired));
-    former.map(|(write, _)| write.time)
+/// `may_open`: the latch that the decision depends on is stored, or M was competed for before.
+fn next_gate(decision: &Decision, may_open: bool) -> Gate {
+    match decision.action {
+        LeaseAction::Compete | LeaseAction::Pause(_) if may_open => Gate::Open,
+        _ => Gate::Closed,
+    }
 }
 
-/// A new holder of K is offered M without the backoff of the previous holder.
-fn offers_before(offer: Option<Offer>, main_holder_changed: bool) -> u32 {
-    offer.filter(|_| !main_holder_changed).map_or(0, |offer| offer.count)
+/// The fence of the permit of M. Where a process may acquire K and act without M, the permit also ends one renew deadline
+/// after the last renewal of K that was observed: no process acquires K before its lease duration is over.
+fn fence(inputs: &Inputs, decision: &Decision, main: &View) -> Fence {
+    let now = Instant::now();
+    let is_open = matches!(decision.action, LeaseAction::Compete | LeaseAction::Release(_));
+    if !is_open {
+        return Fence {
+            is_open,
+            ends: Some(now + IN_FLIGHT),
+        };
+    }
+
+    let renewed = || {
+        let seen = main.observation.as_ref().or(main.last_holder.as_ref());
+        seen.map_or(now, |seen| seen.since + inputs.facts.own.renew_deadline)
+    };
+    Fence {
+        is_open,
+        ends: inputs.facts.possible_taker().map(|_| renewed()),
+    }
 }
 
-/// How long M is kept after it was acquired again, before the next offer.
-fn backoff(offer: Option<Offer>) -> Duration {
-    let further = offer.map_or(0, |offer| offer.count.saturating_sub(1));
-    doubled(FIRST_BACKOFF, LONGEST_BACKOFF, further)
+/// A fence that stays closed keeps its end.
+fn set_fence(fence: &watch::Sender<Fence>, new: Fence) {
+    fence.send_if_modified(|was| {
+        let stays_closed = !was.is_open && !new.is_open;
+        !stays_closed && std::mem::replace(was, new) != new
+    });
+}
+
+/// How long M is kept after it was acquired again, before the next offer to the same host.
+fn backoff(offer: &Offer) -> Duration {
+    doubled(FIRST_BACKOFF, LONGEST_BACKOFF, offer.count.saturating_sub(1))
 }
 
 /// When M may be acquired again after it was offered: it was free and had no new candidate for [`YIELD`]. None while it
-/// is held.
-fn yield_ends(main: &View, migration: &View, offer: Option<Offer>, now: Instant) -> Option<Instant> {
-    let since = [
-        migration.free_since(now),
-        main.holder_since(),
-        offer.map(|offer| offer.at),
-    ];
-    since[0]?;
+/// is held. A record that expired instead of being released is free for a new holder of K only one lease duration after it
+/// first observed that record.
+fn yield_ends(main: &View, migration: &View, offer: Option<Offer>, lease_duration: Duration, now: Instant) -> Option<Instant> {
+    let free = migration.free_since(now)?;
+    let observes = match migration.named_holder() {
+        Some(_) => lease_duration,
+        None => Duration::ZERO,
+    };
+    let candidate = main.holder_since().map(|since| since + observes);
+    let since = [Some(free), candidate, offer.map(|offer| offer.at)];
     since.into_iter().flatten().max().map(|since| since + YIELD)
 }
 
@@ -262,62 +407,86 @@ fn is_own_acquisition(migration: &View, identity: &str, offer: Option<Offer>, no
 }
 
 fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Past) -> Inputs {
-    let (now, offer) = (Instant::now(), past.offer);
+    let now = Instant::now();
     let main = sources.main.borrow_and_update().clone();
     let migration = sources.migration.borrow_and_update().clone();
-    let controller_managers = sources.controller_managers.borrow_and_update().clone();
+    let listing = sources.listing.borrow_and_update().clone();
     let spec = sources.spec.borrow_and_update().clone();
-    let acquired = *sources.holding.borrow_and_update();
-    let held_since = acquired.map(|acquired| acquired.at);
-    past.observe(&spec, now);
-    let services = sources.service_writes.borrow_and_update().clone();
-    let is_recent = |at: Instant| now < at + gate::QUIET;
+    let held_since = *sources.holding.borrow_and_update();
 
+    let latched = match latch {
+        Stored::Latch(latch) => Some(latch),
+        _ => None,
+    };
+    for proven in latched.into_iter().flat_map(|latch| latch.proven.iter().rev()) {
+        Proven::remember(&mut past.proven, proven);
+    }
+    past.observe(&spec, &main, latched, now);
+
+    let offer_due = |held_since: Instant| {
+        let last = past.offer_of(&main, now);
+        last.is_none_or(|offer| now >= held_since.max(offer.at) + backoff(&offer))
+    };
     Inputs {
         latch: latch.clone(),
         identity: config.identity.clone(),
         holding: held_since.is_some(),
-        acquired: acquired.and_then(|acquired| acquired.stored_at),
-        service_write: services.newest.filter(|(_, at)| is_recent(*at)).map(|(write, _)| write),
-        services_read: services.read,
-        main_holder_changed: held_since.is_some_and(|held_since| past.has_new_main_holder(&main, held_since, now)),
-        offer_again: held_since.is_some_and(|since| now >= since + backoff(offer)),
-        yielded: is_own_acquisition(&migration, &config.identity, offer, now)
-            || yield_ends(&main, &migration, offer, now).is_some_and(|end| now >= end),
+        offer_due: held_since.is_some_and(offer_due),
+        yielded: is_own_acquisition(&migration, &config.identity, past.last_offer, now)
+            || yield_ends(&main, &migration, past.last_offer, config.lease_duration, now)
+                .is_some_and(|end| now >= end),
         facts: Facts {
-            controller_managers,
-            attested_phase: spec.known().and_then(|spec| spec.attested_phase),
+            controller_managers: listing.as_of(main.holder_since()),
             main: lease_facts(&main, config, now),
             migration: lease_facts(&migration, config, now),
+            proven: Proven::counting(&past.proven, spec.known().map(|spec| spec.phase)),
+            attestation: spec.known().and_then(|spec| attestation(spec, latched)).cloned(),
+            led_before: past.led_before.clone(),
             own: config.own,
         },
         spec,
     }
 }
 
+/// The attestation, if it was made in this run of the phase.
+fn attestation<'a>(spec: &'a MigrationSpec, latch: Option<&Latch>) -> Option<&'a Attestation> {
+    let attestation = spec.attestation()?;
+    let of_run = |latch: &&Latch| latch.uid == spec.uid && evidence::is_attested_for(attestation, latch.phase);
+    let was_seen = spec.seen_unattested || latch.filter(of_run).is_some_and(|latch| latch.seen_unattested);
+    was_seen.then_some(attestation)
+}
+
 fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
     LeaseFacts {
         read: view.synced || view.is_failing(),
         live_holder: view.live_holder(now).map(str::to_owned),
+        holder: view.holder(now).map(str::to_owned),
+        former_holders: view.former_holders(now),
         named_holder: view.named_holder().map(str::to_owned),
         duration: view
             .named_holder()
             .and(view.observation.as_ref())
             .map(|seen| seen.record.duration),
         idle: view.was_idle_for(config.lease_duration, now),
+        is_new: view.has_new_holder(),
+        is_coordinated: view.is_coordinated(),
         failure: view.failure.clone(),
     }
 }
 
 fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)>) {
+    let texts = |decision: &Decision| {
+        let texts = decision.warnings.iter().map(|warning| warning.message(decision.phase));
+        texts.collect::<Vec<_>>()
+    };
     let (action, warnings) = last.take().map_or((None, Vec::new()), |(s, w)| (Some(s), w));
     if action.as_ref() != Some(&decision.action) {
+        let why = decision.action.why().map(Why::message).unwrap_or_default();
         match &decision.action {
-            LeaseAction::Alarm(why) => {
-                tracing::error!(why = why.message, "ALARM: releasing the migration lease at once");
-            }
-            LeaseAction::Release(why) => tracing::warn!(why = why.message, "releasing the migration lease"),
-            LeaseAction::StandBy(why) => tracing::info!(why = why.message, "not competing for the migration lease"),
+            LeaseAction::Alarm(_) => tracing::error!(why, "ALARM: releasing the migration lease at once"),
+            LeaseAction::Release(_) => tracing::warn!(why, "releasing the migration lease"),
+            LeaseAction::Pause(_) => tracing::warn!(why, "keeping the migration lease and writing nothing"),
+            LeaseAction::StandBy(_) => tracing::info!(why, "not competing for the migration lease"),
             LeaseAction::Compete => tracing::info!("may compete for the migration lease"),
             LeaseAction::Yield(_) => {
                 tracing::info!("offering the migration lease to the old manager; acquiring it again if it stays free");
@@ -325,30 +494,12 @@ fn log_changes(decision: &Decision, last: &mut Option<(LeaseAction, Vec<String>)
         }
     }
 
-    for warning in decision.warnings.iter().filter(|warning| !warnings.contains(warning)) {
+    let new = texts(decision);
+    for warning in new.iter().filter(|warning| !warnings.contains(warning)) {
         tracing::warn!("{warning}");
     }
 
-    *last = Some((decision.action.clone(), decision.warnings.clone()));
-}
-
-/// Stores the latch on lease C and waits until the API server has it. None when this process lost lease C.
-async fn store(annotation_changes: &mpsc::Sender<AnnotationChange>, change: &LatchChange) -> Option<Stored> {
-    let latch = match change {
-        LatchChange::Store(latch) => Some(latch),
-        LatchChange::Keep | LatchChange::Remove => None,
-    };
-    let (stored, done) = oneshot::channel();
-    let change = AnnotationChange {
-        key: latch::ANNOTATION.to_owned(),
-        value: latch.map(Latch::to_text),
-        stored,
-    };
-
-    annotation_changes.send(change).await.ok()?;
-    done.await.ok()?;
-
-    Some(latch.map_or(Stored::Absent, |latch| Stored::Latch(latch.clone())))
+    *last = Some((decision.action.clone(), new));
 }
 
 /// Waits for a change of a source, or for the next instant at which time alone changes the decision. False when a source
@@ -357,12 +508,18 @@ async fn wait(sources: &mut Sources, config: &Config, offer: Option<Offer>, stop
     let now = Instant::now();
     let expiry = |view: &View| {
         let seen = view.observation.as_ref();
-        seen.map(|seen| [seen.expires(), seen.since + config.lease_duration])
+        let unsigned = view.frees_at();
+        [
+            seen.map(|seen| seen.expires()),
+            seen.map(|seen| seen.since + config.lease_duration),
+            unsigned,
+            view.former.iter().map(|former| former.expires()).filter(|at| *at > now).min(),
+        ]
     };
     let instants = {
         let (main, migration) = (sources.main.borrow(), sources.migration.borrow());
-        let yielded = yield_ends(&main, &migration, offer, now);
-        [expiry(&main), expiry(&migration), yielded.map(|end| [end; 2])]
+        let yielded = yield_ends(&main, &migration, offer, config.lease_duration, now);
+        [expiry(&main), expiry(&migration), [yielded; 4]]
     };
     let next = instants.into_iter().flatten().flatten().filter(|at| *at > now).min();
     // A pass every few seconds in any case: it is cheap, and a lost wake-up does no harm.
@@ -372,11 +529,11 @@ async fn wait(sources: &mut Sources, config: &Config, offer: Option<Offer>, stop
         () = stop.cancelled() => true,
         () = sleep_until(next) => true,
         change = sources.spec.changed() => change.is_ok(),
-        change = sources.controller_managers.changed() => change.is_ok(),
+        change = sources.listing.changed() => change.is_ok(),
         change = sources.main.changed() => change.is_ok(),
         change = sources.migration.changed() => change.is_ok(),
+        change = sources.own_main.changed() => change.is_ok(),
         change = sources.holding.changed() => change.is_ok(),
-        change = sources.service_writes.changed() => change.is_ok(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::not_leader::NotLeader;
-use crate::permit::{Grantor, Permit};
+use crate::permit::{Fence, Grantor, Permit};
 
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,9 +59,14 @@ impl<L: Leases + Sync + 'static> Tenure<L> {
         elector: Elector<L>,
         held: Held,
         annotation_changes: mpsc::Receiver<AnnotationChange>,
+        fence: Option<watch::Receiver<Fence>>,
         start: &Start,
     ) -> Self {
         let (grantor, permit) = Permit::pair();
+        let permit = match fence {
+            Some(fence) => permit.within(fence),
+            None => permit,
+        };
         elector.grant(&held, &grantor);
 
         let (stop_renewing, stop_controllers) = (CancellationToken::new(), CancellationToken::new());

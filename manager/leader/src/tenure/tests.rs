@@ -19,12 +19,23 @@ async fn tenure<F>(
 where
     F: Future<Output = Result<(), ControllerError>> + Send + 'static,
 {
+    fenced(server, None, work).await
+}
+
+async fn fenced<F>(
+    server: &Server,
+    fence: Option<watch::Receiver<Fence>>,
+    work: impl Fn(Permit, CancellationToken) -> F + Send + Sync + 'static,
+) -> Tenure<Server>
+where
+    F: Future<Output = Result<(), ControllerError>> + Send + 'static,
+{
     let (_open, mut gate) = watch::channel(Gate::Open);
     let mut elector = server.elector("us");
     let held = elector.acquire(&mut gate, &CancellationToken::new()).await.unwrap();
     let start: Start = Box::new(move |permit, stop| work(permit, stop).boxed());
     let (_, annotation_changes) = mpsc::channel(1);
-    Tenure::begin("lease", elector, held, annotation_changes, &start)
+    Tenure::begin("lease", elector, held, annotation_changes, fence, &start)
 }
 
 fn holder(server: &Server) -> String {
@@ -127,4 +138,29 @@ async fn a_write_without_an_answer_leaves_the_lease_to_run_out() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     cut_off.end().await.unwrap();
     assert_eq!(holder(&server), "us");
+}
+
+/// A process that may act without M acquires K.
+#[tokio::test(start_paused = true)]
+async fn under_a_closed_fence_no_write_begins_and_the_lease_is_released() {
+    let server = Server::new();
+    let (fence, fence_rx) = watch::channel(Fence::OPEN);
+    let waiting = fenced(&server, Some(fence_rx), |permit, stop| async move {
+        stop.cancelled().await;
+        let write = permit.guard(async {}).await;
+        assert!(write.is_err(), "it waits until the permit is closed");
+        Ok(())
+    });
+    let waiting = waiting.await;
+    assert_eq!(waiting.permit.check(), Ok(()));
+    fence.send_replace(Fence {
+        is_open: false,
+        ends: Some(Instant::now()),
+    });
+    assert!(waiting.permit.check().is_err());
+
+    let start = Instant::now();
+    waiting.end().await.unwrap();
+    assert_eq!(holder(&server), "");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }

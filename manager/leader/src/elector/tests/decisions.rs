@@ -67,9 +67,7 @@ async fn what_was_read_counts_while_the_watch_fails_or_is_late() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_never_seen_is_read_first() {
     let elector = Server::new().elector("us");
-    let (unsynced, now) = (View::default(), Instant::now());
-    assert!(matches!(elector.next(&unsynced, now), Next::Get));
-    assert!(matches!(next_emptying(&unsynced, now), Next::Get));
+    assert!(matches!(elector.next(&View::default(), Instant::now()), Next::Get));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,11 +140,11 @@ async fn a_process_that_never_took_the_lease_does_not_release_it() {
 async fn an_annotation_is_stored_only_when_a_write_has_it() {
     let server = Server::new();
     let holder = Holder::start(&server, "us").await;
+    let before = version(&server.lease());
     server.set(|state| state.away = true);
     let (stored, mut done) = oneshot::channel();
     let change = AnnotationChange {
-        key: "own".into(),
-        value: Some("1".into()),
+        values: vec![("own".into(), Some("1".into())), ("other".into(), Some("2".into()))],
         stored,
     };
     holder.annotation_changes.send(change).await.unwrap();
@@ -155,7 +153,10 @@ async fn an_annotation_is_stored_only_when_a_write_has_it() {
 
     server.set(|state| state.away = false);
     tokio::time::sleep(seconds(3)).await;
-    assert_eq!(done.try_recv(), Ok(()));
-    assert_eq!(server.lease().metadata.annotations.unwrap()["own"], "1");
+    let stored = done.try_recv().unwrap();
+    assert!(version(&stored) > before, "the Lease as it was stored");
+    let annotations = stored.metadata.annotations.unwrap();
+    assert_eq!((annotations["own"].as_str(), annotations["other"].as_str()), ("1", "2"));
+    assert_eq!(server.lease().metadata.annotations.unwrap(), annotations);
     holder.stop().await;
 }

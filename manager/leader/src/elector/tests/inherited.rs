@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::latch::{ANNOTATION, Stored};
-use crate::run::inherited_latch;
+use crate::run::{gate_of_latch, inherited_latch};
 
-const LATCH: &str = r#"{"version":1,"uid":"u","generation":3,"phase":"Migrate","basis":"External"}"#;
+const LATCH: &str = r#"{"version":1,"uid":"u","phase":"Migrate","seenUnattested":true}"#;
 
 fn annotate(server: &Server, value: Option<&str>) {
     server.edit(|lease| {
@@ -44,8 +44,29 @@ async fn an_inherited_latch_is_restored_at_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_latch_that_cannot_be_read_may_be_removed() {
+async fn an_annotation_that_is_no_latch_of_this_format_may_be_removed() {
     let newer = LATCH.replace(r#""version":1"#, r#""version":2"#);
-    assert_eq!(edited(Some(&newer), None).await, None);
+    for text in [&newer, "yes"] {
+        assert_eq!(edited(Some(text), None).await, None);
+    }
     assert_eq!(edited(None, Some(LATCH)).await.as_deref(), Some(LATCH));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_not_competed_for_while_it_has_a_latch_of_a_newer_program() {
+    let server = Server::new();
+    server.held_by("newer", 0);
+    let newer = LATCH.replace(r#""version":1"#, r#""version":2"#);
+    annotate(&server, Some(&newer));
+    let (mut gate, why) = gate_of_latch(server.view.subscribe(), never());
+    let mut elector = server.elector("us");
+    let competing = tokio::spawn(async move { elector.acquire(&mut gate, &never()).await.is_some() });
+    tokio::time::sleep(seconds(60)).await;
+    assert_eq!(server.holder(), "newer", "its record has expired");
+    let text = why.borrow().clone().unwrap();
+    assert!(text.contains("has format 2"), "{text}");
+
+    annotate(&server, Some(LATCH));
+    assert!(competing.await.unwrap());
+    assert_eq!((server.holder().as_str(), why.borrow().as_ref()), ("us", None));
 }

@@ -13,6 +13,7 @@ mod problem;
 mod slow;
 
 use super::*;
+use crate::lease::UNSIGNED;
 use crate::permit::Permit;
 
 pub(crate) const TIMING: Timing = Timing {
@@ -241,8 +242,7 @@ impl Holder {
     async fn annotate(&self, key: &str) {
         let (stored, done) = oneshot::channel();
         let change = AnnotationChange {
-            key: key.into(),
-            value: Some("1".into()),
+            values: vec![(key.into(), Some("1".into()))],
             stored,
         };
         self.annotation_changes.send(change).await.unwrap();
@@ -291,21 +291,50 @@ async fn each_renewal_by_the_other_starts_the_wait_anew() {
     assert_eq!(start.elapsed().as_secs(), 45);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_released_lease_is_taken_at_once() {
+/// A process that signs nothing, such as client-go, releases the lease.
+fn released_by_hand(server: &Server) {
+    server.edit(|lease| Record::of(lease).released(Timestamp::now()).write_to(lease));
+}
+
+/// How long a candidate waits for the lease of `kcm`, to which this happens after three seconds.
+async fn acquired_after(change: impl FnOnce(&Server) + Send + 'static) -> Duration {
     let server = Server::new();
     server.held_by("kcm", 0);
     let other = server.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let mut lease = other.lease();
-        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
-        other.store(lease);
+        tokio::time::sleep(seconds(3)).await;
+        change(&other);
     });
     let start = Instant::now();
     let (_open, mut gate) = open();
     server.elector("us").acquire(&mut gate, &never()).await.unwrap();
-    assert_eq!(start.elapsed().as_secs(), 3);
+    assert_eq!(server.holder(), "us");
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_one_of_our_managers_released_is_acquired_at_once() {
+    let released = |server: &Server| server.edit(|lease| *lease = emptied(lease.clone()));
+    assert_eq!(acquired_after(released).await, seconds(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_released_without_a_signature_is_acquired_after_a_retry_period_of_its_holder() {
+    assert_eq!(acquired_after(released_by_hand).await, seconds(3) + UNSIGNED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_signature_of_an_earlier_release_does_not_count() {
+    let released_twice = |server: &Server| {
+        server.edit(|lease| *lease = emptied(lease.clone()));
+        server.held_by("kcm", 1);
+        server.edit(|lease| {
+            let signature = "2026-01-01T00:00:00.000000Z".to_owned();
+            lease.metadata.annotations = Some([(RELEASED.to_owned(), signature)].into());
+        });
+        released_by_hand(server);
+    };
+    assert_eq!(acquired_after(released_twice).await, seconds(3) + UNSIGNED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,52 +347,6 @@ async fn a_closed_gate_keeps_even_a_free_lease_alone() {
     assert_eq!(server.state.lock().unwrap().writes, 0);
     gate.send_replace(Gate::Open);
     elector.acquire(&mut rx, &never()).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_expired_record_is_emptied_once_so_that_a_process_that_just_began_to_observe_it_need_not_wait() {
-    let server = Server::new();
-    server.held_by("our predecessor, killed", 0);
-    let (_emptying, mut rx) = watch::channel(Gate::EmptyExpired);
-    let mut elector = server.elector("us");
-    let waiting = tokio::spawn(async move { elector.acquire(&mut rx, &never()).await.is_some() });
-    tokio::time::sleep(Duration::from_millis(14_900)).await;
-    assert_eq!(server.holder(), "our predecessor, killed", "its lease runs");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(server.holder(), "");
-    assert!(Record::of(&server.lease()).is_released());
-
-    let mut kcm = server.elector("kcm");
-    let (_open, mut gate) = open();
-    let begun = Instant::now();
-    kcm.acquire(&mut gate, &never()).await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(!waiting.is_finished());
-    assert_eq!(server.state.lock().unwrap().writes, 3, "two holders and one release");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_free_lease_is_not_emptied_again_and_its_own_record_only_when_it_expires() {
-    let server = Server::new();
-    let (gate, mut rx) = open();
-    let mut elector = server.elector("us");
-    let held = elector.acquire(&mut rx, &never()).await.unwrap();
-    // Its controllers' last write was not answered, so the lease is left to expire.
-    drop(held);
-    let expires = Instant::now() + Duration::from_secs(15);
-    gate.send_replace(Gate::EmptyExpired);
-    let waiting = tokio::spawn(async move { elector.acquire(&mut rx, &never()).await.is_some() });
-    tokio::time::sleep_until(expires - Duration::from_millis(100)).await;
-    assert_eq!(server.holder(), "us");
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(server.holder(), "");
-    assert_eq!(server.state.lock().unwrap().writes, 2);
-
-    gate.send_replace(Gate::Open);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(waiting.await.unwrap());
-    assert_eq!(server.holder(), "us");
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,8 +363,7 @@ async fn the_holder_renews_and_its_annotations_are_stored() {
     let (stored, done) = oneshot::channel();
     annotation_changes
         .send(AnnotationChange {
-            key: "outrigger.dev/x".into(),
-            value: Some("1".into()),
+            values: vec![("outrigger.dev/x".into(), Some("1".into()))],
             stored,
         })
         .await
@@ -441,7 +423,7 @@ async fn without_renewals_the_permit_ends_at_the_deadline_counted_from_the_start
 }
 
 #[tokio::test(start_paused = true)]
-async fn releasing_empties_the_holder_and_keeps_the_annotations() {
+async fn releasing_empties_the_holder_signs_the_record_and_keeps_the_annotations() {
     let server = Server::new();
     let (_open, mut gate) = open();
     let mut elector = server.elector("us");
@@ -450,8 +432,10 @@ async fn releasing_empties_the_holder_and_keeps_the_annotations() {
     let (grantor, permit) = Permit::pair();
     elector.release(held, &grantor).await.unwrap();
     let lease = server.lease();
-    assert!(Record::of(&lease).is_free());
-    assert!(lease.metadata.annotations.is_some());
+    let (record, annotations) = (Record::of(&lease), lease.metadata.annotations.unwrap());
+    assert!(record.is_released());
+    assert_eq!(annotations["outrigger.dev/prepared"], "x");
+    assert_eq!(Some(&annotations[RELEASED]), record.signature().as_ref());
     assert!(permit.check().is_err());
 }
 
@@ -532,8 +516,12 @@ async fn a_release_succeeds_although_somebody_wrote_an_annotation_meanwhile() {
     });
     let (grantor, _permit) = Permit::pair();
     elector.release(held, &grantor).await.unwrap();
-    assert!(Record::of(&server.lease()).is_released());
-    assert_eq!(server.lease().metadata.annotations.unwrap()["theirs"], "2");
+    let annotations = server.lease().metadata.annotations.unwrap();
+    assert_eq!(annotations["theirs"], "2");
+    assert_eq!(
+        Some(&annotations[RELEASED]),
+        Record::of(&server.lease()).signature().as_ref()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -549,7 +537,7 @@ async fn a_release_leaves_another_holders_lease_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
+async fn while_the_watch_fails_a_released_lease_is_found_by_reading_it() {
     let server = Server::new();
     server.held_by("kcm", 0);
     server
@@ -558,8 +546,7 @@ async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
     let hidden = server.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let mut lease = hidden.lease();
-        Record::of(&lease).released(Timestamp::now()).write_to(&mut lease);
+        let mut lease = emptied(hidden.lease());
         let mut state = hidden.state.lock().unwrap();
         state.version += 1;
         lease.metadata.resource_version = Some(state.version.to_string());
@@ -575,11 +562,10 @@ async fn while_the_watch_fails_a_released_lease_is_found_by_asking() {
 async fn a_watch_that_recovers_late_does_not_start_the_wait_again() {
     let server = Server::new();
     server.held_by("kcm", 0);
-    let failing = View {
-        failure: Some(crate::lease::tests::broken()),
-        ..View::default()
-    };
-    server.view.send_replace(failing);
+    server.view.send_modify(|view| {
+        *view = View::default();
+        view.failure = Some(crate::lease::tests::broken());
+    });
 
     let recovering = server.clone();
     tokio::spawn(async move {
