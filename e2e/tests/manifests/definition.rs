@@ -13,6 +13,7 @@ pub async fn check(admin: &Client) -> Result<()> {
     it_is_established_without_reservations(admin).await?;
     left_out_fields_get_their_defaults(admin).await?;
     the_phase_goes_one_step_at_a_time(admin).await?;
+    an_attestation_is_set_after_the_write_that_enters_its_phase(admin).await?;
     the_cluster_is_never_another(admin).await?;
     unknown_fields_are_refused_or_dropped(admin).await?;
     a_bad_value_is_refused_by_the_name_of_its_field(admin).await?;
@@ -93,6 +94,51 @@ async fn the_phase_goes_one_step_at_a_time(admin: &Client) -> Result<()> {
     Ok(())
 }
 
+async fn an_attestation_is_set_after_the_write_that_enters_its_phase(admin: &Client) -> Result<()> {
+    let name = "attested";
+    let refused = async |spec: Value| {
+        let answer = change(admin, name, spec.clone()).await?;
+        ensure!(answer.code == 422, "{spec}: {answer:?}");
+        let told = answer.message().contains("spec: ") && answer.message().contains("remove spec.attestation in this");
+        ensure!(told, "{spec}: {}", answer.message());
+        anyhow::Ok(())
+    };
+    let granted = async |spec: Value| change(admin, name, spec).await?.granted().map(drop);
+
+    create(
+        admin,
+        name,
+        json!({"clusterID": "prod", "attestation": {"phase": "Prepare"}}),
+    )
+    .await?
+    .granted()?;
+    // It is left over, or it is set in the same write.
+    refused(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": null})).await?;
+    let with_holders = json!({"phase": "Prepare", "holders": ["kcm-0"]});
+    refused(json!({"phase": "Prepare", "attestation": with_holders})).await?;
+    granted(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": with_holders})).await?;
+
+    // One for the phase that is left does not count for the next one.
+    refused(json!({"phase": "Migrate", "attestation": {"phase": "Migrate"}})).await?;
+    granted(json!({"attestation": {"phase": "Migrate"}})).await?;
+    refused(json!({"phase": "Migrate"})).await?;
+    granted(json!({"attestation": {"phase": "Prepare"}})).await?;
+    granted(json!({"phase": "Migrate"})).await?;
+    granted(json!({"attestation": {"phase": "Migrate"}})).await?;
+    for phase in ["Complete", "Migrate", "Prepare"] {
+        granted(json!({"phase": phase})).await?;
+    }
+
+    refused(json!({"phase": "Migrate"})).await?;
+    granted(json!({"phase": "Migrate", "attestation": null})).await?;
+    granted(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": {"phase": "Prepare"}})).await?;
+    granted(json!({"phase": "InTree"})).await?;
+    refused(json!({"phase": "Prepare"})).await
+}
+
 async fn the_cluster_is_never_another(admin: &Client) -> Result<()> {
     let answer = change(admin, "defaults", json!({"clusterID": "other"})).await?;
     ensure!(answer.code == 422, "{answer:?}");
@@ -126,6 +172,7 @@ async fn unknown_fields_are_refused_or_dropped(admin: &Client) -> Result<()> {
 
 async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Result<()> {
     let selector = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+    let attested = |attestation: Value| json!({"clusterID": "prod", "attestation": attestation});
     let cases = [
         ("spec.clusterID", json!({"clusterID": ""})),
         ("spec.clusterID", json!({"clusterID": "x".repeat(107)})),
@@ -135,9 +182,21 @@ async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Resu
         ("spec.ownership", json!({"clusterID": "prod", "ownership": "Owned"})),
         ("spec.downtime", json!({"clusterID": "prod", "downtime": "yes"})),
         ("spec.nodeTaint", json!({"clusterID": "prod", "nodeTaint": "Sometimes"})),
+        ("spec.attestation.phase", attested(json!({}))),
+        ("spec.attestation.phase", attested(json!({"phase": "Prepared"}))),
+        ("spec.attestation.phase", attested(json!({"phase": "InTree"}))),
+        ("spec.attestation.phase", attested(json!({"phase": "Complete"}))),
         (
-            "spec.attestedPhase",
-            json!({"clusterID": "prod", "attestedPhase": "Prepared"}),
+            "spec.attestation.holders[1]",
+            attested(json!({"phase": "Prepare", "holders": ["kcm-0", ""]})),
+        ),
+        (
+            "spec.attestation.holders[0]",
+            attested(json!({"phase": "Prepare", "holders": ["x".repeat(318)]})),
+        ),
+        (
+            "spec.attestation.holders",
+            attested(json!({"phase": "Prepare", "holders": vec!["kcm-0"; 17]})),
         ),
         (
             "spec.kubernetesVersion",
@@ -176,12 +235,14 @@ async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Resu
 
 /// Objects of the documents must pass: null for unset fields, and a migration that begins at its end.
 async fn what_must_be_possible_is(admin: &Client) -> Result<()> {
-    let nothing =
-        json!({"clusterID": "prod", "attestedPhase": null, "kubernetesVersion": null, "leaderMigration": null});
+    let nothing = json!({"clusterID": "prod", "attestation": null, "kubernetesVersion": null, "leaderMigration": null});
     create(admin, "nulls", nothing).await?.granted()?;
+    change(admin, "nulls", json!({"phase": "Prepare", "attestation": null}))
+        .await?
+        .granted()?;
     let everything = json!({
         "clusterID": "prod", "ownership": "shared", "phase": "Complete", "mode": "Audit", "downtime": true,
-        "attestedPhase": "Complete", "kubernetesVersion": "v1.26.13+k3s1", "nodeTaint": "Never",
+        "attestation": {"phase": "Migrate", "holders": ["kcm-0", "x".repeat(317)]}, "kubernetesVersion": "v1.26.13+k3s1", "nodeTaint": "Never",
         "kubeControllerManagerLease": "kcm",
         "leaderMigration": {"leaderName": "m", "controllerLeaders": [{"name": "service", "component": "*"}]},
         "targets": [{

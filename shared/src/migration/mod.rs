@@ -53,10 +53,9 @@ pub struct CloudProviderMigrationSpec {
     /// manager still needs evidence. Default: false.
     #[serde(default)]
     pub downtime: bool,
-    /// The operator's confirmation that every kube-controller-manager has the flags of this phase, for clusters where not
-    /// all can be read. It counts for that phase only.
+    /// The operator's word about kube-controller-managers that cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attested_phase: Option<Phase>,
+    pub attestation: Option<Attestation>,
     /// Kubernetes version, such as `1.26`, for objects without a version of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
@@ -73,6 +72,27 @@ pub struct CloudProviderMigrationSpec {
     /// The objects of this cluster. Without a target the webhook changes nothing.
     #[serde(default)]
     pub targets: Vec<Target>,
+}
+
+/// None of the kube-controller-managers that cannot be read runs the shared controllers without the migration lease:
+/// each has leader migration on with the right configuration, or, from Migrate on, is external.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Attestation {
+    /// Prepare or Migrate ([`Self::PHASES`]). It counts only for the run of that phase in which it was set. Migrate counts
+    /// in phase Complete, too.
+    pub phase: Phase,
+    /// Identities of holders of the kube-controller-manager's main lease (`HOSTNAME_UUID`), or their host names. Empty:
+    /// every holder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<String>,
+}
+
+impl Attestation {
+    pub const PHASES: [Phase; 2] = [Phase::Prepare, Phase::Migrate];
+    pub const MAX_HOLDERS: usize = 16;
+    /// Most characters of a holder.
+    pub const MAX_HOLDER: usize = 317;
 }
 
 /// Objects of the cluster, selected by profile and labels.
@@ -213,7 +233,7 @@ impl CloudProviderMigrationSpec {
             phase: Phase::default(),
             mode: Mode::default(),
             downtime: false,
-            attested_phase: None,
+            attestation: None,
             kubernetes_version: None,
             node_taint: NodeTaint::default(),
             kube_controller_manager_lease: default_lease(),

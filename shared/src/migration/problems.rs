@@ -2,7 +2,7 @@
 
 use kube::core::Selector;
 
-use super::{CloudProviderMigrationSpec, Profile, Target, selection::is_empty};
+use super::{Attestation, CloudProviderMigrationSpec, Phase, Profile, Target, selection::is_empty};
 use crate::{
     controller::Controller,
     leader_migration::Warning,
@@ -17,6 +17,17 @@ const NEW_MAIN_LEASE: &str = "cloud-controller-manager";
 pub enum Problem {
     #[error("spec.clusterID is empty; set it to the ID in the tag kubernetes.io/cluster/ID")]
     ClusterIdEmpty,
+    /// A phase in which nothing is attested.
+    #[error("spec.attestation.phase {0} is not possible; set Prepare, or Migrate, which also counts in phase Complete")]
+    AttestedPhase(Phase),
+    #[error("spec.attestation.holders has {0} entries; name at most {max}, or leave it out to name every holder", max = Attestation::MAX_HOLDERS)]
+    AttestedHolders(usize),
+    #[error(
+        "spec.attestation.holders[{index}] {holder:?} has {length} characters; name the identity of a holder (HOSTNAME_UUID) or its host name with 1 to {max}",
+        length = holder.chars().count(),
+        max = Attestation::MAX_HOLDER
+    )]
+    AttestedHolder { index: usize, holder: String },
     /// A text that no Lease can be called.
     #[error(
         "spec.leaderMigration.leaderName {0:?} is not a valid Lease name; use lowercase letters, digits, - and . (at most 253 characters)"
@@ -94,6 +105,7 @@ impl CloudProviderMigrationSpec {
             problems.push(Problem::ClusterIdEmpty);
         }
 
+        problems.extend(self.attestation.iter().flat_map(attestation_problems));
         let version = self.kubernetes_version.as_deref().map(str::parse::<KubernetesVersion>);
         problems.extend(version.and_then(Result::err).map(Problem::from));
         problems.extend(self.main_lease_problem());
@@ -179,6 +191,26 @@ fn is_lease_name(name: &str) -> bool {
         ends_well(word.bytes().next()) && ends_well(word.bytes().last()) && word.bytes().all(is_plain)
     };
     name.len() <= 253 && name.split('.').all(is_word)
+}
+
+/// The schema refuses these, too. A file of `outrigger mutate` is not compared with it.
+fn attestation_problems(attestation: &Attestation) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if !Attestation::PHASES.contains(&attestation.phase) {
+        problems.push(Problem::AttestedPhase(attestation.phase));
+    }
+    if attestation.holders.len() > Attestation::MAX_HOLDERS {
+        problems.push(Problem::AttestedHolders(attestation.holders.len()));
+    }
+
+    let holders = attestation.holders.iter().enumerate();
+    let bad = holders.filter(|(_, holder)| holder.is_empty() || holder.chars().count() > Attestation::MAX_HOLDER);
+    problems.extend(bad.map(|(index, holder)| Problem::AttestedHolder {
+        index,
+        holder: holder.clone(),
+    }));
+
+    problems
 }
 
 fn target_problems(index: usize, target: &Target, problems: &mut Vec<Problem>) {

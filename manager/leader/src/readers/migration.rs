@@ -167,7 +167,7 @@ fn spec_of(reading: &Reading<CloudProviderMigration>) -> Reading<MigrationSpec> 
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation.unwrap_or_default(),
             phase: object.spec.phase,
-            attested_phase: object.spec.attested_phase,
+            attested_phase: object.spec.attestation.as_ref().map(|attestation| attestation.phase),
         }),
     }
 }
