@@ -239,6 +239,19 @@ fn an_attestation_names_a_phase_in_which_it_counts_and_holders() {
     );
 }
 
+/// The rule of the schema lists them.
+#[test]
+fn the_rule_about_in_tree_names_the_shared_controllers() {
+    let crd = crd();
+    let rules = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations");
+    let rule = rules.and_then(|rules| rules[0]["rule"].as_str()).unwrap();
+    for controller in Controller::ALL {
+        let is_named = rule.contains(&format!("'{controller}'"));
+        assert_eq!(is_named, Controller::SHARED.contains(&controller), "{controller}");
+    }
+    assert!(rule.contains(&format!("'{}'", Party::CloudControllerManager)), "{rule}");
+}
+
 #[test]
 fn the_lease_of_the_kube_controller_manager_needs_a_name_of_its_own() {
     let problems = |name: &str| {

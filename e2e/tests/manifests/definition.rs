@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use kube::Client;
 use outrigger_environment::review::{self, Answer};
+use outrigger_shared::controller::Controller;
 use serde_json::{Value, json};
 
 const COLLECTION: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
@@ -14,6 +15,7 @@ pub async fn check(admin: &Client) -> Result<()> {
     left_out_fields_get_their_defaults(admin).await?;
     the_phase_goes_one_step_at_a_time(admin).await?;
     an_attestation_is_set_after_the_write_that_enters_its_phase(admin).await?;
+    the_phase_is_not_in_tree_while_our_manager_owns_a_controller(admin).await?;
     the_cluster_is_never_another(admin).await?;
     unknown_fields_are_refused_or_dropped(admin).await?;
     a_bad_value_is_refused_by_the_name_of_its_field(admin).await?;
@@ -137,6 +139,69 @@ async fn an_attestation_is_set_after_the_write_that_enters_its_phase(admin: &Cli
     granted(json!({"attestation": {"phase": "Prepare"}})).await?;
     granted(json!({"phase": "InTree"})).await?;
     refused(json!({"phase": "Prepare"})).await
+}
+
+/// Each of the controllers that both managers have; the node controller is always ours.
+async fn the_phase_is_not_in_tree_while_our_manager_owns_a_controller(admin: &Client) -> Result<()> {
+    let name = "owned";
+    create(admin, name, json!({"clusterID": "prod", "phase": "Prepare"}))
+        .await?
+        .granted()?;
+    let own = async |owned: &str, owner: &str| {
+        let others = [
+            "node-route-controller",
+            "service-lb-controller",
+            "cloud-node-lifecycle-controller",
+        ];
+        let mut rows = vec![json!({"name": "cloud-node-controller", "owner": "cloud-controller-manager"})];
+        rows.extend(
+            others
+                .into_iter()
+                .filter(|name| *name != owned)
+                .map(|name| json!({"name": name})),
+        );
+        rows.push(match owner {
+            "" => json!({"name": owned}),
+            owner => json!({"name": owned, "owner": owner}),
+        });
+        let status = json!({"status": {"controllers": rows}});
+        let path = format!("{COLLECTION}/{name}/status");
+        review::merge(admin, &path, &status).await?.granted().map(drop)
+    };
+    let refused = async || {
+        let answer = change(admin, name, json!({"phase": "InTree"})).await?;
+        ensure!(answer.code == 422, "{answer:?}");
+        let told = answer
+            .message()
+            .contains("the cloud-controller-manager owns the controllers");
+        ensure!(told, "{}", answer.message());
+        anyhow::Ok(())
+    };
+
+    for controller in Controller::SHARED.map(Controller::canonical_name) {
+        own(controller, "cloud-controller-manager").await?;
+        refused().await?;
+        change(admin, name, json!({"mode": "Audit"})).await?.granted()?;
+        change(admin, name, json!({"phase": "Migrate"})).await?.granted()?;
+        change(admin, name, json!({"phase": "Prepare"})).await?.granted()?;
+        for owner in ["kube-controller-manager", ""] {
+            own(controller, owner).await?;
+            change(admin, name, json!({"phase": "InTree"})).await?.granted()?;
+            // The status may change in every phase.
+            own(controller, "cloud-controller-manager").await?;
+            change(admin, name, json!({"mode": "Enforce"})).await?.granted()?;
+            change(admin, name, json!({"phase": "Prepare"})).await?.granted()?;
+        }
+        refused().await?;
+    }
+
+    // The exit where no manager writes the status any more.
+    let path = format!("{COLLECTION}/{name}/status");
+    review::merge(admin, &path, &json!({"status": {"controllers": null}}))
+        .await?
+        .granted()?;
+    change(admin, name, json!({"phase": "InTree"})).await?.granted()?;
+    Ok(())
 }
 
 async fn the_cluster_is_never_another(admin: &Client) -> Result<()> {
