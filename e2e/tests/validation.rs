@@ -187,23 +187,31 @@ async fn tags_are_refused_or_pass(admin: &Client) -> Result<()> {
     until_refused(admin, true).await
 }
 
+/// The schema refuses InTree while a manager owns the controllers. The webhook refuses it while a running manager offers
+/// the migration lease.
 async fn a_migration_does_not_go_back_too_early(admin: &Client) -> Result<()> {
     let path = format!("{MIGRATIONS}/prod");
     let phase = |phase: &str| json!({"spec": {"phase": phase}});
     review::merge(admin, &path, &phase("Prepare")).await?.granted()?;
-    owned_by(admin, "cloud-controller-manager").await?;
-    review::merge(admin, &path, &phase("InTree")).await?.granted()?;
+    report(admin, Some("cloud-controller-manager"), "InTreeLeft").await?;
+    let refused = review::merge(admin, &path, &phase("InTree")).await?;
+    ensure!(
+        refused.code == 422 && refused.message().contains("owns the controllers"),
+        "{refused:?}"
+    );
 
+    report(admin, None, "SteppingBack").await?;
+    review::merge(admin, &path, &phase("InTree")).await?.granted()?;
     // The same while the manager renews its lease.
     review::merge(admin, &path, &phase("Prepare")).await?.granted()?;
     renew_main_lease(admin).await?;
     until_refused_in_tree(admin).await?;
     let refused = review::merge(admin, &path, &phase("InTree")).await?;
     ensure!(
-        refused.code == 403 && refused.message().contains("service-lb-controller"),
+        refused.code == 403 && refused.message().contains("is offered to the old manager"),
         "{refused:?}"
     );
-    owned_by(admin, "kube-controller-manager").await?;
+    report(admin, Some("kube-controller-manager"), "OldManagerOwns").await?;
     review::merge(admin, &path, &phase("InTree")).await?.granted()?;
     Ok(())
 }
@@ -233,10 +241,16 @@ async fn until_refused_in_tree(admin: &Client) -> Result<()> {
     Ok(wait::until("the webhook sees the lease", SOON, refused).await?)
 }
 
-async fn owned_by(admin: &Client, owner: &str) -> Result<()> {
-    let row = json!({"name": "service-lb-controller", "owner": owner, "lease": "cloud-provider-extraction-migration"});
+/// Writes the owner of the service controller, and the reason of `ControlPlaneMigrated`, as the manager does.
+async fn report(admin: &Client, owner: Option<&str>, reason: &str) -> Result<()> {
+    let mut row = json!({"name": "service-lb-controller", "lease": "cloud-provider-extraction-migration"});
+    if let Some(owner) = owner {
+        row["owner"] = json!(owner);
+    }
+    let condition = json!({"type": "ControlPlaneMigrated", "status": "False", "reason": reason, "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"});
     let body = json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
-        "metadata": {"name": "prod"}, "status": {"controllers": [row]}});
+        "metadata": {"name": "prod"}, "status": {"controllers": [row], "conditions": [condition]}});
     let path = format!("{MIGRATIONS}/prod/status?fieldManager=outrigger-manager&force=true");
     review::send(admin, http::Method::PATCH, &path, Some((review::APPLY, &body)))
         .await?

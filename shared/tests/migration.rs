@@ -10,9 +10,9 @@ use outrigger_shared::{
     controller::{Controller, Party},
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
-        CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus, ControllerStatus,
-        HistoryEntry, MAX_HISTORY, MAX_MESSAGE, Mode, NodeCounts, NodeTaint, Ownership, Phase, Problem, Profile,
-        Target, condition,
+        Attestation, CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus,
+        ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, Mode, NodeCounts, NodeTaint, Ownership, Phase,
+        Problem, Profile, Target, condition,
     },
 };
 use serde::Serialize;
@@ -47,7 +47,10 @@ fn full_spec() -> CloudProviderMigrationSpec {
     };
     let selector = || Some(LabelSelector::default());
     CloudProviderMigrationSpec {
-        attested_phase: Some(Phase::Prepare),
+        attestation: Some(Attestation {
+            phase: Phase::Prepare,
+            holders: vec!["kcm-0_1".to_owned()],
+        }),
         kubernetes_version: Some("1.26".to_owned()),
         leader_migration: Some(LeaderMigrationConfiguration {
             leader_name: "m".to_owned(),
@@ -102,6 +105,7 @@ fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
     let status = json!(full_status());
     for (object, pointer) in [
         (&spec, "/spec"),
+        (&spec["attestation"], "/spec/properties/attestation"),
         (&spec["leaderMigration"], "/spec/properties/leaderMigration"),
         (
             &spec["leaderMigration"]["controllerLeaders"][0],
@@ -145,11 +149,11 @@ fn the_schemas_enumerations_are_the_types() {
     assert_eq!(enumeration(&format!("{of_history}/owner")), parties);
     assert_eq!(enumeration(&format!("{of_history}/phase")), names(&Phase::ALL));
     assert_eq!(schema("/status/properties/history")["maxItems"], MAX_HISTORY);
-    let attested = Phase::ALL.map(Phase::as_str).join("|");
-    assert_eq!(
-        schema("/spec/properties/attestedPhase")["pattern"],
-        format!("^({attested})$")
-    );
+    let attested = of_spec("attestation/properties/phase");
+    assert_eq!(attested, names(&Attestation::PHASES));
+    let holders = schema("/spec/properties/attestation/properties/holders");
+    assert_eq!(holders["maxItems"], Attestation::MAX_HOLDERS);
+    assert_eq!(holders["items"]["maxLength"], Attestation::MAX_HOLDER);
 }
 
 #[test]
@@ -185,6 +189,67 @@ fn a_message_is_cut_to_what_the_schema_accepts() {
     let condition = status.condition(condition::SPEC_VALID, "False", ("Invalid", message), None, now);
     let accepted = &schema("/status/properties/conditions/items/properties/message")["maxLength"];
     assert_eq!(json!(condition.message.chars().count()), *accepted);
+}
+
+#[test]
+fn an_attestation_names_a_phase_in_which_it_counts_and_holders() {
+    let problems = |phase, holders: &[&str]| {
+        let attestation = Attestation {
+            phase,
+            holders: holders.iter().map(|&holder| holder.to_owned()).collect(),
+        };
+        let spec = CloudProviderMigrationSpec {
+            attestation: Some(attestation),
+            ..CloudProviderMigrationSpec::new("prod")
+        };
+        spec.problems()
+    };
+    for phase in Phase::ALL {
+        let is_possible = Attestation::PHASES.contains(&phase);
+        let expected = (!is_possible).then_some(Problem::AttestedPhase(phase));
+        assert_eq!(problems(phase, &[]), Vec::from_iter(expected), "{phase}");
+    }
+
+    let longest = "a".repeat(Attestation::MAX_HOLDER);
+    assert_eq!(problems(Phase::Prepare, &["kcm-0", &longest]), []);
+    assert_eq!(problems(Phase::Prepare, &["kcm-0"; 16]), []);
+    assert_eq!(problems(Phase::Prepare, &["kcm-0"; 17]), [Problem::AttestedHolders(17)]);
+    let too_long = longest + "a";
+    let bad = |index, holder: &str| Problem::AttestedHolder {
+        index,
+        holder: holder.to_owned(),
+    };
+    assert_eq!(
+        problems(Phase::Migrate, &["", "kcm-0", &too_long]),
+        [bad(0, ""), bad(2, &too_long)]
+    );
+
+    let text = |problem: Problem| problem.to_string();
+    assert_eq!(
+        text(Problem::AttestedPhase(Phase::Complete)),
+        "spec.attestation.phase Complete is not possible; set Prepare, or Migrate, which also counts in phase Complete"
+    );
+    assert_eq!(
+        text(Problem::AttestedHolders(17)),
+        "spec.attestation.holders has 17 entries; name at most 16, or leave it out to name every holder"
+    );
+    assert_eq!(
+        text(bad(0, "")),
+        "spec.attestation.holders[0] \"\" has 0 characters; name the identity of a holder (HOSTNAME_UUID) or its host name with 1 to 317"
+    );
+}
+
+/// The rule of the schema lists them.
+#[test]
+fn the_rule_about_in_tree_names_the_shared_controllers() {
+    let crd = crd();
+    let rules = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations");
+    let rule = rules.and_then(|rules| rules[0]["rule"].as_str()).unwrap();
+    for controller in Controller::ALL {
+        let is_named = rule.contains(&format!("'{controller}'"));
+        assert_eq!(is_named, Controller::SHARED.contains(&controller), "{controller}");
+    }
+    assert!(rule.contains(&format!("'{}'", Party::CloudControllerManager)), "{rule}");
 }
 
 #[test]
@@ -252,11 +317,13 @@ fn a_resource_reads_back_as_it_was_written() {
 
 #[test]
 fn explicit_nulls_read_as_absent_and_unknown_fields_are_refused() {
-    let nulls = json!({"clusterID": "prod", "attestedPhase": null, "leaderMigration": null, "kubernetesVersion": null});
+    let nulls = json!({"clusterID": "prod", "attestation": null, "leaderMigration": null, "kubernetesVersion": null});
     let spec: CloudProviderMigrationSpec = serde_json::from_value(nulls).unwrap();
     assert_eq!(spec, CloudProviderMigrationSpec::new("prod"));
     for unknown in [
         json!({"clusterID": "p", "phases": "InTree"}),
+        json!({"clusterID": "p", "attestation": {"phase": "Prepare", "holder": "kcm-0"}}),
+        json!({"clusterID": "p", "attestation": {"holders": ["kcm-0"]}}),
         json!({"clusterID": "p", "targets": [{"profile": "Nodes", "selector": {}}]}),
     ] {
         assert!(

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use kube::Client;
 use outrigger_environment::review::{self, Answer};
+use outrigger_shared::controller::Controller;
 use serde_json::{Value, json};
 
 const COLLECTION: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
@@ -13,6 +14,8 @@ pub async fn check(admin: &Client) -> Result<()> {
     it_is_established_without_reservations(admin).await?;
     left_out_fields_get_their_defaults(admin).await?;
     the_phase_goes_one_step_at_a_time(admin).await?;
+    an_attestation_is_set_after_the_write_that_enters_its_phase(admin).await?;
+    the_phase_is_not_in_tree_while_our_manager_owns_a_controller(admin).await?;
     the_cluster_is_never_another(admin).await?;
     unknown_fields_are_refused_or_dropped(admin).await?;
     a_bad_value_is_refused_by_the_name_of_its_field(admin).await?;
@@ -93,6 +96,114 @@ async fn the_phase_goes_one_step_at_a_time(admin: &Client) -> Result<()> {
     Ok(())
 }
 
+async fn an_attestation_is_set_after_the_write_that_enters_its_phase(admin: &Client) -> Result<()> {
+    let name = "attested";
+    let refused = async |spec: Value| {
+        let answer = change(admin, name, spec.clone()).await?;
+        ensure!(answer.code == 422, "{spec}: {answer:?}");
+        let told = answer.message().contains("spec: ") && answer.message().contains("remove spec.attestation in this");
+        ensure!(told, "{spec}: {}", answer.message());
+        anyhow::Ok(())
+    };
+    let granted = async |spec: Value| change(admin, name, spec).await?.granted().map(drop);
+
+    create(
+        admin,
+        name,
+        json!({"clusterID": "prod", "attestation": {"phase": "Prepare"}}),
+    )
+    .await?
+    .granted()?;
+    // It is left over, or it is set in the same write.
+    refused(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": null})).await?;
+    let with_holders = json!({"phase": "Prepare", "holders": ["kcm-0"]});
+    refused(json!({"phase": "Prepare", "attestation": with_holders})).await?;
+    granted(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": with_holders})).await?;
+
+    // One for the phase that is left does not count for the next one.
+    refused(json!({"phase": "Migrate", "attestation": {"phase": "Migrate"}})).await?;
+    granted(json!({"attestation": {"phase": "Migrate"}})).await?;
+    refused(json!({"phase": "Migrate"})).await?;
+    granted(json!({"attestation": {"phase": "Prepare"}})).await?;
+    granted(json!({"phase": "Migrate"})).await?;
+    granted(json!({"attestation": {"phase": "Migrate"}})).await?;
+    for phase in ["Complete", "Migrate", "Prepare"] {
+        granted(json!({"phase": phase})).await?;
+    }
+
+    refused(json!({"phase": "Migrate"})).await?;
+    granted(json!({"phase": "Migrate", "attestation": null})).await?;
+    granted(json!({"phase": "Prepare"})).await?;
+    granted(json!({"attestation": {"phase": "Prepare"}})).await?;
+    granted(json!({"phase": "InTree"})).await?;
+    refused(json!({"phase": "Prepare"})).await
+}
+
+/// Each of the controllers that both managers have; the node controller is always ours.
+async fn the_phase_is_not_in_tree_while_our_manager_owns_a_controller(admin: &Client) -> Result<()> {
+    let name = "owned";
+    create(admin, name, json!({"clusterID": "prod", "phase": "Prepare"}))
+        .await?
+        .granted()?;
+    let own = async |owned: &str, owner: &str| {
+        let others = [
+            "node-route-controller",
+            "service-lb-controller",
+            "cloud-node-lifecycle-controller",
+        ];
+        let mut rows = vec![json!({"name": "cloud-node-controller", "owner": "cloud-controller-manager"})];
+        rows.extend(
+            others
+                .into_iter()
+                .filter(|name| *name != owned)
+                .map(|name| json!({"name": name})),
+        );
+        rows.push(match owner {
+            "" => json!({"name": owned}),
+            owner => json!({"name": owned, "owner": owner}),
+        });
+        let status = json!({"status": {"controllers": rows}});
+        let path = format!("{COLLECTION}/{name}/status");
+        review::merge(admin, &path, &status).await?.granted().map(drop)
+    };
+    let refused = async || {
+        let answer = change(admin, name, json!({"phase": "InTree"})).await?;
+        ensure!(answer.code == 422, "{answer:?}");
+        let told = answer
+            .message()
+            .contains("the cloud-controller-manager owns the controllers");
+        ensure!(told, "{}", answer.message());
+        anyhow::Ok(())
+    };
+
+    for controller in Controller::SHARED.map(Controller::canonical_name) {
+        own(controller, "cloud-controller-manager").await?;
+        refused().await?;
+        change(admin, name, json!({"mode": "Audit"})).await?.granted()?;
+        change(admin, name, json!({"phase": "Migrate"})).await?.granted()?;
+        change(admin, name, json!({"phase": "Prepare"})).await?.granted()?;
+        for owner in ["kube-controller-manager", ""] {
+            own(controller, owner).await?;
+            change(admin, name, json!({"phase": "InTree"})).await?.granted()?;
+            // The status may change in every phase.
+            own(controller, "cloud-controller-manager").await?;
+            change(admin, name, json!({"mode": "Enforce"})).await?.granted()?;
+            change(admin, name, json!({"phase": "Prepare"})).await?.granted()?;
+        }
+        refused().await?;
+    }
+
+    // The exit where no manager writes the status any more.
+    let path = format!("{COLLECTION}/{name}/status");
+    review::merge(admin, &path, &json!({"status": {"controllers": null}}))
+        .await?
+        .granted()?;
+    change(admin, name, json!({"phase": "InTree"})).await?.granted()?;
+    Ok(())
+}
+
 async fn the_cluster_is_never_another(admin: &Client) -> Result<()> {
     let answer = change(admin, "defaults", json!({"clusterID": "other"})).await?;
     ensure!(answer.code == 422, "{answer:?}");
@@ -126,6 +237,7 @@ async fn unknown_fields_are_refused_or_dropped(admin: &Client) -> Result<()> {
 
 async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Result<()> {
     let selector = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+    let attested = |attestation: Value| json!({"clusterID": "prod", "attestation": attestation});
     let cases = [
         ("spec.clusterID", json!({"clusterID": ""})),
         ("spec.clusterID", json!({"clusterID": "x".repeat(107)})),
@@ -135,9 +247,21 @@ async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Resu
         ("spec.ownership", json!({"clusterID": "prod", "ownership": "Owned"})),
         ("spec.downtime", json!({"clusterID": "prod", "downtime": "yes"})),
         ("spec.nodeTaint", json!({"clusterID": "prod", "nodeTaint": "Sometimes"})),
+        ("spec.attestation.phase", attested(json!({}))),
+        ("spec.attestation.phase", attested(json!({"phase": "Prepared"}))),
+        ("spec.attestation.phase", attested(json!({"phase": "InTree"}))),
+        ("spec.attestation.phase", attested(json!({"phase": "Complete"}))),
         (
-            "spec.attestedPhase",
-            json!({"clusterID": "prod", "attestedPhase": "Prepared"}),
+            "spec.attestation.holders[1]",
+            attested(json!({"phase": "Prepare", "holders": ["kcm-0", ""]})),
+        ),
+        (
+            "spec.attestation.holders[0]",
+            attested(json!({"phase": "Prepare", "holders": ["x".repeat(318)]})),
+        ),
+        (
+            "spec.attestation.holders",
+            attested(json!({"phase": "Prepare", "holders": vec!["kcm-0"; 17]})),
         ),
         (
             "spec.kubernetesVersion",
@@ -176,12 +300,14 @@ async fn a_bad_value_is_refused_by_the_name_of_its_field(admin: &Client) -> Resu
 
 /// Objects of the documents must pass: null for unset fields, and a migration that begins at its end.
 async fn what_must_be_possible_is(admin: &Client) -> Result<()> {
-    let nothing =
-        json!({"clusterID": "prod", "attestedPhase": null, "kubernetesVersion": null, "leaderMigration": null});
+    let nothing = json!({"clusterID": "prod", "attestation": null, "kubernetesVersion": null, "leaderMigration": null});
     create(admin, "nulls", nothing).await?.granted()?;
+    change(admin, "nulls", json!({"phase": "Prepare", "attestation": null}))
+        .await?
+        .granted()?;
     let everything = json!({
         "clusterID": "prod", "ownership": "shared", "phase": "Complete", "mode": "Audit", "downtime": true,
-        "attestedPhase": "Complete", "kubernetesVersion": "v1.26.13+k3s1", "nodeTaint": "Never",
+        "attestation": {"phase": "Migrate", "holders": ["kcm-0", "x".repeat(317)]}, "kubernetesVersion": "v1.26.13+k3s1", "nodeTaint": "Never",
         "kubeControllerManagerLease": "kcm",
         "leaderMigration": {"leaderName": "m", "controllerLeaders": [{"name": "service", "component": "*"}]},
         "targets": [{

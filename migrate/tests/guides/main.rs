@@ -101,6 +101,10 @@ fn every_migration_is_valid() {
     let patch = |spec: &str| format!("```console\n$ kubectl patch cpm a --type=merge -p '{{\"spec\":{spec}}}'\n```\n");
     finds(migrations::faults, &patch(r#"{"phase":"Migration"}"#), "Migration");
     finds(migrations::faults, &patch(r#"{"attested":"Prepare"}"#), "attested");
+    let complete = r#"{"attestation":{"phase":"Complete"}}"#;
+    finds(migrations::faults, &patch(complete), "spec.attestation.phase Complete");
+    let at_once = r#"{"phase":"Prepare","attestation":{"phase":"Prepare"}}"#;
+    finds(migrations::faults, &patch(at_once), "in a later write");
 }
 
 #[test]

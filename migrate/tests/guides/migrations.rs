@@ -47,15 +47,23 @@ fn is_patch(words: &[String]) -> bool {
     has("patch") && has("cpm")
 }
 
-/// A merge patch may set every field of the spec, and no other.
+/// A merge patch may set every field of the spec, and no other. An attestation does not count for a phase that the same
+/// write enters.
 fn of_patch(words: &[String]) -> Option<String> {
     let at = words.iter().position(|word| word == "-p")?;
     let patch: Value = serde_json::from_str(words.get(at + 1)?).unwrap();
+    if patch["spec"]["phase"].is_string() && patch["spec"]["attestation"].is_object() {
+        return Some(format!("{patch}: set the attestation in a later write"));
+    }
+
     let mut spec = json!({"clusterID": "a"});
     for (field, value) in patch["spec"].as_object().unwrap() {
         spec[field] = value.clone();
     }
 
     let parsed = serde_json::from_value::<CloudProviderMigrationSpec>(spec);
-    parsed.err().map(|error| format!("{patch}: {error}"))
+    match parsed {
+        Ok(spec) => spec.problems().first().map(|problem| format!("{patch}: {problem}")),
+        Err(error) => Some(format!("{patch}: {error}")),
+    }
 }

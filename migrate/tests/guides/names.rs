@@ -144,7 +144,7 @@ fn capitalized(page: &Page) -> Vec<String> {
 fn fields(page: &Page) -> Vec<String> {
     let migration = CloudProviderMigrationSpec::new("a");
     let written = serde_json::to_value(&migration).unwrap();
-    let optional = ["attestedPhase", "kubernetesVersion", "leaderMigration"];
+    let optional = ["attestation", "kubernetesVersion", "leaderMigration"];
     let is_known = |name: &str| written.get(name).is_some() || optional.contains(&name) || listed(FOREIGN_FIELDS, name);
     let codes = page.code().into_iter();
     let names = codes.filter_map(|code| {

@@ -12,6 +12,8 @@ use kube::api::DeleteParams;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::tools::Tool;
+use outrigger_shared::controller::{Controller, Party};
+use outrigger_shared::migration::ControllerStatus;
 use outrigger_timeline::Join;
 
 use super::options::Size;
@@ -212,6 +214,24 @@ impl Cluster {
             })
         };
         self.progress.wait("the old manager holds M", TAKEN, old_holds).await
+    }
+
+    /// Waits until the status does not name our manager as the owner of a controller that both managers have. Until then
+    /// the API server refuses phase InTree.
+    pub(super) async fn old_manager_owns(&self) -> Result<()> {
+        let owns = async || {
+            let object = self.environment.migrations().get(CLUSTER).await?;
+            let rows = object.status.unwrap_or_default().controllers;
+            let shared = Controller::SHARED.map(Controller::canonical_name);
+            let is_ours = |row: &ControllerStatus| row.owner == Some(Party::CloudControllerManager);
+            let ours = rows
+                .iter()
+                .find(|row| shared.contains(&row.name.as_str()) && is_ours(row));
+            Ok(ours.map_or(Ok(()), |row| Err(format!("ours owns {}", row.name))))
+        };
+        self.progress
+            .wait("the status does not name our manager as the owner", TAKEN, owns)
+            .await
     }
 
     pub(super) async fn complete(&self) -> Result<()> {

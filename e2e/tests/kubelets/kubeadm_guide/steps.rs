@@ -121,10 +121,18 @@ impl Steps<'_> {
         }
 
         let same = async || -> Result<()> {
-            let printed = self.run(holders).await?;
+            let mut printed = String::new();
+            for line in &holders.lines {
+                printed += &self.operator.run(line).await?;
+            }
+
             let rows = printed.lines().skip(1);
-            let holders: Vec<_> = rows.filter_map(|row| row.split_whitespace().nth(1)).collect();
-            ensure!(holders.len() == 2 && holders[0] == holders[1], "{printed}");
+            let seconds: Vec<_> = rows.filter_map(|row| row.split_whitespace().nth(1)).collect();
+            ensure!(seconds.len() > 2 && seconds[0] == seconds[1], "{printed}");
+            ensure!(
+                printed.contains("service-lb-controller kube-controller-manager"),
+                "{printed}"
+            );
             Ok(())
         };
         until("the migration lease in the hands of the old manager", SOON, same).await?;

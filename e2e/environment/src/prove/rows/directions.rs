@@ -5,12 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use outrigger_cluster_harness::leases::Lease;
+use serde_json::json;
 
 use super::Cluster;
-use crate::CONTROL_PLANE;
 use crate::demo::migrate::QUIET;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER, has_flag};
+use crate::{CLUSTER, CONTROL_PLANE};
 
 const WITHOUT_OBJECT: Duration = Duration::from_secs(20);
 /// Longer than a lease and an offer.
@@ -51,6 +53,7 @@ async fn in_tree(cluster: &mut Cluster, original: &[String]) -> Result<()> {
     cluster
         .progress
         .step("Back to InTree: the old manager has its original command line");
+    cluster.old_manager_owns().await?;
     cluster.environment.set_phase("InTree").await?;
     cluster.environment.apply_phase("InTree").await?;
     let what = "the old manager runs with its original command line";
@@ -116,7 +119,7 @@ pub(super) async fn uninstalled(cluster: &mut Cluster) -> Result<()> {
         .step("The manager is uninstalled, and the operator goes back to InTree");
     cluster.environment.scale(NEW_MANAGER, 0).await?;
     cluster.roll_back().await?;
-    cluster.environment.set_phase("InTree").await?;
+    in_tree_without_a_manager(cluster).await?;
     cluster.environment.apply_phase("InTree").await?;
     let guarded = has_flag("--enable-leader-migration");
     let what = "the old manager runs in its original form";
@@ -136,4 +139,21 @@ pub(super) async fn uninstalled(cluster: &mut Cluster) -> Result<()> {
     cluster.migrate().await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
+}
+
+/// The status names our manager as the owner for ever, so the API server refuses InTree until these rows are removed.
+async fn in_tree_without_a_manager(cluster: &mut Cluster) -> Result<()> {
+    let refused = cluster.environment.change_migration(&json!({"phase": "InTree"})).await;
+    let message = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    cluster.expect(
+        message.contains("the cloud-controller-manager owns the controllers"),
+        &format!("InTree is refused while the status names our manager as the owner: {message}"),
+    );
+
+    let status = Patch::Merge(json!({"status": {"controllers": null}}));
+    let migrations = cluster.environment.migrations();
+    migrations
+        .patch_status(CLUSTER, &PatchParams::default(), &status)
+        .await?;
+    cluster.environment.set_phase("InTree").await
 }

@@ -69,22 +69,31 @@ async fn at_complete(cluster: &mut Cluster) -> Result<()> {
 
 /// No old manager can be read: no target selects one.
 async fn attested(cluster: &mut Cluster) -> Result<()> {
-    cluster.progress.step("spec.attestedPhase: no old manager can be read");
+    cluster.progress.step("spec.attestation: no old manager can be read");
+    cluster.old_manager_owns().await?;
     cluster.environment.set_phase("InTree").await?;
     tokio::time::sleep(QUIET).await;
-    let fields = json!({"targets": [{"profile": "Nodes"}], "attestedPhase": "Prepare"});
-    cluster.environment.change_migration(&fields).await?;
+    let targets = json!({"targets": [{"profile": "Nodes"}]});
+    cluster.environment.change_migration(&targets).await?;
     cluster.environment.set_phase("Prepare").await?;
+    attest(cluster, "Prepare").await?;
     cluster.wait_condition("Prepared").await?;
     leader_ends(cluster, "attested, Prepare", Lease::C).await?;
 
     let before = cluster.environment.holder(Lease::M);
     cluster.environment.set_phase("Migrate").await?;
     cluster.environment.deploy_external().await?;
+    attest(cluster, "Migrate").await?;
     handed_over(cluster, before.as_deref()).await?;
     leader_ends(cluster, "attested, Migrate", Lease::M).await?;
     cluster.complete().await?;
     leader_ends(cluster, "attested, Complete", Lease::M).await
+}
+
+/// In a later write than the one that enters the phase.
+async fn attest(cluster: &Cluster, phase: &str) -> Result<()> {
+    let attestation = json!({"attestation": {"phase": phase}});
+    cluster.environment.change_migration(&attestation).await
 }
 
 /// Back to Prepare, with the old manager in-tree with leader migration.
