@@ -244,7 +244,6 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
     }
     check_load_balancer(&old, &hostname).await;
     check_calls(&old.proxy);
-    check_field_manager(&services.get("web").await.expect("readable"));
     check_restart(&mut old).await;
 
     services.delete("web", &DeleteParams::default()).await.expect("deleted");
@@ -265,16 +264,6 @@ async fn the_old_controller_manager_gives_a_service_a_classic_load_balancer_and_
     assert!(balancers(&old).await.items("LoadBalancerDescriptions").is_empty());
     check_audit_log(&old);
     old.manager.stop(Duration::from_secs(20)).await.expect("stops");
-}
-
-/// The sign by which the manager notices a second owner (`manager/leader/src/service_write.rs`).
-fn check_field_manager(service: &KubernetesService) {
-    let mut entries = service.metadata.managed_fields.iter().flatten();
-    let shows = entries.any(|entry| {
-        let (manager, subresource) = (entry.manager.as_deref(), entry.subresource.as_deref());
-        (manager, subresource) == (Some("kube-controller-manager"), Some("status")) && entry.time.is_some()
-    });
-    assert!(shows, "{:#?}", service.metadata.managed_fields);
 }
 
 /// All calls are the old manager's, and AWS took all of its changes.

@@ -39,7 +39,6 @@ async fn filled() -> Metrics {
         owners: vec![("service-lb-controller".into(), None)],
         unreadable: [("migration", false); 4],
         alarm: false,
-        leader_not_listed: false,
     });
     metrics.set_leader("cloud-controller-manager", true);
     metrics.set_running("service", true);

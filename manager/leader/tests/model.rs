@@ -229,14 +229,6 @@ fn each_rule_that_is_left_out_is_found() {
                 ..default
             },
         ),
-        (
-            "what was not read yet counts as not readable",
-            Rules {
-                unread_is_unreadable: true,
-                late: true,
-                ..default
-            },
-        ),
     ];
     for (text, rules) in rules {
         let explored = explore_until(rules, State::has_two_owners);

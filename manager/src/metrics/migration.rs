@@ -54,7 +54,6 @@ pub struct Migration {
     owners: Family<OwnerLabels, Gauge>,
     unreadable: Family<SourceLabels, Gauge>,
     alarm: Family<NameLabel, Gauge>,
-    leader_not_listed: Family<NameLabel, Gauge>,
 }
 
 impl Migration {
@@ -83,12 +82,7 @@ impl Migration {
             alarm: catalog.labelled(
                 "outrigger_migration_alarm",
                 &["name"],
-                "1 if a kube-controller-manager without leader migration runs, or wrote the status of a Service, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
-            ),
-            leader_not_listed: catalog.labelled(
-                "outrigger_migration_leader_not_listed",
-                &["name"],
-                "Whether the main lease of the kube-controller-manager has a holder that is none of those that can be read, while the manager holds the migration lease. Only the holder of the main lease reports it",
+                "1 if a process that is not proven to need the migration lease holds the main lease of the kube-controller-manager, or an in-tree one runs without that lease, after the manager acquired the migration lease, else 0. Only the holder of the main lease reports it",
             ),
         }
     }
@@ -138,8 +132,6 @@ impl Migration {
 
         let by_name = NameLabel { name: name.clone() };
         self.alarm.get_or_create(&by_name).set(i64::from(snapshot.alarm));
-        let leader_not_listed = self.leader_not_listed.get_or_create(&by_name);
-        leader_not_listed.set(i64::from(snapshot.leader_not_listed));
     }
 }
 
@@ -158,7 +150,6 @@ mod tests {
             owners: vec![("service-lb-controller".into(), owner)],
             unreadable: [("migration", false); 4],
             alarm: false,
-            leader_not_listed: true,
         }
     }
 
@@ -190,7 +181,6 @@ mod tests {
                 "outrigger_controller_owner{controller=\"service-lb-controller\",owner=\"none\"} 1",
                 "outrigger_migration_condition{name=\"prod\",type=\"Prepared\",status=\"True\"} 1",
                 "outrigger_migration_info{name=\"prod\",phase=\"Migrate\"} 1",
-                "outrigger_migration_leader_not_listed{name=\"prod\"} 1",
             ]
         );
         let all = series(&metrics);

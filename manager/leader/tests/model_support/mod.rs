@@ -174,8 +174,6 @@ pub struct Rules {
     pub in_tree_at_once: bool,
     /// The evidence counts while it lasts, and is not recorded.
     pub no_latch: bool,
-    /// A source that was not read yet counts as not readable.
-    pub unread_is_unreadable: bool,
     /// M counts as offered when [`gate::YIELD`] is over since its holder ended, also before it expires.
     pub yield_before_expiry: bool,
     /// An attestation of an earlier run counts.
@@ -201,7 +199,6 @@ impl Default for Rules {
             no_former: false,
             in_tree_at_once: false,
             no_latch: false,
-            unread_is_unreadable: false,
             yield_before_expiry: false,
             left_over_counts: false,
             led_before_counts: false,
@@ -487,7 +484,7 @@ impl State {
         of_run.filter(|_| was_made && self.readable && !self.unread).map(attestation)
     }
 
-    fn spec(&self, rules: &Rules) -> Reading<MigrationSpec> {
+    fn spec(&self) -> Reading<MigrationSpec> {
         match self.readable && !self.unread {
             true => Reading::Known(MigrationSpec {
                 uid: "u".into(),
@@ -496,7 +493,7 @@ impl State {
                 attestation: self.attested.map(attestation),
                 seen_unattested: self.seen_unattested,
             }),
-            false if self.unread && !rules.unread_is_unreadable => Reading::Pending,
+            false if self.unread => Reading::Pending,
             false => Reading::Unreadable("gone".into()),
         }
     }
@@ -542,7 +539,7 @@ impl State {
         let phase = (self.readable && !self.unread).then_some(self.phase);
 
         Inputs {
-            spec: self.spec(rules),
+            spec: self.spec(),
             latch: self.latch.filter(|_| !rules.no_latch).map_or(Stored::Absent, |latch| {
                 Stored::Latch(Latch {
                     version: VERSION,
@@ -638,10 +635,10 @@ impl State {
         let all = self.old.iter().enumerate();
         let running = all.filter(|(index, old)| old.running && !is_hidden(*index));
 
-        if self.unread && !rules.unread_is_unreadable {
+        if self.unread {
             return ControllerManagers::default();
         }
-        let visible = self.visible && !self.unread;
+        let visible = self.visible;
 
         ControllerManagers {
             read: true,
