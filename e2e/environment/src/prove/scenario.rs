@@ -160,14 +160,14 @@ impl Scenario {
             }
             Self::DamagedLatch => "the latch is edited to garbage, and our leader ends, in Migrate and in Complete",
             Self::AlarmInRoll => {
-                "an in-tree manager without leader migration appears for 15 s in Migrate, before the last guarded one is \
-                 rolled"
+                "an in-tree manager without leader migration appears for 15 s in Migrate, and the latch is removed, before \
+                 the last guarded one is rolled"
             }
             Self::SilentApi => {
                 "the management API accepts connections and answers no request: a manager starts, and another one runs"
             }
             Self::StaleAttestation => {
-                "back to InTree, and on to Migrate, with the attestation of the first migration; no old manager can be read"
+                "back to InTree, and on to Prepare and Migrate, with an old attestation; no old manager can be read"
             }
             Self::RestartingGuarded => {
                 "a step back to an old manager that has no right to the migration lease and restarts every 24 s"
@@ -183,7 +183,7 @@ impl Scenario {
             Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
             Self::SlowApi => limits.new_to_new_killed += OUTAGE,
-            Self::DamagedLatch => limits.new_to_new_killed = UNREADABLE,
+            Self::DamagedLatch | Self::AlarmInRoll => limits.new_to_new_killed = UNREADABLE,
             Self::SilentApi => limits.new_to_new_killed = SILENT,
             _ => {}
         }
@@ -207,7 +207,9 @@ impl Scenario {
                  aws-cloud-controller-manager takes the whole rate, and has no bound here."
             }
             Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
-            Self::DamagedLatch => "40 s after SIGKILL. The next process gathers the evidence again.",
+            Self::DamagedLatch | Self::AlarmInRoll => {
+                "40 s after SIGKILL. The next process gathers the evidence again."
+            }
             Self::SilentApi => "90 s after SIGKILL. The next process waits for answers of the management API in vain.",
             _ => return None,
         })
@@ -251,9 +253,9 @@ impl Scenario {
             Self::ForgedService => (1, GAP),
             Self::DamagedLatch => (3, UNREADABLE),
             // Our release after at most 12 s, 15 s, and at most 30 s until there is an owner again.
-            Self::AlarmInRoll => (1, Duration::from_secs(60)),
+            Self::AlarmInRoll => (2, Duration::from_secs(60)),
             Self::SilentApi => (2, SILENT),
-            Self::StaleAttestation => (2, GAP),
+            Self::StaleAttestation => (4, GAP),
             // Each restart of the old manager may add an offer.
             Self::RestartingGuarded => (2, Duration::from_secs(60)),
         };
