@@ -1,7 +1,10 @@
 //! A TCP relay in front of one server, which a test cuts or slows down. It needs no rights and works on any system.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -27,6 +30,10 @@ pub enum Link {
     Cut,
     /// Requests arrive this much later.
     Slow(Duration),
+    /// Connections are accepted, and the TLS handshake is finished. No request arrives, and none is answered. A connection
+    /// that lost a byte in this state never answers again, also after the link is open: a load balancer keeps a
+    /// connection whose server is gone.
+    Silent,
 }
 
 /// A running relay. Dropping it ends its connections.
@@ -85,9 +92,68 @@ async fn connection(client: TcpStream, server: SocketAddr, mut link: watch::Rece
 
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    let state = Arc::<State>::default();
     tokio::select! {
-        () = requests(from_client, to_server, link.clone()) => {}
-        () = responses(from_server, to_client, link) => {}
+        () = requests(from_client, to_server, link.clone(), Arc::clone(&state)) => {}
+        () = responses(from_server, to_client, link, state) => {}
+    }
+}
+
+/// The state that both directions of a connection share.
+#[derive(Debug, Default)]
+struct State {
+    /// The client has sent all messages of the handshake that the server must answer.
+    shaken: AtomicBool,
+    /// Bytes were lost in a silent link.
+    silenced: AtomicBool,
+}
+
+impl State {
+    /// Whether bytes after the handshake are lost now.
+    fn is_silent(&self, link: Link) -> bool {
+        let silenced = || self.silenced.load(Ordering::Relaxed);
+        self.shaken.load(Ordering::Relaxed) && (link == Link::Silent || silenced())
+    }
+
+    fn silence(&self) {
+        self.silenced.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The records that a client of TLS has sent: <https://www.rfc-editor.org/rfc/rfc8446#section-5.1>.
+#[derive(Debug, Default)]
+struct Records {
+    header: Vec<u8>,
+    /// Bytes of the present record that follow.
+    left: usize,
+    shaken: bool,
+}
+
+impl Records {
+    /// The length of the part of the next chunk that belongs to the handshake. It ends with the first record of another
+    /// type than handshake, alert and change of cipher. In TLS 1.3 the client's Finished is such a record: the client
+    /// waits for no answer to it.
+    fn handshake(&mut self, chunk: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some(byte) = chunk.get(at).filter(|_| !self.shaken) {
+            if self.left > 0 {
+                let part = self.left.min(chunk.len() - at);
+                (self.left, at) = (self.left - part, at + part);
+                continue;
+            }
+            if self.header.is_empty() && !(20..=22).contains(byte) {
+                self.shaken = true;
+                break;
+            }
+
+            self.header.push(*byte);
+            at += 1;
+            if let [_, _, _, high, low] = self.header[..] {
+                self.left = usize::from(u16::from_be_bytes([high, low]));
+                self.header.clear();
+            }
+        }
+        at
     }
 }
 
@@ -103,7 +169,13 @@ async fn is_closed(client: &TcpStream) -> bool {
 }
 
 /// Reads while earlier chunks wait, so that a delay does not add up.
-async fn requests(mut client: OwnedReadHalf, server: OwnedWriteHalf, mut link: watch::Receiver<Link>) {
+async fn requests(
+    mut client: OwnedReadHalf,
+    server: OwnedWriteHalf,
+    mut link: watch::Receiver<Link>,
+    state: Arc<State>,
+) {
+    let mut records = Records::default();
     let (chunks, queue) = mpsc::channel(QUEUE);
     let writer = tokio::spawn(deliver(server, queue));
     let mut buffer = vec![0; CHUNK];
@@ -123,13 +195,24 @@ async fn requests(mut client: OwnedReadHalf, server: OwnedWriteHalf, mut link: w
             break;
         }
 
+        let handshake = records.handshake(&buffer[..length]);
+        state.shaken.store(records.shaken, Ordering::Relaxed);
+        let arrives = if state.is_silent(*link.borrow()) {
+            handshake
+        } else {
+            length
+        };
+        if arrives < length {
+            state.silence();
+        }
+
         count += 1;
         let delay = match *link.borrow() {
             Link::Slow(delay) if count > HANDSHAKE => delay,
             _ => Duration::ZERO,
         };
         if chunks
-            .send((Instant::now() + delay, buffer[..length].to_vec()))
+            .send((Instant::now() + delay, buffer[..arrives].to_vec()))
             .await
             .is_err()
         {
@@ -151,10 +234,23 @@ async fn deliver(mut server: OwnedWriteHalf, mut queue: mpsc::Receiver<(Instant,
     }
 }
 
-async fn responses(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, mut link: watch::Receiver<Link>) {
+async fn responses(
+    mut server: OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    mut link: watch::Receiver<Link>,
+    state: Arc<State>,
+) {
     let mut buffer = vec![0; CHUNK];
     loop {
         let length = server.read(&mut buffer).await.unwrap_or(0);
+        if state.is_silent(*link.borrow()) {
+            state.silence();
+            match length {
+                // The client does not see that the server closed.
+                0 => pending().await,
+                _ => continue,
+            }
+        }
         if length == 0 || !opened(&mut link).await || client.write_all(&buffer[..length]).await.is_err() {
             return;
         }
@@ -225,6 +321,52 @@ mod tests {
         relay.set(Link::Open);
         tokio::time::sleep(SOON).await;
         assert!(received.try_recv().is_err());
+    }
+
+    /// A record of a type with this text.
+    fn record(kind: u8, text: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(text.len()).expect("short");
+        [&[kind, 3, 3, 0, length], text].concat()
+    }
+
+    #[tokio::test]
+    async fn a_silent_link_answers_the_handshake_and_no_connection_that_lost_a_byte() {
+        let (relay, mut received) = echo().await;
+        relay.set(Link::Silent);
+        let mut client = TcpStream::connect(relay.address()).await.expect("connected");
+        let hello = record(22, b"hello");
+        assert!(answered(&mut client, &hello, LONG).await);
+        assert_eq!(received.recv().await, Some(hello));
+        assert!(!answered(&mut client, &record(23, b"request"), SOON).await);
+        assert!(received.try_recv().is_err(), "no request arrives");
+
+        relay.set(Link::Open);
+        assert!(!answered(&mut client, &record(23, b"again"), SOON).await);
+        let mut other = TcpStream::connect(relay.address()).await.expect("connected");
+        assert!(answered(&mut other, &record(23, b"other"), LONG).await);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_lost_nothing_in_a_silent_link_goes_on() {
+        let (relay, _received) = echo().await;
+        let mut client = TcpStream::connect(relay.address()).await.expect("connected");
+        assert!(answered(&mut client, &record(23, b"one"), LONG).await);
+        relay.set(Link::Silent);
+        tokio::time::sleep(SOON).await;
+        relay.set(Link::Open);
+        assert!(answered(&mut client, &record(23, b"two"), LONG).await);
+    }
+
+    #[test]
+    fn the_handshake_ends_with_the_first_record_of_another_type_wherever_the_chunks_end() {
+        let handshake = [record(22, b"hello"), record(20, b"1")].concat();
+        let sent = [handshake.clone(), record(23, b"rest"), record(22, b"later")].concat();
+        for size in 1..=sent.len() {
+            let mut records = Records::default();
+            let parts = sent.chunks(size).map(|chunk| records.handshake(chunk));
+            assert_eq!(parts.sum::<usize>(), handshake.len(), "{size}");
+        }
+        assert_eq!(Records::default().handshake(b"GET / HTTP/1.1"), 0);
     }
 
     #[tokio::test]

@@ -89,14 +89,19 @@ impl Environment {
     /// Starts an old manager in its original form, with more flags, beside the Deployment's. The webhook must be away, or in
     /// mode Audit.
     pub(crate) async fn start_old_manager_beside(&self, extra: &[String]) -> Result<()> {
+        self.start_old_manager_pod(BESIDE, extra).await
+    }
+
+    /// As [`Environment::start_old_manager_beside`], as a Pod of this name.
+    pub(crate) async fn start_old_manager_pod(&self, name: &str, extra: &[String]) -> Result<()> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": BESIDE, "namespace": CONTROL_PLANE, "labels": {"outrigger.dev/cluster": CLUSTER}},
+            "metadata": {"name": name, "namespace": CONTROL_PLANE, "labels": {"outrigger.dev/cluster": CLUSTER}},
             "spec": self.old_manager_pod(extra)?,
         });
 
         manifests::apply(&self.management_admin, &[pod]).await?;
-        self.wait_running(BESIDE).await
+        self.wait_running(name).await
     }
 
     /// Starts a manager of ours that belongs to no workload, with its usual command line.
@@ -152,12 +157,17 @@ impl Environment {
 
     /// Deletes that manager's Pod, and returns when its process ended.
     pub(crate) async fn end_old_manager_beside(&self, progress: &Progress) -> Result<Timestamp> {
+        self.end_old_manager_pod(BESIDE, progress).await
+    }
+
+    /// As [`Environment::end_old_manager_beside`], of the Pod of this name.
+    pub(crate) async fn end_old_manager_pod(&self, name: &str, progress: &Progress) -> Result<Timestamp> {
         let pods: Api<Pod> = Api::namespaced(self.management_admin.clone(), CONTROL_PLANE);
-        pods.delete(BESIDE, &DeleteParams::default()).await?;
+        pods.delete(name, &DeleteParams::default()).await?;
         progress
             .wait("the other old manager is gone", Duration::from_secs(60), async || {
-                let gone = pods.get_opt(BESIDE).await?.is_none();
-                let spans = self.runner.spans().into_iter().filter(|span| span.pod == BESIDE);
+                let gone = pods.get_opt(name).await?.is_none();
+                let spans = self.runner.spans().into_iter().filter(|span| span.pod == name);
                 let ended = spans.map(|span| span.ended).max().flatten();
                 Ok(ended.filter(|_| gone).ok_or_else(|| "it is still there".to_owned()))
             })

@@ -16,6 +16,7 @@ pub mod load;
 pub mod manifests;
 mod observe;
 pub mod operator;
+mod principals;
 pub mod prove;
 pub mod review;
 mod settle;
@@ -103,6 +104,17 @@ impl Environment {
     /// # Errors
     /// When a component does not start; the message names it and shows the end of its log.
     pub async fn build(run: &Path, instances: usize, extra: &[Tool], progress: &Progress) -> Result<Self> {
+        Self::build_with(run, instances, extra, false, progress).await
+    }
+
+    /// As [`Environment::build`]. With `node_restriction`, a kubelet of the tenant may write its own Node and Pods only.
+    pub(crate) async fn build_with(
+        run: &Path,
+        instances: usize,
+        extra: &[Tool],
+        node_restriction: bool,
+        progress: &Progress,
+    ) -> Result<Self> {
         let wanted: Vec<Tool> = TOOLS.iter().chain(extra).copied().collect();
         let tools = Tools::load(&wanted).await?;
         let binaries = Binaries::find()?;
@@ -117,7 +129,11 @@ impl Environment {
         let etcd = Etcd::start(&tools, run).await?;
         let options = |name, range| ApiServerOptions::new(name, Version::V1_26, range);
         let management = ApiServer::start(&tools, run, &etcd, &options("management", "127.96.0.0/16")).await?;
-        let tenant = ApiServer::start(&tools, run, &etcd, &options("tenant", "127.97.0.0/16")).await?;
+        let tenant_options = match options("tenant", "127.97.0.0/16") {
+            options if node_restriction => options.node_restriction(),
+            options => options,
+        };
+        let tenant = ApiServer::start(&tools, run, &etcd, &tenant_options).await?;
         let controllers = management_controllers(&tools, run, &management)?;
         let management_admin = management.client(&User::admin(), "e2e-admin").await?;
         let tenant_admin = tenant.client(&User::admin(), "e2e-admin").await?;
@@ -276,6 +292,16 @@ impl Environment {
     pub(crate) fn mark(&self, name: &str) {
         let (at, name) = (Timestamp::now(), name.to_owned());
         locked(&self.markers).push(Marker { at, name });
+    }
+
+    /// When a step was marked last.
+    pub(crate) fn marked(&self, name: &str) -> Option<Timestamp> {
+        let markers = locked(&self.markers);
+        markers
+            .iter()
+            .rev()
+            .find(|marker| marker.name == name)
+            .map(|marker| marker.at)
     }
 
     /// Stops a Pod's processes by a signal, and writes down from when.

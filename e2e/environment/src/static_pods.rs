@@ -1,10 +1,12 @@
-//! Old managers as static Pods: a process on each Node, and its mirror Pod in the tenant's kube-system.
+//! Old managers as static Pods: a process on each Node, and its mirror Pod in the tenant's kube-system; and old managers that
+//! no Pod shows.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -74,7 +76,53 @@ impl Environment {
 
         let argv = [vec![PROGRAM.to_owned()], flags.to_vec()].concat();
         self.start_static(&pod, node, count, &argv)?;
-        self.create_mirror_pod(&pod, node, address, &argv).await
+        let pods = Api::namespaced(self.tenant_admin.clone(), NAMESPACE);
+        self.create_mirror_pod(&pods, &pod, node, address, &argv).await
+    }
+
+    /// Removes the manifest on the Node of an instance: the process and its mirror Pod are gone.
+    pub(crate) async fn end_static_manager(&self, instance: usize) -> Result<()> {
+        let machine = self.account.instances.get(instance).context("no such instance")?;
+        self.static_manager(instance)?.stop(GRACE).await?;
+        self.delete_mirror_pod(&format!("{PROGRAM}-{}", machine.private_dns_name))
+            .await
+    }
+
+    /// The latest process of the static Pod on the Node of an instance.
+    pub(crate) fn static_manager(&self, instance: usize) -> Result<Arc<Process>> {
+        let machine = self.account.instances.get(instance).context("no such instance")?;
+        let (running, _) = self
+            .static_pods
+            .latest(&format!("{PROGRAM}-{}", machine.private_dns_name));
+        running.context("no static Pod on this Node")
+    }
+
+    /// Labels the Node of an instance as kubeadm labels a control plane. No kubelet may set this label with
+    /// NodeRestriction.
+    pub(crate) async fn label_control_plane(&self, instance: usize) -> Result<()> {
+        let machine = self.account.instances.get(instance).context("no such instance")?;
+        let nodes: Api<Node> = Api::all(self.tenant_admin.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}));
+        nodes
+            .patch(&machine.private_dns_name, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    /// Starts an old manager that no Pod shows, on a machine of this host name. Returns its process name.
+    pub(crate) fn start_hidden_manager(&self, host: &str, flags: &[String]) -> Result<String> {
+        let (_, count) = self.static_pods.latest(host);
+        let argv = [vec![PROGRAM.to_owned()], flags.to_vec()].concat();
+        self.start_static(host, host, count, &argv)?;
+        Ok(format!("{host}~{}", count + 1))
+    }
+
+    /// Kills it, and returns when it ended.
+    pub(crate) async fn kill_hidden_manager(&self, host: &str) -> Result<Timestamp> {
+        let (running, _) = self.static_pods.latest(host);
+        let process = running.context("no such process")?;
+        process.kill_now().await?;
+        Ok(process.exit().map_or_else(Timestamp::now, |exit| exit.at))
     }
 
     fn start_static(&self, pod: &str, node: &str, count: usize, argv: &[String]) -> Result<()> {
@@ -111,7 +159,14 @@ impl Environment {
     }
 
     /// The mirror Pod as a kubelet creates it, for kubeadm's manifest.
-    async fn create_mirror_pod(&self, name: &str, node: &str, address: &str, argv: &[String]) -> Result<()> {
+    pub(crate) async fn create_mirror_pod(
+        &self,
+        pods: &Api<Pod>,
+        name: &str,
+        node: &str,
+        address: &str,
+        argv: &[String],
+    ) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.tenant_admin.clone());
         let owner = nodes.get(node).await?.metadata.uid;
         // A change of the command line changes it, as in a kubelet.
@@ -140,7 +195,6 @@ impl Environment {
             },
         });
 
-        let pods: Api<Pod> = Api::namespaced(self.tenant_admin.clone(), NAMESPACE);
         pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
             .await?;
         let status = json!({"status": {"phase": "Running", "hostIP": address, "podIP": address}});

@@ -9,7 +9,7 @@ use super::handover::HandOver;
 use super::overlap::milliseconds;
 use super::ownerless::Ownerless;
 use super::report::{ControllerTimeline, Report};
-use super::rules::Side;
+use super::rules::{Controller, Side};
 
 /// The bounds of a scenario. Those of the gaps are the rules' [`Limits`](super::Limits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub struct Bounds {
     pub observed: Option<Duration>,
     /// Whether AWS may carry out a write after another process acquired the lease of its sender.
     pub late_effects: bool,
+    /// The longest time in which the Service controller may have two owners through the fault of a Go manager, if that is
+    /// bounded.
+    pub overrun: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -159,6 +162,15 @@ fn violations(report: &Report, bounds: &Bounds) -> Vec<String> {
         )
     }));
 
+    let service = report.controller(Controller::Service);
+    let overrun = service.map_or(Duration::ZERO, ControllerTimeline::overlap_by_old_side);
+    if bounds.overrun.is_some_and(|limit| overrun > limit) {
+        let time = milliseconds(overrun);
+        found.push(format!(
+            "service: an old manager owned it together with another owner for {time} ms"
+        ));
+    }
+
     found.extend(slow(report, bounds));
     for effect in report.late_effects.iter().filter(|_| !bounds.late_effects) {
         found.push(format!(
@@ -215,8 +227,9 @@ mod tests {
     use super::*;
     use crate::analyse;
     use crate::input::Inputs;
+    use crate::overlap::Overlap;
     use crate::rules::{Component, Rules};
-    use crate::samples::{at, hand_over};
+    use crate::samples::{actor, at, hand_over};
 
     fn seconds(n: u64) -> Duration {
         Duration::from_secs(n)
@@ -323,6 +336,7 @@ mod tests {
         ownerless: Duration::from_secs(5),
         observed: Some(Duration::from_secs(5)),
         late_effects: false,
+        overrun: Some(Duration::from_secs(5)),
     };
 
     #[test]
@@ -338,6 +352,26 @@ mod tests {
             }];
             let found = violations(&report, &BOUNDS).join(", ");
             assert_eq!(found.contains("nobody owned the Service controller"), red, "{found}");
+        }
+    }
+
+    #[test]
+    fn an_overrun_of_the_service_controller_of_exactly_the_limit_is_no_violation() {
+        for (length, side, red) in [(5, Side::Old, false), (6, Side::Old, true), (6, Side::New, false)] {
+            let mut report = empty_report();
+            report.controllers[0].overlaps = vec![Overlap {
+                caused_by: actor(&["a"], side),
+                against: actor(&["b"], Side::New),
+                from: at(0),
+                until: at(length),
+            }];
+            let found = violations(&report, &BOUNDS).join(", ");
+            assert_eq!(found.contains("an old manager owned it together"), red, "{found}");
+            let unbounded = Bounds {
+                overrun: None,
+                ..BOUNDS
+            };
+            assert!(!violations(&report, &unbounded).join(", ").contains("an old manager"));
         }
     }
 

@@ -816,6 +816,7 @@ const BOUNDS: Bounds = Bounds {
     ownerless: Duration::from_millis(15_500),
     observed: None,
     late_effects: false,
+    overrun: None,
 };
 
 fn measured(run: &Inputs) -> Measurement {

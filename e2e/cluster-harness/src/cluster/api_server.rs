@@ -86,6 +86,15 @@ impl ApiServerOptions {
             extra_arguments: Vec::new(),
         }
     }
+
+    /// With the admission plugin that limits a kubelet to its own Node and Pods, as kubeadm and others configure it. The
+    /// Node authorizer always runs.
+    #[must_use]
+    pub fn node_restriction(mut self) -> Self {
+        let flag = "--enable-admission-plugins=NodeRestriction";
+        self.extra_arguments.push(flag.to_owned());
+        self
+    }
 }
 
 /// A running API server with RBAC, an audit log, and users known by client certificate.
@@ -218,6 +227,17 @@ impl ApiServer {
     pub async fn client(&self, user: &User, user_agent: &str) -> Result<Client, ClusterError> {
         let content = self.authority.kubeconfig(&self.name, &self.url, user)?;
         client(&content, user, user_agent).await
+    }
+
+    /// A client that shows a bearer token, such as one of TokenRequest, and no certificate.
+    ///
+    /// # Errors
+    /// When the client cannot be made.
+    pub async fn client_with_token(&self, token: &str, user_agent: &str) -> Result<Client, ClusterError> {
+        let user = User::new("token");
+        let mut content = self.authority.kubeconfig(&self.name, &self.url, &user)?;
+        content["users"][0]["user"] = serde_json::json!({"token": token});
+        client(&content, &user, user_agent).await
     }
 }
 

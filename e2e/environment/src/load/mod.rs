@@ -2,6 +2,8 @@
 //!
 //! The service controllers sync a Service when any annotation of it changes, and read its load balancer then.
 
+mod ports;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +15,8 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use outrigger_cluster_harness::kubelets::{KubeletError, client_with};
+
+pub(crate) use ports::PortChanges;
 
 /// The user agent of the load, which no controller has.
 pub const USER_AGENT: &str = "e2e-load";

@@ -53,10 +53,11 @@ impl Cluster {
         run: &Path,
         tools: &[Tool],
         random: Random,
-        size: Size,
+        options: (Size, bool),
         progress: &Progress,
     ) -> Result<Self> {
-        let environment = Environment::build(run, INSTANCES, tools, progress).await?;
+        let (size, node_restriction) = options;
+        let environment = Environment::build_with(run, INSTANCES, tools, node_restriction, progress).await?;
         Ok(Self {
             environment,
             progress: progress.clone(),
@@ -369,6 +370,25 @@ impl Cluster {
             self.problems.push(note.clone());
         }
         self.notes.push(note);
+    }
+
+    /// M must have had this one holder since a moment, without a break.
+    pub(super) fn keeps_m(&mut self, what: &str, since: Timestamp, holder: Option<&str>) {
+        let changes = self.environment.leases.changes().into_iter();
+        let of_m = changes.filter(|change| change.lease == Lease::M && change.at >= since);
+        let first = of_m.into_iter().find(|change| change.holder.as_deref() != holder);
+        let lost = first.map(|change| {
+            let after = change.at.duration_since(since).as_secs_f64();
+            format!(
+                " after {after:.1} s, then {}",
+                change.holder.as_deref().unwrap_or("nobody")
+            )
+        });
+        let text = format!(
+            "{what}: {holder:?} keeps M; it lost M{}",
+            lost.as_deref().unwrap_or_default()
+        );
+        self.expect(lost.is_none() && holder.is_some(), &text);
     }
 
     /// A statement about this scenario that must hold.

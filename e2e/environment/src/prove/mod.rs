@@ -86,7 +86,8 @@ async fn run_one(
     progress.step(&format!("Scenario {number}, run {}: {}", key.run + 1, scenario.title()));
     let random = Random::new(key.seed.wrapping_add(u64::from(key.run)).wrapping_mul(256) ^ u64::from(number));
     let folder = RunFolder::new(&format!("outrigger-prove-{number}-"))?;
-    let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, options.size, &progress).await?;
+    let special = (options.size, scenario.needs_node_restriction());
+    let mut cluster = Cluster::build(folder.path(), scenario.tools(), random, special, &progress).await?;
 
     let ended = rows::run(scenario, &mut cluster).await;
     let mut problems = std::mem::take(&mut cluster.problems);

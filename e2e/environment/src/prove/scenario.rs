@@ -14,6 +14,12 @@ const DOWNTIME: Duration = Duration::from_secs(75);
 const WAITING: Duration = Duration::from_secs(90);
 /// From the end of a Pod to the start of the next one.
 const START: Duration = Duration::from_secs(2);
+/// Our release, the lead of an old manager for 45 s, the expiry of its lease, and at most 60 s until there is an owner again.
+const OLD_LEADER: Duration = Duration::from_secs(135);
+/// Until a process of ours has read what it needs to follow a latch that it cannot read.
+const UNREADABLE: Duration = Duration::from_secs(40);
+/// Until a process of ours owns although one API server does not answer.
+const SILENT: Duration = Duration::from_secs(90);
 /// While no API server answers, and until a process of ours has started again.
 const OUTAGE: Duration = Duration::from_secs(120);
 
@@ -42,10 +48,19 @@ pub enum Scenario {
     LateWrite = 23,
     OldEnds = 24,
     BothRoutes = 25,
+    HiddenLeader = 26,
+    ForgedService = 27,
+    WorkerMirrorPod = 28,
+    UnguardedStandby = 29,
+    DamagedLatch = 30,
+    AlarmInRoll = 31,
+    SilentApi = 32,
+    StaleAttestation = 33,
+    RestartingGuarded = 34,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
         Self::ThereAndBack,
         Self::SecondRun,
         Self::Paused,
@@ -65,10 +80,23 @@ impl Scenario {
         Self::LateWrite,
         Self::OldEnds,
         Self::BothRoutes,
+        Self::HiddenLeader,
+        Self::ForgedService,
+        Self::UnguardedStandby,
+        Self::DamagedLatch,
+        Self::AlarmInRoll,
+        Self::StaleAttestation,
     ];
 
     /// These run only by their number.
-    pub const BY_NUMBER: [Self; 3] = [Self::Configurations, Self::SlowApi, Self::Scale];
+    pub const BY_NUMBER: [Self; 6] = [
+        Self::Configurations,
+        Self::SlowApi,
+        Self::Scale,
+        Self::WorkerMirrorPod,
+        Self::SilentApi,
+        Self::RestartingGuarded,
+    ];
 
     pub(super) fn number(self) -> u8 {
         self as u8
@@ -114,6 +142,36 @@ impl Scenario {
                 "our leader is cut off from both APIs, from AWS and from all for 60 s, with an AWS write in flight"
             }
             Self::SlowApi => "the API servers are slow for 2 min, one is killed for 60 s, etcd is stopped for 30 s",
+            Self::HiddenLeader => {
+                "an in-tree manager that no Pod shows becomes the leader for 45 s, in Migrate and in Complete, while the \
+                 port of a Service changes every 2 s"
+            }
+            Self::ForgedService => {
+                "a user with ClusterRole `edit` in one namespace forges a write of the old manager in `managedFields`, of \
+                 now and of 2099"
+            }
+            Self::WorkerMirrorPod => {
+                "the kubelet of a worker forges mirror Pods of the old manager: one in-tree, and an external one that has \
+                 the address of a hidden in-tree leader"
+            }
+            Self::UnguardedStandby => {
+                "an in-tree manager without leader migration waits for 60 s beside a live external leader, in Migrate and \
+                 in Complete, and then leads"
+            }
+            Self::DamagedLatch => "the latch is edited to garbage, and our leader ends, in Migrate and in Complete",
+            Self::AlarmInRoll => {
+                "an in-tree manager without leader migration appears for 15 s in Migrate, and the latch is removed, before \
+                 the last guarded one is rolled"
+            }
+            Self::SilentApi => {
+                "the management API accepts connections and answers no request: a manager starts, and another one runs"
+            }
+            Self::StaleAttestation => {
+                "back to InTree, and on to Prepare and Migrate, with an old attestation; no old manager can be read"
+            }
+            Self::RestartingGuarded => {
+                "a step back to an old manager that has no right to the migration lease and restarts every 24 s"
+            }
         }
     }
 
@@ -125,6 +183,8 @@ impl Scenario {
             Self::NewerLatch => limits.new_to_new_killed += WAITING,
             Self::Incumbent => limits.old_to_new += START,
             Self::SlowApi => limits.new_to_new_killed += OUTAGE,
+            Self::DamagedLatch | Self::AlarmInRoll => limits.new_to_new_killed = UNREADABLE,
+            Self::SilentApi => limits.new_to_new_killed = SILENT,
             _ => {}
         }
         limits
@@ -147,8 +207,17 @@ impl Scenario {
                  aws-cloud-controller-manager takes the whole rate, and has no bound here."
             }
             Self::SlowApi => "135.5 s from ours to ours. No API server answers meanwhile.",
+            Self::DamagedLatch | Self::AlarmInRoll => {
+                "40 s after SIGKILL. The next process gathers the evidence again."
+            }
+            Self::SilentApi => "90 s after SIGKILL. The next process waits for answers of the management API in vain.",
             _ => return None,
         })
+    }
+
+    /// Whether the API server limits each kubelet to its own Node and Pods.
+    pub(super) fn needs_node_restriction(self) -> bool {
+        self == Self::WorkerMirrorPod
     }
 
     /// The tools that it needs beside those of each environment.
@@ -180,6 +249,15 @@ impl Scenario {
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
             Self::SlowApi => (3, OUTAGE),
+            Self::HiddenLeader | Self::WorkerMirrorPod | Self::UnguardedStandby => (1, OLD_LEADER),
+            Self::ForgedService => (1, GAP),
+            Self::DamagedLatch => (3, UNREADABLE),
+            // Our release after at most 12 s, 15 s, and at most 30 s until there is an owner again.
+            Self::AlarmInRoll => (2, Duration::from_secs(60)),
+            Self::SilentApi => (2, SILENT),
+            Self::StaleAttestation => (4, GAP),
+            // Each restart of the old manager may add an offer.
+            Self::RestartingGuarded => (2, Duration::from_secs(60)),
         };
         Bounds {
             hand_overs,
@@ -188,6 +266,12 @@ impl Scenario {
             observed: None,
             // These two hold a write of ours in AWS for longer than a lease on purpose.
             late_effects: matches!(self, Self::Paused | Self::CutOff),
+            overrun: match self {
+                Self::HiddenLeader | Self::WorkerMirrorPod | Self::UnguardedStandby | Self::StaleAttestation => {
+                    Some(Duration::ZERO)
+                }
+                _ => None,
+            },
         }
     }
 }

@@ -82,6 +82,7 @@ async fn follow(fleet: &mut Fleet, cluster: &InTreeCluster, guide: &Guide) -> Re
         ownerless: OWNERLESS,
         observed: None,
         late_effects: false,
+        overrun: None,
     };
     record.judge(fleet, cluster, &bounds).await?;
     hand_over::by_deletion(fleet, cluster, &operator).await?;

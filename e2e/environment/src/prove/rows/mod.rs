@@ -1,15 +1,22 @@
 //! The events of each scenario.
 
+mod attestation;
 mod configurations;
+mod damaged_latch;
 mod directions;
 mod downtime;
+mod forged;
 mod in_flight;
 mod incumbent;
 mod leases;
+mod old_leader;
 mod processes;
+mod restarting;
 mod routes;
 mod scale;
+mod silent_api;
 mod slow_api;
+mod standby;
 mod static_pods;
 
 use anyhow::Result;
@@ -41,5 +48,14 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::LateWrite => in_flight::late_write(cluster).await,
         Scenario::CutOff => in_flight::cut_off(cluster).await,
         Scenario::SlowApi => slow_api::run(cluster).await,
+        Scenario::HiddenLeader => old_leader::hidden(cluster).await,
+        Scenario::ForgedService => forged::service(cluster).await,
+        Scenario::WorkerMirrorPod => forged::mirror_pods(cluster).await,
+        Scenario::UnguardedStandby => standby::unguarded(cluster).await,
+        Scenario::DamagedLatch => damaged_latch::run(cluster).await,
+        Scenario::AlarmInRoll => standby::alarm_in_roll(cluster).await,
+        Scenario::SilentApi => silent_api::run(cluster).await,
+        Scenario::StaleAttestation => attestation::stale(cluster).await,
+        Scenario::RestartingGuarded => restarting::run(cluster).await,
     }
 }

@@ -21,6 +21,7 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
 
     for index in 0..NODES {
         cluster.environment.join_in_tree(index).await?;
+        cluster.environment.label_control_plane(index).await?;
         cluster.environment.roll_static_manager(index, &original).await?;
     }
     cluster.services(NODES).await?;
@@ -46,7 +47,7 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// The cluster's own kube-system has the mirror Pods; the object is in the management cluster, as elsewhere here.
-async fn install(cluster: &mut Cluster) -> Result<()> {
+pub(super) async fn install(cluster: &mut Cluster) -> Result<()> {
     let (environment, progress) = (&mut cluster.environment, &cluster.progress);
     progress.step("Install: CloudProviderMigration in phase InTree, our manager");
     environment.create_control_plane_namespace().await?;
@@ -62,7 +63,7 @@ async fn install(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn roll(cluster: &Cluster, nodes: std::ops::Range<usize>, flags: &[String]) -> Result<()> {
+pub(super) async fn roll(cluster: &Cluster, nodes: std::ops::Range<usize>, flags: &[String]) -> Result<()> {
     for index in nodes {
         cluster.environment.roll_static_manager(index, flags).await?;
         cluster.progress.say(&format!(
