@@ -203,7 +203,9 @@ pub(crate) fn gate_of_latch(
             if let Some(why) = why.as_ref().filter(|_| newer.borrow().is_none()) {
                 tracing::error!(why, "leaving the main lease to a newer manager");
             }
-            gate.send_replace(if why.is_some() { Gate::Closed } else { Gate::Open });
+            let is_read = view.borrow().synced || view.borrow().is_failing();
+            let is_open = is_read && why.is_none();
+            gate.send_replace(if is_open { Gate::Open } else { Gate::Closed });
             newer.send_replace(why);
             if !matches!(watches.run_until_cancelled(view.changed()).await, Some(Ok(()))) {
                 // Without an answer the gate would be closed for ever.

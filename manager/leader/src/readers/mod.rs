@@ -83,9 +83,11 @@ pub fn follow_controller_managers(
 
             match (&targets, object) {
                 (Some(targets), _) => {
-                    let pass = lister.pass(&mut places, targets, &tx);
-                    if stop.run_until_cancelled(pass).await.is_none() {
-                        return;
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = lister.pass(&mut places, targets, &tx) => {}
+                        // Its lists would be too old.
+                        () = other_holder(&mut main, holder.as_deref()) => continue,
                     }
                     wake.watch(&lister, &places.all);
                 }
@@ -501,7 +503,7 @@ async fn gather(
     if let Some(answer) = found {
         places.find(began, answer);
     }
-    places.read = !places.is_new && places.are_all_tried();
+    places.read = places.read || !places.is_new && places.are_all_tried();
     tx.send_replace(places.listing());
 }
 
