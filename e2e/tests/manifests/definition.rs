@@ -196,11 +196,9 @@ async fn the_phase_is_not_in_tree_while_our_manager_owns_a_controller(admin: &Cl
     }
 
     // The exit where no manager writes the status any more.
-    let path = format!("{COLLECTION}/{name}/status");
-    review::merge(admin, &path, &json!({"status": {"controllers": null}}))
+    change(admin, name, json!({"phase": "InTree", "mode": "Audit"}))
         .await?
         .granted()?;
-    change(admin, name, json!({"phase": "InTree"})).await?.granted()?;
     Ok(())
 }
 

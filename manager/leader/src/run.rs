@@ -267,6 +267,7 @@ impl Evidence {
     fn watch(setup: &Arc<Setup>, guard: &Guard, watches: &CancellationToken) -> Self {
         let own = Own {
             cluster_id: guard.cluster_id.clone(),
+            namespace: setup.namespace.clone(),
             lease: guard.lease.clone(),
             main_lease: setup.main_lease.clone(),
         };

@@ -310,7 +310,10 @@ fn unwatched(lease: &str, failure: &WatchFailure, remedy: &str) -> String {
 }
 
 pub fn messages(all: &[Missing], phase: Option<Phase>) -> String {
-    all.iter().map(|missing| missing.message(phase)).collect::<Vec<_>>().join("; ")
+    all.iter()
+        .map(|missing| missing.message(phase))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A process that may acquire K and act without M.
@@ -328,7 +331,9 @@ impl Taker {
         match self {
             Self::MainLeaseUnwatched => "that lease cannot be watched".to_owned(),
             Self::Unknown(missing) => missing.message(phase),
-            Self::Listed(object) => format!("{object} may acquire it and is not known to be external or to have leader migration on"),
+            Self::Listed(object) => {
+                format!("{object} may acquire it and is not known to be external or to have leader migration on")
+            }
         }
     }
 }

@@ -27,7 +27,9 @@ pub struct MigrationSpec {
 impl MigrationSpec {
     /// The attestation, if it is for this phase.
     pub fn attestation(&self) -> Option<&Attestation> {
-        self.attestation.as_ref().filter(|attestation| is_attested_for(attestation, self.phase))
+        self.attestation
+            .as_ref()
+            .filter(|attestation| is_attested_for(attestation, self.phase))
     }
 }
 

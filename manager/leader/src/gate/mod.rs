@@ -82,12 +82,26 @@ fn others(inputs: &Inputs, phase: Option<Phase>) -> Vec<Warning> {
     }
 
     let all = &inputs.facts.controller_managers;
-    let leads = |seen: &ControllerManager| inputs.facts.main.holder.as_ref().is_some_and(|holder| seen.is_holder(holder));
-    let standbys = all.seen.iter().filter(|seen| seen.running && seen.is_unguarded() && !leads(seen));
+    let leads = |seen: &ControllerManager| {
+        inputs
+            .facts
+            .main
+            .holder
+            .as_ref()
+            .is_some_and(|holder| seen.is_holder(holder))
+    };
+    let standbys = all
+        .seen
+        .iter()
+        .filter(|seen| seen.running && seen.is_unguarded() && !leads(seen));
     let standbys = standbys.map(|seen| Warning::UnguardedStandby(seen.object.clone()));
     let ignored = all.ignored.iter().cloned().map(Warning::Ignored);
     let is_made = |spec: &&MigrationSpec| spec.attestation().is_some() && inputs.facts.attestation.is_none();
-    let left_over = inputs.spec.known().filter(is_made).map(|_| Warning::AttestationLeftOver);
+    let left_over = inputs
+        .spec
+        .known()
+        .filter(is_made)
+        .map(|_| Warning::AttestationLeftOver);
 
     standbys.chain(ignored).chain(left_over).collect()
 }
@@ -186,7 +200,10 @@ fn not_owned(facts: &Facts, phase: Phase) -> Vec<Missing> {
     };
     let Some(missing) = evidence::leases(&facts) else {
         let for_nothing = facts.held_for_nothing();
-        return for_nothing.map(|seen| Missing::LeftOn(seen.object.clone())).into_iter().collect();
+        return for_nothing
+            .map(|seen| Missing::LeftOn(seen.object.clone()))
+            .into_iter()
+            .collect();
     };
     if phase != Phase::InTree {
         return evidence::missing(&facts, phase);
@@ -275,7 +292,11 @@ fn is_m_left(inputs: &Inputs) -> bool {
 
 fn lease_in_use(facts: &Facts) -> Why {
     Why::LeaseInUse {
-        holder: facts.migration.live_holder.clone().or_else(|| facts.migration.holder.clone()),
+        holder: facts
+            .migration
+            .live_holder
+            .clone()
+            .or_else(|| facts.migration.holder.clone()),
         for_nothing: facts.held_for_nothing().map(|seen| seen.object.clone()),
         failure: facts.migration.unwatched().cloned(),
     }
@@ -310,8 +331,7 @@ fn is_complete(inputs: &Inputs, phase: Phase) -> bool {
     let is_missing = || !evidence::missing(&inputs.facts, phase).is_empty();
     inputs.facts.unlocked().is_none()
         && !is_missing()
-        && (phase == Phase::Prepare
-            || is_m_left(inputs) && by_main_holder(inputs, Some(phase)) == LeaseAction::Compete)
+        && (phase == Phase::Prepare || is_m_left(inputs) && by_main_holder(inputs, Some(phase)) == LeaseAction::Compete)
 }
 
 pub(crate) fn new_latch(spec: &MigrationSpec, phase: Phase) -> Latch {

@@ -191,7 +191,10 @@ fn without_a_latch_the_lease_has_to_be_idle_or_the_leaders() {
     inputs.facts.main = held("kcm-0_b");
     inputs.facts.migration = held("other_a");
     let decision = decide(&inputs);
-    assert_eq!((code_of(&decision), decision.latch), (code::LEASE_IN_USE, LatchChange::Keep));
+    assert_eq!(
+        (code_of(&decision), decision.latch),
+        (code::LEASE_IN_USE, LatchChange::Keep)
+    );
     free(&mut inputs);
     assert_eq!(code_of(&decide(&inputs)), code::STORING_EVIDENCE);
 }
@@ -204,7 +207,9 @@ fn a_leader_that_is_not_proven_keeps_us_away() {
             facts.controller_managers = all(&[&UNGUARDED, &EXTERNAL])
         }),
         (code::LEADER_NOT_PROVEN, |facts| facts.main = held("hidden_a")),
-        (code::LEADER_NOT_PROVEN, |facts| facts.controller_managers = unreadable()),
+        (code::LEADER_NOT_PROVEN, |facts| {
+            facts.controller_managers = unreadable()
+        }),
         (code::LISTING, |facts| {
             facts.controller_managers.current = false;
             facts.controller_managers.seen[0].current = false;
@@ -224,7 +229,10 @@ fn a_leader_that_is_not_proven_keeps_us_away() {
                 code::LISTING => assert!(matches!(decision.action, LeaseAction::Pause(_)), "{index}"),
                 _ => assert!(matches!(decision.action, LeaseAction::Alarm(_)), "{index}"),
             }
-            assert!(!matches!(decision.latch, LatchChange::Remove), "the latch stays: {index}");
+            assert!(
+                !matches!(decision.latch, LatchChange::Remove),
+                "the latch stays: {index}"
+            );
 
             inputs.holding = false;
             free(&mut inputs);
@@ -469,7 +477,10 @@ fn an_old_manager_owns_the_controllers_only_where_its_leases_show_it() {
         let expected = problem.map_or(code::OLD_MANAGER_OWNS, |_| code::EVIDENCE_MISSING);
         assert_eq!(code_of(&decision), expected, "{index}");
         let text = text(&decision);
-        assert!(text.contains(problem.unwrap_or("owns the controllers")), "{index} {text}");
+        assert!(
+            text.contains(problem.unwrap_or("owns the controllers")),
+            "{index} {text}"
+        );
     }
 }
 
@@ -601,7 +612,10 @@ fn without_the_object_the_holder_keeps_the_latch_decides_and_none_means_wait() {
     let mut inputs = migrated(Phase::Migrate);
     inputs.spec = Reading::Unreadable("deleted".to_owned());
     let decision = decide(&inputs);
-    assert_eq!((decision.action, decision.phase), (LeaseAction::Compete, Some(Phase::Migrate)));
+    assert_eq!(
+        (decision.action, decision.phase),
+        (LeaseAction::Compete, Some(Phase::Migrate))
+    );
     inputs.holding = false;
     free(&mut inputs);
     assert!(competes(&inputs), "a restart follows the latch");
@@ -661,7 +675,11 @@ fn in_a_step_back_a_leader_that_cannot_be_read_gets_the_lease_without_an_alarm()
     inputs.facts.controller_managers = unreadable();
     assert!(matches!(decide(&inputs).action, LeaseAction::Release(Why::Leader(..))));
     for wrong in [all(&[&GUARDED]), all(&[&UNGUARDED])] {
-        inputs.facts.main = held(if wrong.seen[0].is_unguarded() { "kcm-0_b" } else { "hidden_b" });
+        inputs.facts.main = held(if wrong.seen[0].is_unguarded() {
+            "kcm-0_b"
+        } else {
+            "hidden_b"
+        });
         inputs.facts.controller_managers = wrong;
         assert!(is_alarm(&inputs), "{:?}", inputs.facts.controller_managers);
     }
@@ -738,7 +756,10 @@ fn in_tree_is_not_followed_beside_a_leader_that_was_attested_external() {
     assert_eq!(decision.action, LeaseAction::Compete, "it owns nothing");
     assert!(decision.warnings.contains(&Warning::InTreeNotFollowed));
     inputs.facts.main = held("unread_c");
-    assert!(matches!(decide(&inputs).action, LeaseAction::Release(_)), "a new leader");
+    assert!(
+        matches!(decide(&inputs).action, LeaseAction::Release(_)),
+        "a new leader"
+    );
 }
 
 #[test]

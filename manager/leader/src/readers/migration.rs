@@ -16,6 +16,8 @@ use crate::object_watch;
 pub struct Own {
     /// The cluster's ID in AWS tags.
     pub cluster_id: String,
+    /// Of the leases.
+    pub namespace: String,
     pub lease: String,
     pub main_lease: String,
 }
@@ -212,6 +214,7 @@ mod tests {
     fn own() -> Own {
         Own {
             cluster_id: "prod".into(),
+            namespace: "kube-system".into(),
             lease: LEASE.into(),
             main_lease: "cloud-controller-manager".into(),
         }

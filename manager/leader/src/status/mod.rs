@@ -24,6 +24,7 @@ use crate::permit::Permit;
 use crate::readers::Own;
 use crate::run::Guard;
 use crate::steward::Report;
+use crate::why::Names;
 
 mod candidate;
 mod conditions;
@@ -251,7 +252,14 @@ impl StatusWriter {
             minor: sources.version.borrow().minor,
             controllers: &self.guard.controllers,
         });
+        let command = object.and_then(|object| report.decision.action.why()?.command(&self.names(object)));
         let conditions = rows.into_iter().map(|(type_, truth, reason, message)| {
+            let message = match &command {
+                Some(command) if type_ == condition::CONTROL_PLANE_MIGRATED && truth != Some(true) => {
+                    format!("{message}: {command}")
+                }
+                _ => message,
+            };
             let status = match truth {
                 Some(true) => "True",
                 Some(false) => "False",
@@ -272,6 +280,15 @@ impl StatusWriter {
             history: notices::merged(&old.history, &sources.changes.borrow()),
         };
         (old, new)
+    }
+
+    fn names(&self, object: &CloudProviderMigration) -> Names {
+        Names {
+            migration: self.guard.migration.clone(),
+            namespace: self.own.namespace.clone(),
+            old_main_lease: object.spec.kube_controller_manager_lease.clone(),
+            migration_lease: self.own.lease.clone(),
+        }
     }
 
     /// Everything that the operator has to correct in the spec.

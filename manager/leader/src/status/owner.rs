@@ -114,7 +114,10 @@ fn is_guarded(facts: &Facts, holder: &str) -> bool {
             .all(|seen| seen.host_names.is_empty() && seen.is_guarded_and_running())
     };
 
-    let is_attested = facts.attestation.as_ref().is_some_and(|attestation| attestation.phase == Phase::Prepare);
+    let is_attested = facts
+        .attestation
+        .as_ref()
+        .is_some_and(|attestation| attestation.phase == Phase::Prepare);
 
     guarded.any(|seen| seen.is_holder(holder)) || !is_listed && is_attested || !all.seen.is_empty() && is_template()
 }

@@ -356,6 +356,7 @@ pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
             reporter,
         },
         own: Own {
+            namespace: "kube-system".into(),
             cluster_id: "prod".into(),
             lease: "m".into(),
             main_lease: "c".into(),

@@ -247,7 +247,10 @@ impl Latching {
             Stored::Latch(latch) => Some(latch.to_text()),
             _ => None,
         };
-        let damaged = self.damaged.take().map(|text| (latch::DAMAGED_ANNOTATION.to_owned(), Some(text)));
+        let damaged = self
+            .damaged
+            .take()
+            .map(|text| (latch::DAMAGED_ANNOTATION.to_owned(), Some(text)));
         let latch = (latch::ANNOTATION.to_owned(), text);
         let change = AnnotationChange {
             values: damaged.into_iter().chain([latch]).collect(),
@@ -273,13 +276,7 @@ impl Latching {
 }
 
 /// Decides until `stop`. Returns earlier when a source has ended, since a decision from an outdated source is unsafe.
-pub async fn run(
-    config: Config,
-    mut sources: Sources,
-    controls: Controls,
-    reports: Reports,
-    stop: CancellationToken,
-) {
+pub async fn run(config: Config, mut sources: Sources, controls: Controls, reports: Reports, stop: CancellationToken) {
     let mut latching = Latching::new(config.latch.clone());
     let (mut past, mut last_logged) = (Past::default(), None);
 
@@ -301,7 +298,9 @@ pub async fn run(
         let is_stored = decision.latch == LatchChange::Keep;
         set_fence(&controls.fence, fence(&inputs, &decision, &sources.main.borrow()));
         let gate = next_gate(&decision, is_stored || *controls.gate.borrow() == Gate::Open);
-        controls.gate.send_if_modified(|was| std::mem::replace(was, gate) != gate);
+        controls
+            .gate
+            .send_if_modified(|was| std::mem::replace(was, gate) != gate);
 
         let report = Report {
             decision: decision.clone(),
@@ -388,7 +387,13 @@ fn backoff(offer: &Offer) -> Duration {
 /// When M may be acquired again after it was offered: it was free and had no new candidate for [`YIELD`]. None while it
 /// is held. A record that expired instead of being released is free for a new holder of K only one lease duration after it
 /// first observed that record.
-fn yield_ends(main: &View, migration: &View, offer: Option<Offer>, lease_duration: Duration, now: Instant) -> Option<Instant> {
+fn yield_ends(
+    main: &View,
+    migration: &View,
+    offer: Option<Offer>,
+    lease_duration: Duration,
+    now: Instant,
+) -> Option<Instant> {
     let free = migration.free_since(now)?;
     let observes = match migration.named_holder() {
         Some(_) => lease_duration,
@@ -433,8 +438,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
         holding: held_since.is_some(),
         offer_due: held_since.is_some_and(offer_due),
         yielded: is_own_acquisition(&migration, &config.identity, past.last_offer, now)
-            || yield_ends(&main, &migration, past.last_offer, config.lease_duration, now)
-                .is_some_and(|end| now >= end),
+            || yield_ends(&main, &migration, past.last_offer, config.lease_duration, now).is_some_and(|end| now >= end),
         facts: Facts {
             controller_managers: listing.as_of(main.holder_since()),
             main: lease_facts(&main, config, now),
@@ -513,7 +517,11 @@ async fn wait(sources: &mut Sources, config: &Config, offer: Option<Offer>, stop
             seen.map(|seen| seen.expires()),
             seen.map(|seen| seen.since + config.lease_duration),
             unsigned,
-            view.former.iter().map(|former| former.expires()).filter(|at| *at > now).min(),
+            view.former
+                .iter()
+                .map(|former| former.expires())
+                .filter(|at| *at > now)
+                .min(),
         ]
     };
     let instants = {

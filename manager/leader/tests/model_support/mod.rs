@@ -14,8 +14,8 @@ use outrigger_leader::latch::{Latch, Stored, VERSION};
 use outrigger_leader::why::Why;
 use outrigger_shared::component;
 use outrigger_shared::leader_migration::Placement;
-pub use outrigger_shared::migration::Phase;
 use outrigger_shared::migration::Attestation;
+pub use outrigger_shared::migration::Phase;
 
 /// Ticks until a lease expires.
 const LEASE: u8 = 3;
@@ -291,7 +291,9 @@ impl State {
         // One that no Pod shows has its original flags in every phase.
         if rules.hidden {
             let last = usize::from(rules.olds) - 1;
-            starts.iter_mut().for_each(|start| start.old[last].form = Form::Original);
+            starts
+                .iter_mut()
+                .for_each(|start| start.old[last].form = Form::Original);
         }
         starts
     }
@@ -476,12 +478,14 @@ impl State {
     }
 
     fn counts(&self, rules: &Rules) -> Option<Attestation> {
-        let latched = self.latch.is_some_and(|latch| {
-            latch.of_object && latch.seen_unattested && run(latch.phase) == run(self.phase)
-        });
+        let latched = self
+            .latch
+            .is_some_and(|latch| latch.of_object && latch.seen_unattested && run(latch.phase) == run(self.phase));
         let was_made = self.seen_unattested || latched || rules.left_over_counts;
         let of_run = self.attested.filter(|attested| run(*attested) == run(self.phase));
-        of_run.filter(|_| was_made && self.readable && !self.unread).map(attestation)
+        of_run
+            .filter(|_| was_made && self.readable && !self.unread)
+            .map(attestation)
     }
 
     fn spec(&self) -> Reading<MigrationSpec> {
@@ -767,14 +771,10 @@ impl State {
         match (&mut self.main, self.unseen, id) {
             (_, _, Id::Present(index)) => {
                 let known = &mut self.old[usize::from(index)].proven;
-                if !is_better(*known) {
-                    *known = Some(by);
-                }
+                *known = known.filter(|_| is_better(*known)).or(Some(by));
             }
             (Record::Held(Id::Ended(_, known)), None, Id::Ended(..)) => {
-                if !is_better(*known) {
-                    *known = Some(by);
-                }
+                *known = known.filter(|_| is_better(*known)).or(Some(by));
             }
             _ => {}
         }
@@ -864,7 +864,11 @@ impl State {
         events.extend([Event::Crash, Event::DeleteLease, Event::DeleteMain, Event::DeleteLatch]);
         events.extend([Event::Unanswered]);
         for hide in [true, false] {
-            events.extend([Event::HideObject(hide), Event::HideCommandLines(hide), Event::Attest(hide)]);
+            events.extend([
+                Event::HideObject(hide),
+                Event::HideCommandLines(hide),
+                Event::Attest(hide),
+            ]);
         }
 
         let possible = events
@@ -878,7 +882,9 @@ impl State {
     fn after(&self, event: Event, rules: &Rules) -> Option<Self> {
         let mut next = *self;
         match event {
-            Event::SetPhase(_) | Event::Roll(..) | Event::Recreated(_) | Event::Attest(_) => next.operate(event, rules)?,
+            Event::SetPhase(_) | Event::Roll(..) | Event::Recreated(_) | Event::Attest(_) => {
+                next.operate(event, rules)?
+            }
             event if event.is_progress() => next.progress(event, rules)?,
             _ => next.fail(event, rules)?,
         }
@@ -1014,7 +1020,9 @@ impl State {
                     others.all(|index| self.old(index).form != Form::Original)
                 };
                 let is_known = self.leader.is_some() && self.readable;
-                let led = self.led_before.filter(|led| is_led_before(*led) && is_known && others_are_safe(*led));
+                let led = self
+                    .led_before
+                    .filter(|led| is_led_before(*led) && is_known && others_are_safe(*led));
                 (self.all_are_safe() || led.is_some()).then_some(())?;
                 self.attested = Some(run(self.phase));
             }
@@ -1175,7 +1183,8 @@ impl State {
         for index in 0..rules.olds {
             let (main, record) = (self.main, self.record);
             let old = &mut self.old[usize::from(index)];
-            let renewed = |believes: Option<u8>, is_holder: bool| believes.map(|age| if is_holder { 0 } else { age + 1 });
+            let renewed =
+                |believes: Option<u8>, is_holder: bool| believes.map(|age| if is_holder { 0 } else { age + 1 });
             old.leads = renewed(old.leads, main == Record::Held(Id::Present(index)));
             old.owns = renewed(old.owns, record == Record::Held(Process::Old(index)));
             // It finds another record, or none, and tries until its deadline: then it ends and is started again.
@@ -1229,7 +1238,10 @@ pub fn explore(rules: Rules) -> Explored {
 
 /// Breadth first, so that the path to a state is a shortest one. Ends at the first state that `is`.
 pub fn explore_until(rules: Rules, is: impl Fn(&State, &Rules) -> bool) -> Explored {
-    let states: Vec<State> = State::starts(&rules).into_iter().map(|state| state.react(&rules)).collect();
+    let states: Vec<State> = State::starts(&rules)
+        .into_iter()
+        .map(|state| state.react(&rules))
+        .collect();
     let mut known: HashMap<State, usize> = states.iter().copied().zip(0..).collect();
     let mut queue: VecDeque<usize> = (0..states.len()).collect();
     let mut explored = Explored {
@@ -1260,10 +1272,6 @@ pub fn explore_until(rules: Rules, is: impl Fn(&State, &Rules) -> bool) -> Explo
 }
 
 impl Explored {
-    pub fn transitions(&self) -> usize {
-        self.edges.iter().map(Vec::len).sum()
-    }
-
     pub fn find(&self, is: impl Fn(&State, &Rules) -> bool) -> Option<usize> {
         self.states.iter().position(|state| is(state, &self.rules))
     }

@@ -17,8 +17,8 @@ const GUARDED: &str = "--enable-leader-migration";
 
 /// Says now that the old managers have the form of a phase. A value that is there already would be no new word.
 pub(super) async fn attest(cluster: &Cluster, phase: &str) -> Result<()> {
-    for value in [json!(null), json!(phase)] {
-        let fields = json!({"attestedPhase": value});
+    for value in [json!(null), json!({"phase": phase})] {
+        let fields = json!({"attestation": value});
         cluster.environment.change_migration(&fields).await?;
     }
     Ok(())

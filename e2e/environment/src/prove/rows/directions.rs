@@ -141,7 +141,7 @@ pub(super) async fn uninstalled(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The status names our manager as the owner for ever, so the API server refuses InTree until these rows are removed.
+/// The status names our manager as the owner for ever, so the API server refuses InTree without mode Audit.
 async fn in_tree_without_a_manager(cluster: &mut Cluster) -> Result<()> {
     let refused = cluster.environment.change_migration(&json!({"phase": "InTree"})).await;
     let message = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
@@ -150,10 +150,11 @@ async fn in_tree_without_a_manager(cluster: &mut Cluster) -> Result<()> {
         &format!("InTree is refused while the status names our manager as the owner: {message}"),
     );
 
-    let status = Patch::Merge(json!({"status": {"controllers": null}}));
-    let migrations = cluster.environment.migrations();
-    migrations
-        .patch_status(CLUSTER, &PatchParams::default(), &status)
+    let audit = json!({"phase": "InTree", "mode": "Audit"});
+    cluster.environment.change_migration(&audit).await?;
+    cluster
+        .environment
+        .change_migration(&json!({"mode": "Enforce"}))
         .await?;
-    cluster.environment.set_phase("InTree").await
+    Ok(())
 }
