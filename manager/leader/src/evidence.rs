@@ -1,5 +1,5 @@
-//! What this manager knows about the kube-controller-managers, and whether it proves that none of them acts on the shared
-//! controllers without the migration lease. Pure.
+//! The facts about the kube-controller-managers, and whether they prove that none of them acts on the shared controllers
+//! without the migration lease. Pure.
 //!
 //! An old manager acts only while it holds lease K. So the question is about one process: the holder of K
 //! ([`Facts::main_holder`]).
@@ -62,7 +62,7 @@ pub struct ControllerManager {
     pub object: String,
     /// The host names that its process may have: its identity on a lease is `HOSTNAME_UUID`. Empty for a template.
     pub host_names: Vec<String>,
-    /// What the host names of its Pods begin with: set for a workload with Pods that are not listed.
+    /// The beginning of the host names of its Pods: set for a workload with Pods that are not listed.
     pub host_prefix: Option<String>,
     pub form: Form,
     pub lock: Lock,
@@ -81,7 +81,7 @@ pub struct ControllerManager {
     pub current: bool,
 }
 
-/// What the command line of a kube-controller-manager says about the shared controllers.
+/// The meaning of a command line for the shared controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It runs none of them, whatever leases it holds.
@@ -321,7 +321,7 @@ impl Proven {
         all.truncate(Self::MOST);
     }
 
-    /// Those that count in `phase`; `None` while the object cannot be read.
+    /// The processes that count as proven in `phase`; `None` while the object cannot be read.
     pub fn counting(all: &[Self], phase: Option<Phase>) -> Vec<Self> {
         let counts = |proven: &&Self| phase.is_none_or(|phase| !proven.by.is_withdrawn(phase));
         all.iter().filter(counts).cloned().collect()
@@ -542,7 +542,7 @@ pub fn missing(facts: &Facts, phase: Phase) -> Vec<Missing> {
     missing
 }
 
-/// What contradicts evidence that was complete, before M is acquired for the first time.
+/// The facts that contradict evidence that was complete, before M is acquired for the first time.
 #[must_use]
 pub fn contradictions(facts: &Facts) -> Vec<Missing> {
     let unguarded = facts.controller_managers.seen.iter().filter(|seen| seen.is_unguarded());

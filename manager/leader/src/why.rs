@@ -112,7 +112,7 @@ fn ignored_text(ignored: &[String]) -> String {
     }
 }
 
-/// What the operator may attest in the phase.
+/// The attestation that is possible in the phase.
 fn attest(phase: Option<Phase>) -> String {
     match phase {
         Some(Phase::Prepare) => {
@@ -353,7 +353,7 @@ pub enum Why {
     StoringEvidence,
     /// In a step back M is released, for that long, so that the old manager can acquire it.
     Offering(Duration),
-    /// M is held by a process that is none of ours: the holder, and the external kube-controller-manager that holds it for
+    /// M is held by a process that is no manager of Outrigger: the holder, and the external kube-controller-manager that holds it for
     /// nothing.
     LeaseInUse {
         holder: Option<String>,

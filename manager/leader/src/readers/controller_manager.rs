@@ -92,7 +92,7 @@ pub(super) fn controller_manager_of(
     })
 }
 
-/// What it elects its leader by. With `endpointsleases` and `configmapsleases` it also writes the Lease
+/// The object by which it elects its leader. With `endpointsleases` and `configmapsleases` it also writes the Lease
 /// (<https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/resourcelock/multilock.go>).
 fn lock(line: &CommandLine, locks: &Locks) -> Lock {
     let value = |name| line.value(Flag::text(name)).ok().flatten();

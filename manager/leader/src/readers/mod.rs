@@ -141,7 +141,7 @@ pub struct Listing {
     /// The first pass over all places has ended.
     read: bool,
     lists: Vec<List>,
-    /// What keeps places from being found, and when the last search for them began.
+    /// The reason for which places cannot be found, and when the last search for them began.
     not_found: Option<String>,
     found: Option<Instant>,
 }
@@ -268,7 +268,7 @@ impl Places {
         }
     }
 
-    /// Takes in a search for places. Those that stay keep their lists.
+    /// Takes in a search for places. Places that stay keep their lists.
     fn find(&mut self, began: Instant, answer: Result<Vec<Place>, ReadError>) {
         self.found = Some(began);
         self.is_new = false;
@@ -404,7 +404,7 @@ struct Lister {
     locks: Locks,
 }
 
-/// What one list says.
+/// The content of one list.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Judged {
     seen: Vec<ControllerManager>,
@@ -518,7 +518,12 @@ async fn why_ignored(client: &Client, kind: Kind, object: &DynamicObject) -> Res
     let name = object.data["spec"]["nodeName"].as_str().unwrap_or_default();
     let node = match name {
         "" => None,
-        name => Api::<Node>::all(client.clone()).get_metadata_opt(name).await?,
+        // The manager may list Nodes. A right to get them would be one more.
+        name => {
+            let named = ListParams::default().fields(&format!("metadata.name={name}"));
+            let nodes = Api::<Node>::all(client.clone()).list_metadata(&named).await?;
+            nodes.items.into_iter().next()
+        }
     };
     Ok(why_not_of_control_plane(name, node.as_ref().map(ResourceExt::labels)))
 }

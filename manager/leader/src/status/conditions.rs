@@ -96,7 +96,7 @@ fn prepared(report: &Report) -> State {
     (Some(false), "EvidenceMissing", with_warnings(report, &missing))
 }
 
-/// What blocks the next step although the evidence was complete once.
+/// The facts that block the next step although the evidence was complete once.
 fn contradictions(report: &Report) -> Vec<Missing> {
     let facts = &report.inputs.facts;
     let running = facts.controller_managers.seen.iter().filter(|seen| seen.running);

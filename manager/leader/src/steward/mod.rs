@@ -34,9 +34,9 @@ const IN_FLIGHT: Duration = Duration::from_secs(1);
 pub struct Sources {
     pub spec: watch::Receiver<Reading<MigrationSpec>>,
     pub listing: watch::Receiver<Listing>,
-    /// K.
+    /// The old manager's main lease.
     pub main: watch::Receiver<View>,
-    /// M.
+    /// The migration lease.
     pub migration: watch::Receiver<View>,
     /// C, which has the latch.
     pub own_main: watch::Receiver<View>,
@@ -53,7 +53,7 @@ pub struct Config {
     pub latch: Stored,
 }
 
-/// What the steward sets.
+/// The outputs of the steward.
 pub struct Controls {
     pub annotation_changes: mpsc::Sender<AnnotationChange>,
     pub gate: watch::Sender<Gate>,
@@ -353,7 +353,10 @@ fn next_gate(decision: &Decision, may_open: bool) -> Gate {
 /// after the last renewal of K that was observed: no process acquires K before its lease duration is over.
 fn fence(inputs: &Inputs, decision: &Decision, main: &View) -> Fence {
     let now = Instant::now();
-    let is_open = matches!(decision.action, LeaseAction::Compete | LeaseAction::Release(_));
+    let is_open = matches!(
+        decision.action,
+        LeaseAction::Compete | LeaseAction::Release(Why::Offering(_))
+    );
     if !is_open {
         return Fence {
             is_open,

@@ -660,7 +660,7 @@ impl State {
     /// The state without what the decision does not depend on.
     fn as_seen(&self, rules: &Rules) -> Self {
         Self {
-            // What depends on the age of M.
+            // The decision depends on the age of M only so far.
             age: u8::from(self.is_free(rules)) + 2 * u8::from(self.has_yielded(rules)),
             main_age: u8::from(self.main_age >= LEASE),
             main_since: 0,
@@ -966,7 +966,7 @@ impl State {
         let candidate = *self.old(index);
         let is_free = match self.main {
             Record::Free | Record::Deleted(_) => true,
-            // What the leader has not seen is renewed all the same.
+            // A holder that the leader has not seen renews it, too.
             Record::Held(_) => self.main_age >= LEASE && self.unseen.is_none(),
         };
         (is_free && candidate.running && candidate.leads.is_none()).then_some(())?;
