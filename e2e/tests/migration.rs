@@ -423,10 +423,13 @@ async fn a_hasty_operator_cannot_make_two_owners() {
         .wait_rolled(OLD_MANAGER, "the old manager is external", ROLL, &progress, external)
         .await
         .expect("rolled");
-    environment
-        .wait_holder(Lease::M, before.as_deref(), Duration::from_secs(60), &progress)
-        .await
-        .expect("ours takes M");
+    // It may take M before: a manager with leader migration that has not acquired M yet acts on nothing.
+    if !before.as_deref().is_some_and(|holder| holder.starts_with(NEW_MANAGER)) {
+        environment
+            .wait_holder(Lease::M, before.as_deref(), Duration::from_secs(60), &progress)
+            .await
+            .expect("ours takes M");
+    }
     tokio::time::sleep(Duration::from_secs(8)).await;
     environment.snapshot().await.expect("a snapshot");
     load.stop();

@@ -115,7 +115,10 @@ impl Scenario {
                 "SIGSTOP of our leader for 60 s, in Prepare, and with an AWS write in flight in Migrate and in Complete"
             }
             Self::StaticPods => "three static Pods, rolled one by one, one of them 60 s late",
-            Self::Unguarded => "an in-tree manager without leader migration runs for 60 s, in Migrate and in Complete",
+            Self::Unguarded => {
+                "an in-tree manager without leader migration waits for 60 s, leads when the external one has ended, and \
+                 ends, in Migrate and in Complete"
+            }
             Self::Leases => "leases deleted and emptied by hand, in Prepare and in Migrate",
             Self::RandomEnds => "our leader ends at random moments, also in the middle of steps in both directions",
             Self::Blind => "the migration object is deleted and created again in Migrate, and deleted in a step back",
@@ -235,8 +238,6 @@ impl Scenario {
             Self::Scale => (2, GAP),
             Self::ThereAndBack | Self::SecondRun | Self::Paused | Self::Blind | Self::BothRoutes => (3, GAP),
             Self::Configurations | Self::CutOff => (4, GAP),
-            // Our release after at most 12 s, 60 s, and at most 20 s until there is an owner again.
-            Self::Unguarded => (1, Duration::from_secs(92)),
             // An end in the middle of an offer adds its gap to the offer.
             Self::RandomEnds => (10, Duration::from_secs(45)),
             // An old manager that ends in a step back leaves its leases to expire, and M is offered again after that.
@@ -249,7 +250,7 @@ impl Scenario {
             Self::Incumbent => (5, GAP + START),
             Self::NewerLatch => (3, WAITING),
             Self::SlowApi => (3, OUTAGE),
-            Self::HiddenLeader | Self::WorkerMirrorPod | Self::UnguardedStandby => (1, OLD_LEADER),
+            Self::Unguarded | Self::HiddenLeader | Self::WorkerMirrorPod | Self::UnguardedStandby => (1, OLD_LEADER),
             Self::ForgedService => (1, GAP),
             Self::DamagedLatch => (3, UNREADABLE),
             // Our release after at most 12 s, 15 s, and at most 30 s until there is an owner again.
@@ -267,9 +268,11 @@ impl Scenario {
             // These two hold a write of ours in AWS for longer than a lease on purpose.
             late_effects: matches!(self, Self::Paused | Self::CutOff),
             overrun: match self {
-                Self::HiddenLeader | Self::WorkerMirrorPod | Self::UnguardedStandby | Self::StaleAttestation => {
-                    Some(Duration::ZERO)
-                }
+                Self::Unguarded
+                | Self::HiddenLeader
+                | Self::WorkerMirrorPod
+                | Self::UnguardedStandby
+                | Self::StaleAttestation => Some(Duration::ZERO),
                 _ => None,
             },
         }

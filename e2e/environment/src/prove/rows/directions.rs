@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use outrigger_cluster_harness::leases::Lease;
 use serde_json::json;
 
 use super::Cluster;
+use crate::CONTROL_PLANE;
 use crate::demo::migrate::QUIET;
 use crate::operator::{NEW_MANAGER, OLD_MANAGER, has_flag};
-use crate::{CLUSTER, CONTROL_PLANE};
 
 const WITHOUT_OBJECT: Duration = Duration::from_secs(20);
 /// Longer than a lease and an offer.
@@ -102,12 +102,34 @@ pub(super) async fn blind(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_condition("ControlPlaneMigrated").await?;
     tokio::time::sleep(QUIET).await;
 
+    without_object(cluster).await?;
+    cluster
+        .progress
+        .step("The object is created again in Prepare: the step back is carried out");
+    cluster.environment.create_migration_in("Prepare").await?;
+    cluster.old_manager_holds().await?;
+    cluster.settle().await
+}
+
+/// The holder of K is proven all the time, so ours keeps M beside an old manager with leader migration.
+async fn without_object(cluster: &mut Cluster) -> Result<()> {
     cluster
         .progress
         .step("The object is deleted, and the old manager is rolled back by hand");
-    cluster.environment.delete_migration().await?;
+    let environment = &cluster.environment;
+    environment.delete_migration().await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    cluster.roll_back_by_hand().await
+    let (leader, owner) = (environment.holder(Lease::K), environment.holder(Lease::M));
+    let since = Timestamp::now();
+    environment.deploy_guarded().await?;
+    let what = "the old manager runs in-tree with leader migration";
+    cluster
+        .wait_rolled(OLD_MANAGER, what, has_flag("--cloud-provider=aws"))
+        .await?;
+    cluster.wait_holder(Lease::K, leader.as_deref()).await?;
+    tokio::time::sleep(WITHOUT_OBJECT).await;
+    cluster.keeps_m("without the object", since, owner.as_deref());
+    Ok(())
 }
 
 /// Scenario 13: the manager is uninstalled before the operator goes back, and installed again in `InTree`.

@@ -16,6 +16,8 @@ const KEPT: Duration = Duration::from_secs(20);
 const NAMED: Duration = Duration::from_secs(30);
 /// A lease duration without a live holder, and one pass.
 const GATHERED: Duration = Duration::from_secs(30);
+/// While the leases are left to a newer version.
+const WITHOUT: Duration = Duration::from_secs(20);
 
 /// Scenario 6: somebody deletes and empties leases.
 pub(super) async fn meddled(cluster: &mut Cluster) -> Result<()> {
@@ -101,29 +103,31 @@ async fn ends_with(cluster: &Cluster, latch: &str) -> Result<()> {
     cluster.environment.set_latch(Some(latch)).await
 }
 
-/// A format that this version does not know: it waits, and says so.
+/// A format that this version does not know: it leaves C to a newer version, and says so.
 async fn newer_format(cluster: &mut Cluster) -> Result<()> {
     cluster.progress.step("The latch has a newer format");
     let text = cluster.environment.latch().context("no latch")?;
     let newer = with(&text, "version", json!(2))?;
     cluster.standby_waits().await?;
-    let before = cluster.environment.holder(Lease::C);
+    let before = [Lease::C, Lease::M].map(|lease| cluster.environment.holder(lease));
     let ended = Timestamp::now();
     ends_with(cluster, &newer).await?;
-    cluster.wait_holder(Lease::C, before.as_deref()).await?;
+    let words = ["MainLeaseRequestFailed", "has format 2"];
     let said = cluster
-        .wait_message("ControlPlaneMigrated", &["has format 2"], "the status names the format")
+        .wait_message("ControlPlaneMigrated", &words, "the status names the format")
         .await?;
     let what = "a newer format: named in ControlPlaneMigrated";
     cluster.measured(what, ended, Timestamp::now(), NAMED);
     cluster.notes.push(format!("a newer format: {said}"));
 
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let holder = cluster.environment.holder(Lease::M);
-    cluster.expect(
-        holder == before,
-        &format!("M is not acquired with a newer format: {holder:?}"),
-    );
+    tokio::time::sleep(WITHOUT).await;
+    for (lease, before) in [Lease::C, Lease::M].into_iter().zip(before) {
+        let holder = cluster.environment.holder(lease);
+        cluster.expect(
+            holder == before,
+            &format!("{lease} is not acquired with a newer format: {holder:?}"),
+        );
+    }
     let now = cluster.environment.latch();
     cluster.expect(
         now.as_ref() == Some(&newer),
@@ -132,16 +136,20 @@ async fn newer_format(cluster: &mut Cluster) -> Result<()> {
     remove(cluster).await
 }
 
-/// Without the annotation the next process gathers the evidence again.
+/// Nothing else is done, and no process starts.
 async fn remove(cluster: &mut Cluster) -> Result<()> {
     cluster.progress.step("The annotation is removed");
     let removed = Timestamp::now();
     let before = cluster.environment.holder(Lease::M);
     cluster.environment.set_latch(None).await?;
-    cluster.end_leader(false).await?;
-    cluster.wait_holder(Lease::M, before.as_deref()).await?;
+    let holder = cluster.wait_holder(Lease::M, before.as_deref()).await?;
     let what = "without the annotation: M is held";
     cluster.measured(what, removed, cluster.acquired(Lease::M), GATHERED);
+    let started = cluster.process(&holder)?.started;
+    cluster.expect(
+        cluster.is_ours(&holder) && started < removed,
+        &format!("{holder} is ours and has run since {started}"),
+    );
     cluster.wait_condition("ControlPlaneMigrated").await?;
     tokio::time::sleep(QUIET).await;
     Ok(())

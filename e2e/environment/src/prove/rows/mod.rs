@@ -30,7 +30,7 @@ pub(super) async fn run(scenario: Scenario, cluster: &mut Cluster) -> Result<()>
         Scenario::SecondRun => directions::second_run(cluster).await,
         Scenario::Paused => in_flight::paused(cluster).await,
         Scenario::StaticPods => static_pods::run(cluster).await,
-        Scenario::Unguarded => processes::unguarded(cluster).await,
+        Scenario::Unguarded => standby::unguarded_leads(cluster).await,
         Scenario::Leases => leases::meddled(cluster).await,
         Scenario::RandomEnds => processes::random_ends(cluster).await,
         Scenario::Blind => directions::blind(cluster).await,

@@ -94,6 +94,16 @@ pub(super) async fn takes_k(cluster: &Cluster, process: &str) -> Result<(String,
     let holder = cluster.wait_holder(Lease::K, Some(&before)).await?;
     environment.resume(&pod)?;
 
+    is_next(cluster, process, holder)
+}
+
+/// As [`takes_k`], where the last holder, `before`, has ended.
+pub(super) async fn acquires_k(cluster: &Cluster, process: &str, before: &str) -> Result<(String, Timestamp)> {
+    let holder = cluster.wait_holder(Lease::K, Some(before)).await?;
+    is_next(cluster, process, holder)
+}
+
+fn is_next(cluster: &Cluster, process: &str, holder: String) -> Result<(String, Timestamp)> {
     let next = cluster.process(&holder)?.process;
     ensure!(next == process, "{next} acquired K instead of {process}");
     Ok((holder, cluster.acquired(Lease::K)))

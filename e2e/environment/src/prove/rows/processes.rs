@@ -1,9 +1,8 @@
-//! Our leader and the old manager end or stand still, and an old manager appears that nobody expects.
+//! Our leader and the old manager end or stand still.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use outrigger_cluster_harness::leases::Lease;
 
 use super::Cluster;
@@ -21,9 +20,6 @@ const STEP: Duration = Duration::from_secs(20);
 const STOPPED: Duration = Duration::from_secs(60);
 /// A Go manager acts for up to its renew deadline of 10 s after it is continued.
 const OVERRUN: Duration = Duration::from_secs(15);
-const UNGUARDED: Duration = Duration::from_secs(60);
-const RELEASE: Duration = Duration::from_secs(12);
-const OWNER_AGAIN: Duration = Duration::from_secs(20);
 
 /// Scenario 10: our leader ends at random moments, also in the middle of steps in both directions.
 pub(super) async fn random_ends(cluster: &mut Cluster) -> Result<()> {
@@ -128,57 +124,4 @@ pub(super) async fn old_paused(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_condition("ControlPlaneMigrated").await?;
     tokio::time::sleep(QUIET).await;
     Ok(())
-}
-
-/// Scenario 5: an in-tree kube-controller-manager without leader migration appears and goes.
-pub(super) async fn unguarded(cluster: &mut Cluster) -> Result<()> {
-    cluster.migrated().await?;
-    unguarded_appears(cluster, "Migrate", false).await?;
-    cluster.complete().await?;
-    unguarded_appears(cluster, "Complete", true).await
-}
-
-/// It waits for K beside the external manager, or it `leads`: the external manager is scaled to zero meanwhile.
-async fn unguarded_appears(cluster: &mut Cluster, phase: &str, leads: bool) -> Result<()> {
-    cluster.progress.step(&format!(
-        "{phase}: a kube-controller-manager without leader migration starts"
-    ));
-    // The webhook would give it the form of the phase.
-    cluster.environment.stop_webhook().await?;
-    if leads {
-        cluster.environment.scale(OLD_MANAGER, 0).await?;
-    }
-
-    let appeared = Timestamp::now();
-    cluster.environment.mark(&format!("unguarded in {phase}"));
-    cluster.environment.start_old_manager_beside(&[]).await?;
-    let leases = &cluster.environment.leases;
-    let released = leases
-        .wait_until(Lease::M, Duration::from_secs(60), |change| change.holder.is_none())
-        .await;
-    let released = released.context("M was not released")?.at;
-    cluster.measured(&format!("{phase}: M released"), appeared, released, RELEASE);
-    cluster.environment.start_webhook().await?;
-    tokio::time::sleep(UNGUARDED).await;
-    cluster.expect(
-        cluster.environment.holder(Lease::M).is_none(),
-        "M stays free while a manager without leader migration runs",
-    );
-
-    if leads {
-        cluster.environment.scale(OLD_MANAGER, 1).await?;
-    }
-    let ended = cluster.environment.end_old_manager_beside(&cluster.progress).await?;
-    cluster.environment.mark(&format!("unguarded ended in {phase}"));
-    if leads {
-        cluster
-            .wait_rolled(OLD_MANAGER, "the external manager runs", |_| true)
-            .await?;
-    }
-    let environment = &cluster.environment;
-    environment.wait_holder(Lease::M, None, ROLL, &cluster.progress).await?;
-    let what = format!("{phase}: an owner again after its end");
-    cluster.measured(&what, ended, cluster.acquired(Lease::M), OWNER_AGAIN);
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    cluster.environment.snapshot().await
 }

@@ -1,4 +1,4 @@
-//! In-tree managers without leader migration that wait for K beside a live external leader.
+//! In-tree managers without leader migration that wait for K beside a live external leader, and lead.
 
 use std::time::Duration;
 
@@ -8,8 +8,12 @@ use outrigger_cluster_harness::leases::Lease;
 
 use super::Cluster;
 use super::old_leader::{self, Lead};
+use crate::CLUSTER;
+use crate::operator::OLD_MANAGER;
 
 const WAITS: Duration = Duration::from_secs(60);
+const BESIDE: &str = "kcm-beside";
+const RELEASE: Duration = Duration::from_secs(12);
 const LED: Duration = Duration::from_secs(45);
 const GUARDED: &str = "kcm-guarded";
 const SHORT: Duration = Duration::from_secs(15);
@@ -17,6 +21,17 @@ const SHORT: Duration = Duration::from_secs(15);
 const OWNER_AGAIN: Duration = Duration::from_secs(30);
 /// The leases of our leader expire, and the next one gathers the evidence.
 const WITHOUT_LATCH: Duration = Duration::from_secs(40);
+
+/// Scenario 5: it waits, leads when the external manager has ended, and ends, in Migrate and in Complete.
+pub(super) async fn unguarded_leads(cluster: &mut Cluster) -> Result<()> {
+    cluster.migrated().await?;
+    let _ports = old_leader::busy(cluster, 2).await?;
+    waits(cluster, "Migrate").await?;
+    leads_alone(cluster, "Migrate").await?;
+    cluster.complete().await?;
+    waits(cluster, "Complete").await?;
+    leads_alone(cluster, "Complete").await
+}
 
 /// Scenario 29: it waits in Migrate, and in Complete, where it leads in the end.
 pub(super) async fn unguarded(cluster: &mut Cluster) -> Result<()> {
@@ -49,7 +64,28 @@ async fn waits(cluster: &mut Cluster, phase: &str) -> Result<()> {
         &format!("{phase}: the external manager keeps K, now {now:?}"),
     );
     cluster.keeps_m(phase, appeared, owner.as_deref());
+    is_named(cluster, phase).await
+}
+
+/// It blocks the next step, and is no alarm.
+async fn is_named(cluster: &mut Cluster, phase: &str) -> Result<()> {
+    let prepared = cluster.condition_is_true("Prepared").await?;
+    let said = cluster.condition("Prepared").await?;
+    let is_named = said.contains(BESIDE) && said.contains("it does not lead");
+    let text = format!("{phase}: Prepared is False and names the standby: {said}");
+    cluster.expect(!prepared && is_named, &text);
+    cluster.notes.push(format!("{phase}, unguarded standby: {said}"));
+
+    let alarm = alarm(cluster).await?;
+    cluster.expect(!alarm, &format!("{phase}: an unguarded standby is no alarm"));
     Ok(())
+}
+
+/// Whether the newest entry of the history is an alarm.
+async fn alarm(cluster: &Cluster) -> Result<bool> {
+    let object = cluster.environment.migrations().get(CLUSTER).await?;
+    let history = object.status.unwrap_or_default().history;
+    Ok(history.last().is_some_and(|entry| entry.alarm))
 }
 
 /// The webhook would give it the form of the phase.
@@ -61,14 +97,50 @@ async fn start(cluster: &mut Cluster) -> Result<()> {
 
 async fn leads(cluster: &mut Cluster) -> Result<()> {
     cluster.progress.step("Complete: it leads");
-    let what = "Complete, the unguarded standby leads";
-    let spans = cluster.environment.runner.spans();
-    let beside = spans.iter().rev().find(|span| span.pod == "kcm-beside");
-    let process = beside.context("no other old manager runs")?.process.clone();
+    let process = beside(cluster)?;
     let (leader, from) = old_leader::takes_k(cluster, &process).await?;
-    tokio::time::sleep(LED).await;
+    led(
+        cluster,
+        "Complete, the unguarded standby leads",
+        (process, leader, from),
+    )
+    .await
+}
 
+/// The external manager ends, and starts again before the unguarded one ends.
+async fn leads_alone(cluster: &mut Cluster, phase: &str) -> Result<()> {
+    cluster
+        .progress
+        .step(&format!("{phase}: the external manager ends, and it leads"));
+    let process = beside(cluster)?;
+    let before = cluster.environment.holder(Lease::K).context("nobody holds K")?;
+    cluster.environment.scale(OLD_MANAGER, 0).await?;
+    let (leader, from) = old_leader::acquires_k(cluster, &process, &before).await?;
+
+    let leases = &cluster.environment.leases;
+    let released = leases
+        .wait_until(Lease::M, RELEASE * 2, |change| change.holder.is_none())
+        .await;
+    let released = released.context("M was not released")?.at;
+    cluster.measured(&format!("{phase}: M released"), from, released, RELEASE);
+    led(cluster, &format!("{phase}, unguarded"), (process, leader, from)).await
+}
+
+/// The process of the unguarded manager.
+fn beside(cluster: &Cluster) -> Result<String> {
+    let spans = cluster.environment.runner.spans();
+    let beside = spans.iter().rev().find(|span| span.pod == BESIDE);
+    Ok(beside.context("no other old manager runs")?.process.clone())
+}
+
+/// Its lead, with its process, its identity, and when it acquired K.
+async fn led(cluster: &mut Cluster, what: &str, (process, leader, from): (String, String, Timestamp)) -> Result<()> {
+    tokio::time::sleep(LED).await;
     old_leader::still_free(cluster, what);
+    let alarm = alarm(cluster).await?;
+    cluster.expect(alarm, &format!("{what}: the history has the alarm"));
+
+    cluster.environment.scale(OLD_MANAGER, 1).await?;
     let until = cluster.environment.end_old_manager_beside(&cluster.progress).await?;
     let lead = Lead {
         what: what.to_owned(),
