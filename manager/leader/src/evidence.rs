@@ -384,10 +384,17 @@ impl Facts {
         match self.main.holder.clone() {
             None => MainHolder::None,
             Some(identity) => match self.judged(identity) {
-                MainHolder::Proven(proven) if self.main.is_new => MainHolder::New(proven.identity),
+                MainHolder::Proven(proven) if self.main.is_new && !self.was_proven(&proven.identity) => {
+                    MainHolder::New(proven.identity)
+                }
                 judged => judged,
             },
         }
+    }
+
+    /// A predecessor observed how this process acquired K, and found it proven.
+    fn was_proven(&self, identity: &str) -> bool {
+        self.proven.iter().any(|proven| proven.identity == identity)
     }
 
     fn judged(&self, identity: String) -> MainHolder {
@@ -1199,6 +1206,16 @@ pub(crate) mod tests {
         facts.main.is_new = true;
         assert_eq!(facts.main_holder(), MainHolder::New("kcm-0_a".into()));
         assert_eq!(codes(&facts, Phase::Migrate), ["NewLeader"]);
+
+        facts.proven = vec![Proven {
+            identity: "kcm-0_a".into(),
+            by: Basis::External,
+        }];
+        assert!(
+            matches!(facts.main_holder(), MainHolder::Proven(_)),
+            "a predecessor saw it acquire the lease"
+        );
+        facts.proven.clear();
 
         facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
         assert_eq!(
