@@ -20,8 +20,8 @@ async fn main() -> ExitCode {
     let arguments = command::begin();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["migrate"] => migrate(false).await,
-        ["migrate", "--keep"] => migrate(true).await,
+        ["migrate"] => Box::pin(migrate(false)).await,
+        ["migrate", "--keep"] => Box::pin(migrate(true)).await,
         ["incumbent"] => incumbent().await,
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };

@@ -1,6 +1,7 @@
 //! `outrigger node` on machines with real kubelets, as the guide of kubeadm uses it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kube::Client;
@@ -18,6 +19,8 @@ const MANIFEST: &str = "/etc/kubernetes/manifests/kube-controller-manager.yaml";
 const IN_TREE: &str = "--cloud-provider=aws";
 const EXTERNAL: &str = "--cloud-provider=external";
 const LEADER_MIGRATION: &str = "--enable-leader-migration";
+/// From the admission of a static Pod until the kubelet has synchronized it.
+const SETTLED: Duration = Duration::from_secs(5);
 
 #[test]
 fn static_pods_get_each_phase_and_their_original() -> Result<()> {
@@ -81,6 +84,13 @@ async fn a_kubelet_gets_the_external_provider(machine: &Machine) -> Result<()> {
         new.map(|new| new.starts_with("kubelet ") && new.contains(EXTERNAL))
     };
     until("a kubelet with the external provider", SOON, runs).await?;
+
+    // A kubelet that finds two versions of a static Pod in its first pass starts neither.
+    let admitted =
+        "grep -Eq \" $(cat /run/kubelet.pid) .*Topology Admit Handler.*kube-controller-manager\" /var/log/kubelet.log";
+    let admits = async || anyhow::Ok(machine.run("sh", &["-c", admitted]).await.is_ok());
+    until("the kubelet has read its static Pods", SOON, admits).await?;
+    tokio::time::sleep(SETTLED).await;
 
     let after = containers(machine).await?;
     ensure!(
