@@ -6,7 +6,7 @@
 mod controller_manager;
 mod migration;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -54,11 +54,11 @@ struct Location {
 
 /// Follows every kube-controller-manager that can be read: in the hosted control planes that the migration's targets
 /// name, else the mirror Pods in the cluster's own kube-system. After the object is deleted, its last targets are still
-/// observed. `lock` is what they elect their leader by; a new holder of lease K (`main`) causes another list at once.
+/// observed. By `locks` they elect their leader; a new holder of lease K (`main`) causes another list at once.
 pub fn follow_controller_managers(
     management: Client,
     cluster: Client,
-    lock: Locks,
+    locks: Locks,
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     mut main: watch::Receiver<View>,
     stop: CancellationToken,
@@ -67,7 +67,7 @@ pub fn follow_controller_managers(
     let mut lister = Lister {
         management,
         cluster,
-        locks: lock,
+        locks,
     };
     tokio::spawn(async move {
         let mut wake = Wake::default();
@@ -460,19 +460,50 @@ impl Lister {
 
         async move {
             let list = api.list(&ListParams::default().labels_from(&objects)).await?;
-            let mut judged = Judged::default();
-            for object in &list.items {
-                let Some(seen) = controller_manager_of(kind, object, &objects, &locks) else {
-                    continue;
-                };
-                match why_ignored(&client, kind, object).await? {
-                    Some(why) => judged.ignored.push(format!("{}: {why}", seen.object)),
-                    None => judged.seen.push(seen),
-                }
+            let mut ignored = BTreeMap::new();
+            for node in mirror_nodes(kind, &list.items) {
+                ignored.insert(node.to_owned(), why_ignored(&client, node).await?);
             }
-            Ok(judged)
+            Ok(judged(kind, &list.items, &ignored, (&objects, &locks)))
         }
     }
+}
+
+/// The Nodes whose mirror Pods are among the objects. Each is asked for once, however many Pods its kubelet creates.
+fn mirror_nodes(kind: Kind, objects: &[DynamicObject]) -> BTreeSet<&str> {
+    objects.iter().filter_map(|object| mirror_node(kind, object)).collect()
+}
+
+/// The Node of a mirror Pod; `None` for another object.
+fn mirror_node(kind: Kind, object: &DynamicObject) -> Option<&str> {
+    let is_mirror = kind == Kind::Pod && object.annotations().contains_key(annotations::MIRROR_POD);
+    is_mirror.then(|| object.data["spec"]["nodeName"].as_str().unwrap_or_default())
+}
+
+/// The kube-controller-managers among the objects. `ignored`: why the mirror Pods of a Node are not believed.
+fn judged(
+    kind: Kind,
+    objects: &[DynamicObject],
+    ignored: &BTreeMap<String, Option<String>>,
+    (listed, locks): (&Selector, &Locks),
+) -> Judged {
+    let mut judged = Judged::default();
+    // One text for each Node: its kubelet decides how many Pods there are.
+    let mut first: BTreeMap<&str, String> = BTreeMap::new();
+    for object in objects {
+        let Some(seen) = controller_manager_of(kind, object, listed, locks) else {
+            continue;
+        };
+        let node = mirror_node(kind, object);
+        let why = node.and_then(|node| Some((node, ignored.get(node)?.as_ref()?)));
+        match why {
+            Some((node, why)) => drop(first.entry(node).or_insert_with(|| format!("{}: {why}", seen.object))),
+            None => judged.seen.push(seen),
+        }
+    }
+
+    judged.ignored = first.into_values().collect();
+    judged
 }
 
 /// Takes in the answers of these lists, and then of the search for places.
@@ -507,15 +538,10 @@ async fn gather(
     tx.send_replace(places.listing());
 }
 
-/// Why a mirror Pod is not believed: any kubelet can create one in any namespace, with any name, labels and command line.
+/// Why the mirror Pods of a Node are not believed: any kubelet can create one in any namespace, with any name, labels and command line.
 /// NodeRestriction protects only its Node's name and the role labels of that Node
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/plugin/pkg/admission/noderestriction/admission.go#L198>).
-async fn why_ignored(client: &Client, kind: Kind, object: &DynamicObject) -> Result<Option<String>, ReadError> {
-    if kind != Kind::Pod || !object.annotations().contains_key(annotations::MIRROR_POD) {
-        return Ok(None);
-    }
-
-    let name = object.data["spec"]["nodeName"].as_str().unwrap_or_default();
+async fn why_ignored(client: &Client, name: &str) -> Result<Option<String>, ReadError> {
     let node = match name {
         "" => None,
         // The manager may list Nodes. A right to get them would be one more.
@@ -878,7 +904,11 @@ mod tests {
         let client = Client::try_from(kube::Config::new(uri)).unwrap();
         let mut pod = DynamicObject::new("kcm", &Kind::Pod.resource());
         pod.data = serde_json::json!({"spec": {}});
-        let ignored = async |kind, pod: &DynamicObject| why_ignored(&client, kind, pod).await.unwrap();
+        let why = async |kind, pod: &DynamicObject| match mirror_node(kind, pod) {
+            Some(node) => why_ignored(&client, node).await,
+            None => Ok(None),
+        };
+        let ignored = async |kind, pod: &DynamicObject| why(kind, pod).await.unwrap();
         assert_eq!(
             ignored(Kind::Pod, &pod).await,
             None,
@@ -890,11 +920,47 @@ mod tests {
         assert!(ignored(Kind::Pod, &pod).await.is_some(), "it has no Node");
         assert_eq!(ignored(Kind::Deployment, &pod).await, None);
         pod.data["spec"]["nodeName"] = "a".into();
-        let unknown = why_ignored(&client, Kind::Pod, &pod).await;
+        let unknown = why(Kind::Pod, &pod).await;
         assert!(
             matches!(unknown, Err(ReadError::Request(_))),
             "a Node that cannot be read is a problem of the list"
         );
+    }
+
+    /// A worker's kubelet may create any number of mirror Pods.
+    #[test]
+    fn many_mirror_pods_of_one_node_cost_one_request_and_one_text() {
+        let pod = |index: usize, node: &str| {
+            let mut pod = DynamicObject::new(&format!("kcm-{index}"), &Kind::Pod.resource()).within("kube-system");
+            pod.annotations_mut()
+                .insert(annotations::MIRROR_POD.into(), "hash".into());
+            let container = serde_json::json!({"name": "kube-controller-manager",
+                "image": "kube-controller-manager:v1.26.13", "command": ["kube-controller-manager", "--cloud-provider=aws"]});
+            pod.data = serde_json::json!({"spec": {"nodeName": node, "containers": [container]}});
+            pod
+        };
+        let mut pods: Vec<DynamicObject> = (0..1000).map(|index| pod(index, "worker")).collect();
+        pods.push(pod(1000, "control-plane"));
+        assert_eq!(mirror_nodes(Kind::Pod, &pods), ["control-plane", "worker"].into());
+
+        let whys = [
+            ("worker".to_owned(), why_not_of_control_plane("worker", None)),
+            ("control-plane".to_owned(), None),
+        ];
+        let locks = Locks {
+            namespace: "kube-system".into(),
+            main: "kube-controller-manager".into(),
+            migration: "m".into(),
+        };
+        let judged = judged(Kind::Pod, &pods, &whys.into(), (&Selector::default(), &locks));
+        assert_eq!(judged.ignored.len(), 1, "{:?}", judged.ignored);
+        assert!(
+            judged.ignored[0].starts_with("Pod kube-system/kcm-0: "),
+            "{:?}",
+            judged.ignored
+        );
+        let seen: Vec<&str> = judged.seen.iter().map(|seen| seen.object.as_str()).collect();
+        assert_eq!(seen, ["Pod kube-system/kcm-1000"]);
     }
 
     #[test]
