@@ -368,8 +368,8 @@ pub enum MainHolder {
 }
 
 impl Facts {
-    /// Judges the holder of K. A process that was proven stays proven. A listed Pod on its host decides otherwise, then the
-    /// operator's word.
+    /// Judges the holder of K. A process that was proven stays proven. For another process, the listed Pods on its host
+    /// decide, and then the operator's word.
     pub fn main_holder(&self) -> MainHolder {
         if !self.main.read {
             return MainHolder::NotRead;
