@@ -162,21 +162,26 @@ impl Environment {
         let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
         let control_plane =
             json!({"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels});
-        self.create_migration_of(phase, &json!([control_plane, {"profile": "Nodes"}]))
+        self.create_migration_of(&json!({"phase": phase, "targets": [control_plane, {"profile": "Nodes"}]}))
             .await
     }
 
     /// As [`Environment::create_migration`], of a cluster whose control plane runs in the cluster itself.
     pub(crate) async fn create_migration_of_nodes(&self) -> Result<()> {
-        self.create_migration_of("InTree", &json!([{"profile": "Nodes"}])).await
+        self.create_migration_of(&json!({"targets": [{"profile": "Nodes"}]}))
+            .await
     }
 
-    async fn create_migration_of(&self, phase: &str, targets: &Value) -> Result<()> {
-        let migration = json!({
+    /// Creates it with these fields of the spec, beside those that each one has.
+    pub(crate) async fn create_migration_of(&self, fields: &Value) -> Result<()> {
+        let mut migration = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
             "metadata": {"name": CLUSTER},
-            "spec": {"clusterID": CLUSTER, "phase": phase, "kubernetesVersion": "1.26", "targets": targets},
+            "spec": {"clusterID": CLUSTER, "phase": "InTree", "kubernetesVersion": "1.26"},
         });
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            migration["spec"][name] = value.clone();
+        }
 
         manifests::apply(&self.management_admin, &[migration]).await
     }

@@ -20,6 +20,9 @@ const OLD_LEADER: Duration = Duration::from_secs(135);
 const UNREADABLE: Duration = Duration::from_secs(40);
 /// Until a process of ours owns although one API server does not answer.
 const SILENT: Duration = Duration::from_secs(90);
+/// Where no old manager can be read, our manager waits until a proven process holds K. After its expiry, client-go tries to
+/// acquire a lease at intervals of at most 2.2 times 2 s.
+const OLD_LEASE: Duration = Duration::from_millis(4_400);
 /// While no API server answers, and until a process of ours has started again.
 const OUTAGE: Duration = Duration::from_secs(120);
 
@@ -188,6 +191,7 @@ impl Scenario {
             Self::SlowApi => limits.new_to_new_killed += OUTAGE,
             Self::DamagedLatch | Self::AlarmInRoll => limits.new_to_new_killed = UNREADABLE,
             Self::SilentApi => limits.new_to_new_killed = SILENT,
+            Self::StaleAttestation => limits.old_to_new += OLD_LEASE,
             _ => {}
         }
         limits
@@ -214,6 +218,10 @@ impl Scenario {
                 "40 s after SIGKILL. The next process gathers the evidence again."
             }
             Self::SilentApi => "90 s after SIGKILL. The next process waits for answers of the management API in vain.",
+            Self::StaleAttestation => {
+                "19.9 s from the old manager to ours. No old manager can be read, so ours waits until a proven one has \
+                 acquired its main lease, which has to expire before."
+            }
             _ => return None,
         })
     }
@@ -256,7 +264,7 @@ impl Scenario {
             // Our release after at most 12 s, 15 s, and at most 30 s until there is an owner again.
             Self::AlarmInRoll => (2, Duration::from_secs(60)),
             Self::SilentApi => (2, SILENT),
-            Self::StaleAttestation => (4, GAP),
+            Self::StaleAttestation => (4, GAP + OLD_LEASE),
             // Each restart of the old manager may add an offer.
             Self::RestartingGuarded => (2, Duration::from_secs(60)),
         };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use outrigger_cluster_harness::leases::Lease;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::demo::migrate::{QUIET, ROLL};
@@ -24,12 +24,15 @@ pub(super) async fn attest(cluster: &Cluster, phase: &str) -> Result<()> {
     Ok(())
 }
 
+/// No target selects an old manager.
+fn targets() -> Value {
+    json!([{"profile": "Nodes"}])
+}
+
 /// Scenario 33: the attestation of the first migration is still there in the second one.
 pub(super) async fn stale(cluster: &mut Cluster) -> Result<()> {
     cluster.hosted().await?;
-    // No target selects an old manager.
-    let targets = json!({"targets": [{"profile": "Nodes"}]});
-    cluster.environment.change_migration(&targets).await?;
+    cluster.environment.change_migration(&json!({"targets": targets()})).await?;
     first_run(cluster).await?;
     back_without_manager(cluster).await?;
     again(cluster, &["Prepare"]).await?;
@@ -99,23 +102,19 @@ async fn original(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The old manager is not rolled: the same process leads as in InTree.
+/// The old manager is not rolled: the same process leads as in InTree. The object has an attestation of the last phase.
 async fn again(cluster: &mut Cluster, phases: &[&str]) -> Result<()> {
-    let last = phases.last().copied().unwrap_or_default();
+    let (last, before) = phases.split_last().context("at least one phase")?;
     cluster
         .progress
         .step(&format!("{last} again, and the old manager stays in its original form"));
     let leader = cluster.environment.holder(Lease::K);
     let from = Timestamp::now();
-    for phase in phases {
-        if let Err(error) = cluster.environment.set_phase(phase).await {
-            let note = format!("{phase} with the old attestation is refused: {error:#}");
-            cluster.progress.say(&note);
-            cluster.notes.push(note);
-            break;
-        }
+    for phase in before {
+        cluster.environment.set_phase(phase).await?;
         tokio::time::sleep(QUIET).await;
     }
+    refused_and_created_again(cluster, last).await?;
     // It is stopped where it did not see phase InTree.
     cluster.environment.scale(NEW_MANAGER, 1).await?;
 
@@ -132,6 +131,22 @@ async fn again(cluster: &mut Cluster, phases: &[&str]) -> Result<()> {
         &format!("{last} again: the condition ControlPlaneMigrated is not True beside an in-tree leader"),
     );
     cluster.environment.snapshot().await
+}
+
+/// The API server refuses the phase. It cannot refuse an object that is created with both, for example from a backup, and
+/// API servers before 1.25 refuse neither.
+async fn refused_and_created_again(cluster: &mut Cluster, phase: &str) -> Result<()> {
+    let answer = cluster.environment.set_phase(phase).await;
+    let refusal = answer.err().map(|error| format!("{error:#}"));
+    let names_it = refusal.as_ref().is_some_and(|text| text.contains("spec.attestation"));
+    cluster.expect(
+        names_it,
+        &format!("{phase} with its old attestation is refused: {refusal:?}"),
+    );
+
+    cluster.environment.delete_migration().await?;
+    let fields = json!({"phase": phase, "targets": targets(), "attestation": {"phase": phase}});
+    cluster.environment.create_migration_of(&fields).await
 }
 
 fn not_acquired(cluster: &mut Cluster, phase: &str, from: Timestamp) {
