@@ -83,7 +83,7 @@ properties: check-languages ## check each property of Service plans in PLANS=100
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "SEED=$$seed PLANS=$(or $(PLANS),10000)"; \
 		PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(or $(PLANS),10000) cargo test --locked --workspace --lib --no-fail-fast $(QUICK) -- controllers::service::tests::properties
 
-mutants: check-languages ## change the code of gate, permit and timeline in one place after another, and name each change that no test finds; FILES='manager/leader/src/latch.rs' selects other files
+mutants: check-languages ## change the code of gate, permit and timeline in one place after another, and name each change that no test finds; FILES='manager/evidence/src/latch.rs' selects other files
 	@set -f; e2e/tools/mutants $(FILES)
 
 bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md

@@ -154,7 +154,7 @@ fn every_condition_and_reason_is_documented_and_used() {
     );
     used.extend(all(
         r#"pub const [A-Z_]+: &str = "([A-Za-z]+)";"#,
-        &read("manager/leader/src/why.rs"),
+        &read("manager/evidence/src/why.rs"),
     ));
     used.extend(all(
         r#"let reason = "([A-Za-z]+)""#,

@@ -7,13 +7,14 @@ use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use outrigger_evidence::facts::WatchFailure;
+use outrigger_evidence::record::Record;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::object_watch;
-use crate::observation::{Observation, WatchFailure};
-use crate::record::Record;
+use crate::observation::Observation;
 
 /// The annotation by which a manager of ours signs its release of the Lease: the `renewTime` of that record.
 pub(crate) const RELEASED: &str = outrigger_shared::annotations::RELEASED;

@@ -10,32 +10,24 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | may this process take or keep lease M, or must it release it | [`gate`] |
-//! | what counts as evidence | [`evidence`] |
-//! | what survives a restart | [`latch`] |
-//! | what a Lease object contains | [`record`], [`lease`] |
-//! | who holds a lease, and until when | [`elector`], [`observation`], [`permit`](Permit) |
-//! | why it does not own the controllers, in words | [`why`] |
+//! | which facts there are, and what to do about them | the crate `outrigger-evidence` |
+//! | who holds a lease, and until when | [`lease`], [`elector`], [`observation`], [`permit`](Permit) |
+//! | who applies the decision | [`steward`] |
 //! | in which order things start and stop | [`run`], [`tenure`] |
 
 pub mod elector;
-pub mod evidence;
 mod field_manager;
-pub mod gate;
-pub mod latch;
 pub mod lease;
 mod not_leader;
 mod object_watch;
 pub mod observation;
 mod permit;
 pub mod readers;
-pub mod record;
 pub mod run;
 pub mod status;
 pub mod steward;
 mod suspend_clock;
 pub mod tenure;
-pub mod why;
 
 pub use elector::{SlowPath, Timing};
 pub use field_manager::FIELD_MANAGER;

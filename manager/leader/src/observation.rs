@@ -1,8 +1,7 @@
 //! A lease as one process observes it: the last record, and when it changed. Pure.
 
+use outrigger_evidence::record::Record;
 use tokio::time::Instant;
-
-use crate::record::Record;
 
 /// The last observed record and the local time of its first observation.
 ///
@@ -54,13 +53,6 @@ impl Observation {
     pub fn is_held(&self, now: Instant) -> bool {
         !self.record.is_free() && now < self.expires()
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchFailure {
-    pub message: String,
-    /// This process has no right to watch it.
-    pub is_forbidden: bool,
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use kube::Client;
+use outrigger_evidence::facts::{OwnSettings, Reading};
+use outrigger_evidence::latch::{self, Stored};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::event::About;
 use outrigger_shared::leader_migration::Placement;
@@ -13,8 +15,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
-use crate::evidence::{OwnSettings, Reading};
-use crate::latch::{self, Stored};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::{Fence, Permit};
 use crate::readers::{self, Listing, Locks, Own};

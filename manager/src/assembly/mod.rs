@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use ipnet::IpNet;
 use kube::Client;
 use outrigger_aws::limit::Limited;
-use outrigger_leader::evidence::Reading;
+use outrigger_evidence::facts::Reading;
 use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use outrigger_evidence::record::Record;
 use tokio::time::Instant;
-
-use crate::record::Record;
 
 /// How many are remembered. More than a renew deadline has room for.
 const REMEMBERED: usize = 16;

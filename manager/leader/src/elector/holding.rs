@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use kube::core::DynamicObject;
+use outrigger_evidence::record::Record;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -10,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use super::{AnnotationChange, Elector, Held, Lost, Write, changed, limited};
 use crate::lease::{LeaseError, Leases, View, version};
 use crate::permit::Grantor;
-use crate::record::Record;
 
 /// How often one renewal reads the Lease and writes again after a conflict.
 const ROUNDS: u32 = 3;

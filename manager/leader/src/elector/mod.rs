@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use outrigger_evidence::record::{self, Record};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,6 @@ use attempts::Attempts;
 
 use crate::lease::{Deletion, LeaseError, Leases, RELEASED, View, version};
 use crate::permit::Grantor;
-use crate::record::{self, Record};
 use crate::suspend_clock;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);

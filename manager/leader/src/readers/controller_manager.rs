@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use kube::core::{DynamicObject, Selector, SelectorExt};
+use outrigger_evidence::facts::{Configuration, ControllerManager, Lock};
 use outrigger_shared::annotations;
 use outrigger_shared::command_line::{CommandLine, Flag};
 use outrigger_shared::component::{self, Component, Finding, Form, controller_manager_command_line};
@@ -14,7 +15,6 @@ use outrigger_shared::phase_flags::{self, flag, runs_node_ipam};
 use serde_json::Value;
 
 use super::{Kind, Locks};
-use crate::evidence::{Configuration, ControllerManager, Lock};
 
 const RESOURCE_NAME: &str = "leader-elect-resource-name";
 const RESOURCE_NAMESPACE: &str = "leader-elect-resource-namespace";
@@ -313,7 +313,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::evidence;
+    use outrigger_evidence::facts;
 
     const LEASE: &str = leader_migration::DEFAULT_LEADER_NAME;
 
@@ -423,7 +423,7 @@ mod tests {
         ] {
             assert_eq!(lock(&[flag], &locks()), Lock::Other(flag.into()));
             let pod = object(json!({"spec": container(&["--enable-leader-migration", flag])}));
-            assert_eq!(read(Kind::Pod, &pod).unwrap().kind(), evidence::Kind::Unlocked);
+            assert_eq!(read(Kind::Pod, &pod).unwrap().kind(), facts::Kind::Unlocked);
         }
 
         // The migration object names another lease, and the leases are in another namespace.

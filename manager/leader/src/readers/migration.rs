@@ -2,13 +2,13 @@
 
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use outrigger_evidence::facts::Reading;
+use outrigger_evidence::gate::MigrationSpec;
 use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::send_new;
-use crate::evidence::Reading;
-use crate::gate::MigrationSpec;
 use crate::object_watch;
 
 /// The settings that the migration object must agree with.

@@ -18,13 +18,13 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use outrigger_evidence::facts::{ControllerManager, ControllerManagers, Reading};
 use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::{ControllerManager, ControllerManagers, Reading};
 use crate::lease::View;
 
 use controller_manager::controller_manager_of;
@@ -624,8 +624,8 @@ mod tests {
     use k8s_openapi::api::coordination::v1::Lease;
 
     use super::*;
-    use crate::evidence::tests::{EXTERNAL, UNGUARDED, kcm};
-    use crate::record::Record;
+    use outrigger_evidence::record::Record;
+    use outrigger_evidence::samples::{EXTERNAL, UNGUARDED, kcm};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
+use outrigger_evidence::facts::Reading;
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, condition};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::{in_time, is_same, patch};
-use crate::evidence::Reading;
 use crate::lease::View;
 use crate::run::Guard;
 

@@ -1,15 +1,15 @@
 //! The conditions of the status. Pure.
 
+use outrigger_evidence::facts::{self, ControllerManager, MainHolder};
+use outrigger_evidence::gate::{LatchChange, LeaseAction};
+use outrigger_evidence::latch::{Latch, Stored};
+use outrigger_evidence::why::{self, Missing, Why, code};
 use outrigger_shared::annotations::{EXTERNAL_KUBELET, KUBELET};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{NodeCounts, Phase, condition};
 
-use crate::evidence::{self, ControllerManager, MainHolder};
-use crate::gate::{LatchChange, LeaseAction};
-use crate::latch::{Latch, Stored};
 use crate::steward::Report;
-use crate::why::{self, Missing, Why, code};
 
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
@@ -90,7 +90,7 @@ fn prepared(report: &Report) -> State {
         }
         (phase, _) if !contradictions.is_empty() => why::messages(&contradictions, phase),
         (_, Some(why)) if !matches!(why, Why::OldManagerOwns(_)) => why.message(),
-        (phase, _) => why::messages(&evidence::missing(facts, phase.unwrap_or_default()), phase),
+        (phase, _) => why::messages(&facts::missing(facts, phase.unwrap_or_default()), phase),
     };
 
     (Some(false), "EvidenceMissing", with_warnings(report, &missing))
@@ -149,7 +149,7 @@ pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row
 fn held(report: &Report) -> State {
     let phase = report.decision.phase;
     let conflict = || {
-        let problem = evidence::node_ipam_problem(&report.inputs.facts)?;
+        let problem = facts::node_ipam_problem(&report.inputs.facts)?;
         Some((Some(false), "NodeIpamConflict", problem.message(phase)))
     };
     let problem = old_managers_left(report).or_else(conflict);
@@ -354,8 +354,8 @@ fn rollback(minor: Option<u32>) -> State {
 mod tests {
     use super::super::tests::{beside_unguarded, holding, migrating, report, standby};
     use super::*;
-    use crate::evidence::tests::held;
-    use crate::evidence::{Lock, Reading};
+    use outrigger_evidence::facts::{Lock, Reading};
+    use outrigger_evidence::samples::held;
 
     fn counts(migrated: u32) -> Option<NodeCounts> {
         Some(NodeCounts {
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn recorded_evidence_is_contradicted_by_each_process_that_acts_without_the_migration_lease() {
-        type Change = fn(&mut crate::gate::Inputs);
+        type Change = fn(&mut outrigger_evidence::gate::Inputs);
         let cases: [(&str, Change); 3] = [
             ("Pod tenant/kcm-1 runs in-tree without leader migration", |inputs| {
                 inputs.facts.controller_managers.seen.push(standby());
@@ -519,7 +519,7 @@ mod tests {
         report.decision.action = LeaseAction::StandBy(no_owner.clone());
         assert_eq!(reported(&report), no_owner.message());
         let missing = why::messages(
-            &evidence::missing(&report.inputs.facts, Phase::Migrate),
+            &facts::missing(&report.inputs.facts, Phase::Migrate),
             Some(Phase::Migrate),
         );
         assert!(missing.contains("spec.preferredHolder"), "{missing}");

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
+use outrigger_evidence::facts::Reading;
+use outrigger_evidence::why::Names;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::About;
 use outrigger_shared::migration::{
@@ -17,14 +19,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::evidence::Reading;
 use crate::field_manager::FIELD_MANAGER;
 use crate::not_leader::NotLeader;
 use crate::permit::Permit;
 use crate::readers::Own;
 use crate::run::Guard;
 use crate::steward::Report;
-use crate::why::Names;
 
 mod candidate;
 mod conditions;

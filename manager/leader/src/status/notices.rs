@@ -2,18 +2,18 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use outrigger_evidence::facts::{Basis, Proven, Reading};
+use outrigger_evidence::gate::LeaseAction;
+use outrigger_evidence::latch::{Latch, Stored};
+use outrigger_evidence::record::micros;
+use outrigger_evidence::why::Why;
 use outrigger_shared::controller::Party;
 use outrigger_shared::event::EventType;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HISTORY, Phase};
 use tokio::sync::{mpsc, watch};
 
 use super::owner::owner_of_shared;
-use crate::evidence::{Basis, Proven, Reading};
-use crate::gate::LeaseAction;
-use crate::latch::{Latch, Stored};
-use crate::record::micros;
 use crate::steward::Report;
-use crate::why::Why;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {

@@ -1,12 +1,11 @@
 //! The owner of the controllers that both managers have. Pure.
 
+use outrigger_evidence::facts::Facts;
+use outrigger_evidence::gate::{self, Inputs, LeaseAction};
+use outrigger_evidence::why::Why;
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::Phase;
-
-use crate::evidence::Facts;
-use crate::gate::{self, Inputs, LeaseAction};
-use crate::why::Why;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
@@ -128,8 +127,8 @@ mod tests {
 
     use super::super::tests::{attest, beside_unguarded, holding, migrating, standby};
     use super::*;
-    use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
-    use crate::evidence::{ControllerManager, LeaseFacts};
+    use outrigger_evidence::facts::{ControllerManager, LeaseFacts};
+    use outrigger_evidence::samples::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
 
     #[test]
     fn this_manager_owns_the_controllers_only_while_it_may_write() {

@@ -1,6 +1,11 @@
 //! The content of the status.
 
 use kube::Client;
+use outrigger_evidence::facts::{Basis, ControllerManager, LeaseFacts, Proven};
+use outrigger_evidence::gate::{self, Inputs, MigrationSpec};
+use outrigger_evidence::latch::Stored;
+use outrigger_evidence::samples::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
+use outrigger_evidence::why::code;
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 
@@ -8,12 +13,7 @@ use outrigger_shared::migration::Attestation;
 
 use super::conditions::{control_plane, left, over};
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
-use crate::evidence::{Basis, ControllerManager, LeaseFacts, Proven};
-use crate::gate::{self, Inputs, MigrationSpec};
-use crate::latch::Stored;
 use crate::steward::Holders;
-use crate::why::code;
 
 /// Phase Migrate with external kube-controller-managers and a latch, and M free.
 pub(super) fn migrating() -> Inputs {

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use outrigger_evidence::facts::{self, Facts, LeaseFacts, MainHolder, OwnSettings, Proven, Reading};
+use outrigger_evidence::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
+use outrigger_evidence::latch::{self, Latch, Stored};
+use outrigger_evidence::why::Why;
 use outrigger_shared::backoff::doubled;
 use outrigger_shared::migration::{Attestation, Phase};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,13 +17,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Gate};
-use crate::evidence::{self, Facts, LeaseFacts, MainHolder, OwnSettings, Proven, Reading};
-use crate::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
-use crate::latch::{self, Latch, Stored};
 use crate::lease::{View, version};
 use crate::permit::Fence;
 use crate::readers::Listing;
-use crate::why::Why;
 
 /// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
 const FIRST_BACKOFF: Duration = Duration::from_secs(120);
@@ -107,7 +107,7 @@ impl Past {
     }
 
     fn offer_of(&self, main: &View, now: Instant) -> Option<Offer> {
-        self.offers.get(evidence::host_of(main.holder(now)?)).copied()
+        self.offers.get(facts::host_of(main.holder(now)?)).copied()
     }
 
     fn note_offer(&mut self, main: &View) {
@@ -119,7 +119,7 @@ impl Past {
             count: count + 1,
         };
         self.last_offer = Some(offer);
-        let host = main.holder(now).map(evidence::host_of).unwrap_or_default();
+        let host = main.holder(now).map(facts::host_of).unwrap_or_default();
         self.offers.insert(host.to_owned(), offer);
     }
 }
@@ -458,7 +458,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
 /// The attestation, if it was made in this run of the phase.
 fn attestation<'a>(spec: &'a MigrationSpec, latch: Option<&Latch>) -> Option<&'a Attestation> {
     let attestation = spec.attestation()?;
-    let of_run = |latch: &&Latch| latch.uid == spec.uid && evidence::is_attested_for(attestation, latch.phase);
+    let of_run = |latch: &&Latch| latch.uid == spec.uid && facts::is_attested_for(attestation, latch.phase);
     let was_seen = spec.seen_unattested || latch.filter(of_run).is_some_and(|latch| latch.seen_unattested);
     was_seen.then_some(attestation)
 }

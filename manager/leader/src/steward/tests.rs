@@ -5,15 +5,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::{ApiResource, DynamicObject};
+use outrigger_evidence::facts::{Basis, ControllerManager};
+use outrigger_evidence::record::Record;
+use outrigger_evidence::samples::{EXTERNAL, GUARDED, UNGUARDED, kcm};
+use outrigger_evidence::why::code;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Phase;
 use tokio::time::sleep;
 
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, kcm};
-use crate::evidence::{Basis, ControllerManager};
-use crate::record::Record;
-use crate::why::code;
 
 const LEASE: Duration = Duration::from_secs(15);
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
+use outrigger_evidence::record::Record;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
 use crate::elector::Gate;
 use crate::elector::tests::{Server, TIMING};
-use crate::record::Record;
 
 /// A tenure whose controllers are `work`.
 async fn tenure<F>(

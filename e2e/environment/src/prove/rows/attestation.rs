@@ -32,7 +32,10 @@ fn targets() -> Value {
 /// Scenario 33: the attestation of the first migration is still there in the second one.
 pub(super) async fn stale(cluster: &mut Cluster) -> Result<()> {
     cluster.hosted().await?;
-    cluster.environment.change_migration(&json!({"targets": targets()})).await?;
+    cluster
+        .environment
+        .change_migration(&json!({"targets": targets()}))
+        .await?;
     first_run(cluster).await?;
     back_without_manager(cluster).await?;
     again(cluster, &["Prepare"]).await?;

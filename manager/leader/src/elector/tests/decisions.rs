@@ -1,9 +1,10 @@
 //! The decisions of the elector about what it read and what its watch shows.
 
+use outrigger_evidence::record::Record;
+
 use super::super::holding::News;
 use super::*;
 use crate::lease::tests::broken;
-use crate::record::Record;
 
 /// A Lease of `holder` in this version.
 fn lease(version: u64, holder: &str) -> DynamicObject {

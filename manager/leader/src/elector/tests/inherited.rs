@@ -1,7 +1,8 @@
 //! The latch of a predecessor, which another process edits while its successor holds the lease.
 
+use outrigger_evidence::latch::{ANNOTATION, Stored};
+
 use super::*;
-use crate::latch::{ANNOTATION, Stored};
 use crate::run::{gate_of_latch, inherited_latch};
 
 const LATCH: &str = r#"{"version":1,"uid":"u","phase":"Migrate","seenUnattested":true}"#;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use outrigger_leader::evidence::{
+use outrigger_evidence::facts::{
     Basis, Configuration, ControllerManager, ControllerManagers, Facts, LeaseFacts, Lock, MainHolder, OwnSettings,
     Proven, Reading,
 };
-use outrigger_leader::gate::{self, Inputs, LatchChange, LeaseAction, MigrationSpec};
-use outrigger_leader::latch::{Latch, Stored, VERSION};
-use outrigger_leader::why::Why;
+use outrigger_evidence::gate::{self, Inputs, LatchChange, LeaseAction, MigrationSpec};
+use outrigger_evidence::latch::{Latch, Stored, VERSION};
+use outrigger_evidence::why::Why;
 use outrigger_shared::component;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Attestation;
@@ -728,7 +728,7 @@ impl State {
             return true;
         }
         let answer = self.decide(rules);
-        answer.competes || rules.no_latch && answer.why == Some(outrigger_leader::why::code::STORING_EVIDENCE)
+        answer.competes || rules.no_latch && answer.why == Some(outrigger_evidence::why::code::STORING_EVIDENCE)
     }
 
     /// The leader's immediate actions: remember what is proven, store the latch, and release M.
@@ -747,7 +747,7 @@ impl State {
             self.remember(answer.proven);
             self.store(&answer.latch, rules);
             if self.holding && !self.competes(rules) && !answer.pauses {
-                if answer.why == Some(outrigger_leader::why::code::STEPPING_BACK) {
+                if answer.why == Some(outrigger_evidence::why::code::STEPPING_BACK) {
                     self.offers |= self.main.last().map_or(0, |id| 1 << id.index());
                 }
                 (self.holding, self.offer_again, self.age) = (false, false, 0);

@@ -12,7 +12,6 @@ use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::{Attestation, Phase};
 use serde::{Deserialize, Serialize};
 
-use crate::observation::WatchFailure;
 use crate::why::{Missing, NodeIpamProblem, Taker, Unproven, UnprovenReason};
 
 /// A value read from an API server, or the reason why there is none.
@@ -33,6 +32,14 @@ impl<T> Reading<T> {
             Self::Pending | Self::Unreadable(_) => None,
         }
     }
+}
+
+/// Why the watch of a lease fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchFailure {
+    pub message: String,
+    /// This process has no right to watch it.
+    pub is_forbidden: bool,
 }
 
 /// The leader migration configuration of a kube-controller-manager.
@@ -707,87 +714,9 @@ fn leader(facts: &Facts) -> Option<Missing> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::lease::tests::{broken, forbidden};
-
-    pub(crate) fn kcm(form: Form) -> ControllerManager {
-        ControllerManager {
-            object: "Pod tenant/kcm-0".into(),
-            host_names: vec!["kcm-0".into()],
-            host_prefix: None,
-            form,
-            lock: Lock::Main,
-            configuration: Configuration::BuiltIn,
-            routes: false,
-            node_ipam: Placement::NotHere,
-            disabled: Vec::new(),
-            running: true,
-            must_change: false,
-            current: true,
-        }
-    }
-
-    pub(crate) fn seen(all: Vec<ControllerManager>) -> ControllerManagers {
-        ControllerManagers {
-            read: true,
-            seen: all,
-            unreadable: Vec::new(),
-            ignored: Vec::new(),
-            current: true,
-        }
-    }
-
-    pub(crate) fn unreadable() -> ControllerManagers {
-        ControllerManagers {
-            unreadable: vec!["Namespace tenant: forbidden".into()],
-            ..seen(Vec::new())
-        }
-    }
-
-    pub(crate) fn held(holder: &str) -> LeaseFacts {
-        LeaseFacts {
-            read: true,
-            live_holder: Some(holder.into()),
-            holder: Some(holder.into()),
-            named_holder: Some(holder.into()),
-            duration: Some(Duration::from_secs(15)),
-            ..LeaseFacts::default()
-        }
-    }
-
-    /// A lease that this process may not watch.
-    pub(crate) fn refused() -> LeaseFacts {
-        LeaseFacts {
-            read: true,
-            failure: Some(forbidden()),
-            ..LeaseFacts::default()
-        }
-    }
-
-    pub(crate) const GUARDED: Form = Form::InTree { leader_migration: true };
-    pub(crate) const UNGUARDED: Form = Form::InTree {
-        leader_migration: false,
-    };
-    pub(crate) const EXTERNAL: Form = Form::External {
-        leader_migration: false,
-    };
-
-    pub(crate) fn complete() -> Facts {
-        Facts {
-            controller_managers: seen(vec![kcm(GUARDED)]),
-            main: held("kcm-0_a"),
-            migration: held("kcm-0_a"),
-            proven: Vec::new(),
-            attestation: None,
-            led_before: None,
-            own: OwnSettings {
-                routes: false,
-                node_ipam: Placement::NotHere,
-                renew_deadline: Duration::from_secs(10),
-            },
-        }
-    }
+    use crate::samples::*;
 
     type Change = fn(&mut Facts);
 

@@ -5,8 +5,8 @@ use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::Attestation;
 
 use super::*;
-use crate::evidence::tests::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, refused, seen, unreadable};
-use crate::evidence::{Basis, Configuration, ControllerManagers, Facts, LeaseFacts, Lock};
+use crate::facts::{Basis, Configuration, ControllerManagers, Facts, LeaseFacts, Lock};
+use crate::samples::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, refused, seen, unreadable};
 use crate::why::{Unproven, UnprovenReason, code};
 
 fn spec(phase: Phase) -> MigrationSpec {

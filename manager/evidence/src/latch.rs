@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::Proven;
+use crate::facts::Proven;
 
 /// The annotation of lease C that holds the latch.
 pub const ANNOTATION: &str = outrigger_shared::annotations::PREPARED;
@@ -123,7 +123,7 @@ pub fn of_lease(lease: &DynamicObject) -> Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Basis;
+    use crate::facts::Basis;
 
     fn latch() -> Latch {
         Latch {

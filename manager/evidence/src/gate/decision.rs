@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outrigger_shared::migration::{Attestation, Phase};
 
-use crate::evidence::{Facts, Reading, is_attested_for};
+use crate::facts::{Facts, Reading, is_attested_for};
 use crate::latch::{Latch, Stored};
 use crate::why::{Warning, Why};
 

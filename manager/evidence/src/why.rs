@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outrigger_shared::migration::Phase;
 
-use crate::observation::WatchFailure;
+use crate::facts::WatchFailure;
 
 /// The names that commands and messages need.
 #[derive(Debug, Clone, PartialEq, Eq)]

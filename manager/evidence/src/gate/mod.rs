@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use outrigger_shared::migration::Phase;
 
-use crate::evidence::{self, ControllerManager, Facts, LeaseFacts, MainHolder, Proven, Reading};
+use crate::facts::{self, ControllerManager, Facts, LeaseFacts, MainHolder, Proven, Reading};
 use crate::latch::{self, Latch, Stored};
 use crate::why::{Missing, Source, Warning, Why};
 
@@ -198,7 +198,7 @@ fn not_owned(facts: &Facts, phase: Phase) -> Vec<Missing> {
         migration: perhaps_alive(&facts.migration),
         ..facts.clone()
     };
-    let Some(missing) = evidence::leases(&facts) else {
+    let Some(missing) = facts::leases(&facts) else {
         let for_nothing = facts.held_for_nothing();
         return for_nothing
             .map(|seen| Missing::LeftOn(seen.object.clone()))
@@ -206,7 +206,7 @@ fn not_owned(facts: &Facts, phase: Phase) -> Vec<Missing> {
             .collect();
     };
     if phase != Phase::InTree {
-        return evidence::missing(&facts, phase);
+        return facts::missing(&facts, phase);
     }
 
     // In its original form the main lease is enough. Where it cannot be read, the phase says that it has this form. A
@@ -267,8 +267,8 @@ fn migrate(inputs: &Inputs, phase: Phase, bound: Option<&Latch>) -> LeaseAction 
     }
 
     let missing = match bound {
-        Some(_) => evidence::contradictions(&inputs.facts),
-        None => evidence::missing(&inputs.facts, phase),
+        Some(_) => facts::contradictions(&inputs.facts),
+        None => facts::missing(&inputs.facts, phase),
     };
     if !missing.is_empty() {
         return LeaseAction::StandBy(Why::EvidenceMissing(phase, missing));
@@ -328,7 +328,7 @@ fn latch_after(inputs: &Inputs, phase: Option<Phase>, bound: Option<&Latch>) -> 
 
 /// Whether the evidence is complete for a first latch.
 fn is_complete(inputs: &Inputs, phase: Phase) -> bool {
-    let is_missing = || !evidence::missing(&inputs.facts, phase).is_empty();
+    let is_missing = || !facts::missing(&inputs.facts, phase).is_empty();
     inputs.facts.unlocked().is_none()
         && !is_missing()
         && (phase == Phase::Prepare || is_m_left(inputs) && by_main_holder(inputs, Some(phase)) == LeaseAction::Compete)
