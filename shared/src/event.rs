@@ -78,7 +78,8 @@ impl About {
 }
 
 /// The API keeps these times in whole seconds.
-pub(crate) fn whole_seconds(at: Timestamp) -> Timestamp {
+#[must_use]
+pub fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 

@@ -11,8 +11,8 @@ use outrigger_shared::{
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
         Attestation, CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus,
-        ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, Mode, NodeCounts, NodeTaint, Ownership, Phase,
-        Problem, Profile, Target, condition,
+        ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, MissingFact, Mode, NodeCounts, NodeTaint, Observer,
+        Ownership, Phase, Problem, Profile, Target, condition,
     },
 };
 use serde::Serialize;
@@ -69,6 +69,17 @@ fn full_status() -> CloudProviderMigrationStatus {
     let time = || Time("2026-01-02T03:04:05Z".parse().unwrap());
     CloudProviderMigrationStatus {
         observed_generation: Some(3),
+        phase: Some(Phase::Prepare),
+        observed_by: Some(Observer {
+            identity: "ours_1".to_owned(),
+            time: time(),
+        }),
+        missing: vec![MissingFact {
+            code: "MainLeaseIdle".to_owned(),
+            observation: "it is not renewed".to_owned(),
+            consequence: "it is not acquired".to_owned(),
+            fix: "start one".to_owned(),
+        }],
         conditions: vec![Condition {
             type_: condition::PREPARED.to_owned(),
             status: "True".to_owned(),
@@ -113,6 +124,8 @@ fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
         ),
         (&spec["targets"][0], "/spec/properties/targets/items"),
         (&status, "/status"),
+        (&status["observedBy"], "/status/properties/observedBy"),
+        (&status["missing"][0], "/status/properties/missing/items"),
         (&status["conditions"][0], "/status/properties/conditions/items"),
         (&status["controllers"][0], "/status/properties/controllers/items"),
         (&status["nodes"], "/status/properties/nodes"),
@@ -145,6 +158,7 @@ fn the_schemas_enumerations_are_the_types() {
         enumeration("/status/properties/controllers/items/properties/owner"),
         parties
     );
+    assert_eq!(enumeration("/status/properties/phase"), names(&Phase::ALL));
     let of_history = "/status/properties/history/items/properties";
     assert_eq!(enumeration(&format!("{of_history}/owner")), parties);
     assert_eq!(enumeration(&format!("{of_history}/phase")), names(&Phase::ALL));

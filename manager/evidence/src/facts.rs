@@ -1334,10 +1334,10 @@ mod tests {
                 let left_on = Form::External { leader_migration: true };
                 f.controller_managers.seen.push(on_host("kcm-1", left_on));
             }),
-            ("Unguarded", "without leader migration", |f| {
+            ("UnguardedControllerManager", "without leader migration", |f| {
                 f.controller_managers.seen.push(on_host("kcm-1", UNGUARDED));
             }),
-            ("Unlocked", "(--leader-elect=false)", |f| {
+            ("UnlockedControllerManager", "(--leader-elect=false)", |f| {
                 f.controller_managers.seen.push(ControllerManager {
                     lock: Lock::Other("--leader-elect=false".into()),
                     ..on_host("kcm-1", GUARDED)
@@ -1519,7 +1519,7 @@ mod tests {
         facts.controller_managers.seen.push(on_host("kcm-1", UNGUARDED));
         facts.attestation = attested(Phase::Prepare, &[]);
         for phase in [Phase::Prepare, Phase::Migrate] {
-            assert_eq!(codes(&facts, phase), ["Unguarded"]);
+            assert_eq!(codes(&facts, phase), ["UnguardedControllerManager"]);
         }
     }
 
@@ -1545,7 +1545,7 @@ mod tests {
         assert_eq!(contradicting(|_| {}), NONE);
         assert_eq!(
             contradicting(|f| f.controller_managers.seen.push(kcm(UNGUARDED))),
-            ["Unguarded"]
+            ["UnguardedControllerManager"]
         );
         let of_file: Change = |f| f.controller_managers = seen(vec![with_file()]);
         assert_eq!(contradicting(of_file), ["ConfigurationUnknown"]);
@@ -1553,7 +1553,7 @@ mod tests {
             f.controller_managers = seen(vec![with_file(), kcm(UNGUARDED)]);
             f.attestation = attested(Phase::Prepare, &[]);
         };
-        assert_eq!(contradicting(attested), ["Unguarded"]);
+        assert_eq!(contradicting(attested), ["UnguardedControllerManager"]);
         let unreadable: Change = |f| {
             f.controller_managers = unreadable();
             f.migration.live_holder = None;

@@ -19,6 +19,7 @@
 pub mod facts;
 pub mod gate;
 pub mod latch;
+pub mod reasons;
 pub mod record;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;

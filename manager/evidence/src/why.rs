@@ -7,6 +7,40 @@ use outrigger_shared::migration::Phase;
 
 use crate::facts::WatchFailure;
 
+/// One thing that is to be done, or to be waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// `CamelCase`, stable.
+    pub code: &'static str,
+    /// What is the case.
+    pub observation: String,
+    /// What ends it; empty if it ends by itself.
+    pub fix: String,
+}
+
+impl Item {
+    pub fn new(code: &'static str, observation: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            code,
+            observation: observation.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// Both in one sentence.
+    pub fn message(&self) -> String {
+        match self.fix.as_str() {
+            "" => self.observation.clone(),
+            fix => format!("{}: {fix}", self.observation),
+        }
+    }
+}
+
+/// All of them in one sentence.
+pub fn message_of(items: &[Item]) -> String {
+    items.iter().map(Item::message).collect::<Vec<_>>().join("; ")
+}
+
 /// The names that commands and messages need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
@@ -73,34 +107,52 @@ impl Unproven {
         )
     }
 
-    fn message(&self, phase: Option<Phase>) -> String {
+    fn item(&self, phase: Option<Phase>) -> Item {
         let identity = &self.identity;
         let attest = attest(phase);
-        match &self.reason {
-            UnprovenReason::Unguarded(object) => format!(
-                "the kube-controller-manager {identity:?} holds its main lease and runs in-tree without leader migration ({object}): {}; if it must not run, stop or delete it",
-                roll(phase)
+        let leads = format!("the kube-controller-manager {identity:?} holds its main lease");
+        let (observation, fix) = match &self.reason {
+            UnprovenReason::Unguarded(object) => (
+                format!("{leads} and runs in-tree without leader migration ({object})"),
+                format!("{}; if it must not run, stop or delete it", roll(phase)),
             ),
-            UnprovenReason::NotListed(ignored) => format!(
-                "the holder {identity:?} of the kube-controller-manager's main lease is none of the kube-controller-managers that can be read{}: if it is in-tree without leader migration, stop it; else correct spec.targets, {attest}",
-                ignored_text(ignored)
+            UnprovenReason::NotListed(ignored) => (
+                format!(
+                    "the holder {identity:?} of the kube-controller-manager's main lease is none of the kube-controller-managers that can be read{}",
+                    ignored_text(ignored)
+                ),
+                format!("if it is in-tree without leader migration, stop it; else correct spec.targets, {attest}"),
             ),
-            UnprovenReason::Unreadable(object, reason) => format!(
-                "the kube-controller-manager {identity:?} holds its main lease, and the flags that {object} runs with are not known: {reason}; {attest}"
+            UnprovenReason::Unreadable(object, reason) => (
+                format!("{leads}, and the flags that {object} runs with are not known ({reason})"),
+                format!("make them readable, {attest}"),
             ),
-            UnprovenReason::Configuration(object, why) => format!(
-                "the kube-controller-manager {identity:?} holds its main lease, and {object}: {why}; remove --leader-migration-config, set spec.leaderMigration, {attest}"
+            UnprovenReason::Configuration(object, why) => (
+                format!("{leads}, and {object}: {why}"),
+                format!("remove --leader-migration-config, set spec.leaderMigration, {attest}"),
             ),
-            UnprovenReason::OldList(object) => format!(
-                "the kube-controller-manager {identity:?} holds its main lease, and {object} cannot be read any more: correct the access, {attest}"
+            UnprovenReason::OldList(object) => (
+                format!("{leads}, and {object} cannot be read any more"),
+                format!("correct the access, {attest}"),
             ),
-            UnprovenReason::Places(missing) => format!(
-                "the kube-controller-manager {identity:?} holds its main lease, and {}",
-                missing.message(phase)
+            UnprovenReason::Places(missing) => {
+                let missing = missing.item(phase);
+                (format!("{leads}, and {}", missing.observation), missing.fix)
+            }
+            UnprovenReason::LedBefore => (
+                format!(
+                    "spec.attestation does not count for {identity:?}, which has held the kube-controller-manager's main lease since before this phase began, and never the migration lease"
+                ),
+                "restart that kube-controller-manager with the flags of the phase".to_owned(),
             ),
-            UnprovenReason::LedBefore => format!(
-                "spec.attestation does not count for {identity:?}, which has held the kube-controller-manager's main lease since before this phase began, and never the migration lease: restart that kube-controller-manager with the flags of the phase"
-            ),
+        };
+        Item {
+            code: match self.reason {
+                UnprovenReason::Unguarded(_) => code::UNGUARDED,
+                _ => code::LEADER_NOT_PROVEN,
+            },
+            observation,
+            fix,
         }
     }
 }
@@ -195,125 +247,209 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// `CamelCase`, stable.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::MainLeaseUnwatched(_) => "MainLeaseUnwatched",
-            Self::MigrationLeaseUnwatched(_) => "MigrationLeaseUnwatched",
-            Self::MainLeaseIdle => "MainLeaseIdle",
-            Self::MigrationLeaseIdle => "MigrationLeaseIdle",
-            Self::TwoHolders { .. } => "TwoHolders",
-            Self::ShortDuration { .. } => "ShortLeaseDuration",
-            Self::Coordinated => "CoordinatedLease",
-            Self::Unguarded(_) => "Unguarded",
-            Self::Unlocked { .. } => "Unlocked",
-            Self::LeftOn(_) => "LeaderMigrationLeftOn",
-            Self::Unreadable { .. } => "CommandLineUnreadable",
-            Self::Places(_) => "PlacesUnreadable",
-            Self::NoneFound(_) => "NoneFound",
-            Self::Configuration { .. } => "ConfigurationUnknown",
-            Self::Configurations(..) => "ConfigurationsDiffer",
-            Self::Routes(_) => "RoutesOwnerMissing",
-            Self::NodeIpam(..) => "NodeIpamConflict",
-            Self::Listing(_) => "Listing",
-            Self::NewLeader(_) => "NewLeader",
-            Self::Leader(_) => "LeaderNotProven",
-        }
+    /// It ends by itself, within one lease duration and one request.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Listing(_) | Self::NewLeader(_))
     }
 
-    /// A sentence with the observation and the remedy. `phase`: the one that is followed.
-    pub fn message(&self, phase: Option<Phase>) -> String {
+    /// The fact and its remedy. `phase`: the one that is followed.
+    pub fn item(&self, phase: Option<Phase>) -> Item {
         let attest = attest(phase);
         match self {
-            Self::MainLeaseUnwatched(failure) => unwatched(
-                "the kube-controller-manager's main lease",
-                failure,
-                "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)",
+            Self::MainLeaseUnwatched(failure) => unwatched(Source::MainLease, failure),
+            Self::MigrationLeaseUnwatched(failure) => unwatched(Source::MigrationLease, failure),
+            Self::MainLeaseIdle => Item::new(
+                "MainLeaseIdle",
+                "the kube-controller-manager's main lease is not being renewed",
+                "check that a kube-controller-manager runs, and that spec.kubeControllerManagerLease names its lease",
             ),
-            Self::MigrationLeaseUnwatched(failure) => unwatched(
-                "the migration lease",
-                failure,
-                "let this manager get, list, watch and update it (Role outrigger-manager:migration-lease)",
+            Self::MigrationLeaseIdle => Item::new(
+                "MigrationLeaseIdle",
+                "no process renews the migration lease",
+                "start the leading kube-controller-manager with --enable-leader-migration, and grant user system:kube-controller-manager get, update and create on that lease (Role outrigger:kube-controller-manager:migration-lease)",
             ),
-            Self::MainLeaseIdle => "the kube-controller-manager's main lease is not being renewed: check that a kube-controller-manager runs, and that spec.kubeControllerManagerLease names its lease".into(),
-            Self::MigrationLeaseIdle => "no process renews the migration lease: start the leading kube-controller-manager with --enable-leader-migration, and grant user system:kube-controller-manager get, update and create on that lease (Role outrigger:kube-controller-manager:migration-lease)".into(),
-            Self::TwoHolders { main, migration } => format!(
-                "the kube-controller-manager's main lease is held by {main:?} and the migration lease by {migration:?}: one process does not hold both; wait if a rollout is in progress, else stop the process that holds the migration lease"
+            Self::TwoHolders { main, migration } => two_holders(main, migration),
+            Self::ShortDuration { shortest, deadline } => short_duration(*shortest, *deadline),
+            Self::Coordinated => coordinated(),
+            Self::Unguarded(object) => Item::new(
+                code::UNGUARDED,
+                format!("{object} runs in-tree without leader migration"),
+                format!("{}; if it must not run, stop or delete it", roll(phase)),
             ),
-            Self::ShortDuration { shortest, deadline } => format!(
-                "the kube-controller-manager's lease duration is {shortest:?}, not longer than this manager's renew deadline of {deadline:?}: raise its --leader-elect-lease-duration (default 15s), or lower this manager's --leader-elect-renew-deadline"
-            ),
-            Self::Coordinated => "a lease has spec.strategy or spec.preferredHolder, so API servers decide who holds it (coordinated leader election), and its record is no proof: turn the feature gate CoordinatedLeaderElection off in the kube-controller-managers and kube-apiservers, and delete that lease".into(),
-            Self::Unguarded(object) => format!(
-                "{object} runs in-tree without leader migration: {}; if it must not run, stop or delete it",
-                roll(phase)
-            ),
-            Self::Unlocked { object, flag } => format!(
-                "{object} runs in-tree and does not elect its leader by the lease that spec.kubeControllerManagerLease names ({flag}), so it acts without that lease: remove the flag or correct spec.kubeControllerManagerLease, or stop it"
-            ),
-            Self::LeftOn(object) => format!(
-                "{object} has --enable-leader-migration, but no in-tree provider: it would hold the migration lease and run no cloud controller; remove the flag"
+            Self::Unlocked { object, flag } => unlocked(object, flag),
+            Self::LeftOn(object) => Item::new(
+                code::LEFT_ON,
+                format!(
+                    "{object} has --enable-leader-migration, but no in-tree provider, so it would hold the migration lease and run no cloud controller"
+                ),
+                "remove the flag",
             ),
             Self::Unreadable {
                 object,
                 reason,
                 may_be_attested,
-            } => {
-                let attest = if *may_be_attested { format!("; {attest}") } else { String::new() };
-                format!("the flags that {object} runs with are not known: {reason}{attest}")
-            }
-            Self::Places(problems) => format!(
-                "not every kube-controller-manager can be read ({}): correct the targets or the access, {attest}",
-                problems.join("; ")
+            } => unreadable(object, reason, may_be_attested.then_some(&attest)),
+            Self::Places(problems) => Item::new(
+                "PlacesUnreadable",
+                format!(
+                    "not every kube-controller-manager can be read ({})",
+                    problems.join("; ")
+                ),
+                format!("correct the targets or the access, {attest}"),
             ),
-            Self::NoneFound(ignored) => format!(
-                "no kube-controller-manager was found by a target of profile HostedControlPlane or, without one, in kube-system by the label component=kube-controller-manager or k8s-app=kube-controller-manager{}: correct the targets or the access, {attest}",
-                ignored_text(ignored)
+            Self::NoneFound(ignored) => none_found(ignored, &attest),
+            Self::Configuration { object, why } => Item::new(
+                "ConfigurationUnknown",
+                format!("{object}: {why}"),
+                format!("remove --leader-migration-config, set spec.leaderMigration, {attest}"),
             ),
-            Self::Configuration { object, why } => format!(
-                "{object}: {why}; remove --leader-migration-config, set spec.leaderMigration, {attest}"
+            Self::Configurations(first, other) => Item::new(
+                "ConfigurationsDiffer",
+                format!("{first} and {other} have different leader migration configurations"),
+                "give all the same",
             ),
-            Self::Configurations(first, other) => format!(
-                "{first} and {other} have different leader migration configurations: give all the same"
+            Self::Routes(object) => Item::new(
+                "RoutesOwnerMissing",
+                format!("{object} runs the route controller, and this manager does not"),
+                "remove --configure-cloud-routes=false here, or set it there first",
             ),
-            Self::Routes(object) => format!(
-                "{object} runs the route controller, and this manager does not: remove --configure-cloud-routes=false here, or set it there first"
-            ),
-            Self::NodeIpam(object, NodeIpamProblem::Neither) => format!(
-                "{object} runs node IPAM under the migration lease, and this manager does not run it, so no process would allocate Pod CIDRs after the migration: add node-ipam-controller to --controllers and set --allocate-node-cidrs here, or remove node IPAM from the leader migration configuration of both"
-            ),
-            Self::NodeIpam(object, NodeIpamProblem::Both) => format!(
-                "{object} runs node IPAM (--allocate-node-cidrs=true, and --controllers does not contain -nodeipam), and so does this manager (--allocate-node-cidrs, and --controllers names node-ipam-controller): add -nodeipam to --controllers there, or remove node-ipam-controller here; only a leader migration configuration of both that names node IPAM lets one process run it at a time"
-            ),
-            Self::Listing(identity) => format!(
-                "the kube-controller-managers are being listed, because {} holds their main lease",
-                identity.as_deref().map_or_else(|| "another process".to_owned(), |identity| format!("{identity:?}"))
-            ),
+            Self::NodeIpam(object, problem) => node_ipam(object, *problem),
+            Self::Listing(identity) => listing(identity.as_deref()),
             Self::NewLeader(identity) => new_leader(identity),
-            Self::Leader(unproven) => unproven.message(phase),
+            Self::Leader(unproven) => unproven.item(phase),
         }
+    }
+
+    pub fn code(&self) -> &'static str {
+        self.item(None).code
+    }
+
+    pub fn message(&self, phase: Option<Phase>) -> String {
+        self.item(phase).message()
     }
 }
 
-fn new_leader(identity: &str) -> String {
-    format!(
-        "{identity:?} acquired the kube-controller-manager's main lease shortly before this manager started: waiting until a process that held it before has ended, at most one lease duration"
+fn node_ipam(object: &str, problem: NodeIpamProblem) -> Item {
+    let (observation, fix) = match problem {
+        NodeIpamProblem::Neither => (
+            format!(
+                "{object} runs node IPAM under the migration lease, and this manager does not run it, so no process would allocate Pod CIDRs after the migration"
+            ),
+            "add node-ipam-controller to --controllers and set --allocate-node-cidrs here, or remove node IPAM from the leader migration configuration of both",
+        ),
+        NodeIpamProblem::Both => (
+            format!(
+                "{object} runs node IPAM (--allocate-node-cidrs=true, and --controllers does not contain -nodeipam), and so does this manager (--allocate-node-cidrs, and --controllers names node-ipam-controller)"
+            ),
+            "add -nodeipam to --controllers there, or remove node-ipam-controller here; only a leader migration configuration of both that names node IPAM lets one process run it at a time",
+        ),
+    };
+    Item::new(code::NODE_IPAM, observation, fix)
+}
+
+fn unlocked(object: &str, flag: &str) -> Item {
+    Item::new(
+        code::UNLOCKED,
+        format!(
+            "{object} runs in-tree and does not elect its leader by the lease that spec.kubeControllerManagerLease names ({flag}), so it acts without that lease"
+        ),
+        "remove the flag or correct spec.kubeControllerManagerLease, or stop it",
     )
 }
 
-fn unwatched(lease: &str, failure: &WatchFailure, remedy: &str) -> String {
-    let remedy = match failure.is_forbidden {
+fn new_leader(identity: &str) -> Item {
+    Item::new(
+        code::NEW_LEADER,
+        format!(
+            "{identity:?} acquired the kube-controller-manager's main lease shortly before this manager started: waiting until a process that held it before has ended, at most one lease duration"
+        ),
+        "",
+    )
+}
+
+fn unwatched(source: Source, failure: &WatchFailure) -> Item {
+    let (code, remedy) = match source {
+        Source::MainLease => (
+            "MainLeaseUnwatched",
+            "let this manager list and watch the lease that spec.kubeControllerManagerLease names (Role outrigger-manager:old-manager-lease)",
+        ),
+        _ => (
+            "MigrationLeaseUnwatched",
+            "let this manager get, list, watch and update it (Role outrigger-manager:migration-lease)",
+        ),
+    };
+    let fix = match failure.is_forbidden {
         true => remedy,
         false => "wait; this manager tries again",
     };
-    format!("{lease} cannot be watched ({}): {remedy}", failure.message)
+    Item::new(
+        code,
+        format!("{} cannot be watched ({})", source.name(), failure.message),
+        fix,
+    )
 }
 
-pub fn messages(all: &[Missing], phase: Option<Phase>) -> String {
-    all.iter()
-        .map(|missing| missing.message(phase))
-        .collect::<Vec<_>>()
-        .join("; ")
+fn two_holders(main: &str, migration: &str) -> Item {
+    Item::new(
+        "TwoHolders",
+        format!(
+            "the kube-controller-manager's main lease is held by {main:?} and the migration lease by {migration:?}, so one process does not hold both"
+        ),
+        "wait if a rollout is in progress, else stop the process that holds the migration lease",
+    )
+}
+
+fn short_duration(shortest: Duration, deadline: Duration) -> Item {
+    Item::new(
+        "ShortLeaseDuration",
+        format!(
+            "the kube-controller-manager's lease duration is {shortest:?}, not longer than this manager's renew deadline of {deadline:?}"
+        ),
+        "raise its --leader-elect-lease-duration (default 15s), or lower this manager's --leader-elect-renew-deadline",
+    )
+}
+
+fn coordinated() -> Item {
+    Item::new(
+        "CoordinatedLease",
+        "a lease has spec.strategy or spec.preferredHolder, so API servers decide who holds it (coordinated leader election), and its record is no proof",
+        "turn the feature gate CoordinatedLeaderElection off in the kube-controller-managers and kube-apiservers, and delete that lease",
+    )
+}
+
+fn unreadable(object: &str, reason: &str, attest: Option<&String>) -> Item {
+    Item::new(
+        "CommandLineUnreadable",
+        format!("the flags that {object} runs with are not known ({reason})"),
+        attest.map_or_else(
+            || "wait for the end of the rollout, or correct its flags".to_owned(),
+            |attest| format!("make them readable, {attest}"),
+        ),
+    )
+}
+
+fn none_found(ignored: &[String], attest: &str) -> Item {
+    Item::new(
+        "NoneFound",
+        format!(
+            "no kube-controller-manager was found by a target of profile HostedControlPlane or, without one, in kube-system by the label component=kube-controller-manager or k8s-app=kube-controller-manager{}",
+            ignored_text(ignored)
+        ),
+        format!("correct the targets or the access, {attest}"),
+    )
+}
+
+fn listing(identity: Option<&str>) -> Item {
+    let holder = identity.map_or_else(|| "another process".to_owned(), |identity| format!("{identity:?}"));
+    Item::new(
+        code::LISTING,
+        format!("the kube-controller-managers are being listed, because {holder} holds their main lease"),
+        "",
+    )
+}
+
+pub fn items(all: &[Missing], phase: Option<Phase>) -> Vec<Item> {
+    all.iter().map(|missing| missing.item(phase)).collect()
 }
 
 /// A process that may acquire K and act without M.
@@ -327,10 +463,10 @@ pub enum Taker {
 }
 
 impl Taker {
-    fn message(&self, phase: Option<Phase>) -> String {
+    fn observation(&self, phase: Option<Phase>) -> String {
         match self {
             Self::MainLeaseUnwatched => "that lease cannot be watched".to_owned(),
-            Self::Unknown(missing) => missing.message(phase),
+            Self::Unknown(missing) => missing.item(phase).observation,
             Self::Listed(object) => {
                 format!("{object} may acquire it and is not known to be external or to have leader migration on")
             }
@@ -393,54 +529,88 @@ impl Why {
         }
     }
 
-    /// A sentence about the state and about what ends it.
-    pub fn message(&self) -> String {
+    /// It ends by itself, within one lease duration and one request.
+    pub fn is_passing(&self) -> bool {
         match self {
-            Self::NotReadYet(source) => format!(
-                "{} has not been read yet; if this lasts, the manager's log names the failed request",
-                source.name()
-            ),
-            Self::MigrationUnreadable => {
-                "the CloudProviderMigration cannot be read and no evidence is recorded: make it readable, or correct --migration".to_owned()
+            Self::NotReadYet(_) | Self::StoringEvidence | Self::Offering(_) | Self::Listing(_) | Self::NewLeader(_) => {
+                true
             }
-            Self::OldManagerOwns(phase) => {
-                let next = match phase {
+            Self::EvidenceMissing(_, missing) | Self::NotOwned(_, missing) => missing.iter().all(Missing::is_passing),
+            Self::LeaseInUse { holder, failure, .. } => holder.is_none() && failure.is_none(),
+            _ => false,
+        }
+    }
+
+    /// The state, and what ends it: one entry for each missing fact.
+    pub fn items(&self) -> Vec<Item> {
+        let item = |observation: String, fix: &str| vec![Item::new(self.code(), observation, fix)];
+        match self {
+            Self::NotReadYet(source) => item(
+                format!("{} has not been read yet", source.name()),
+                "if this lasts, the manager's log names the failed request",
+            ),
+            Self::MigrationUnreadable => item(
+                "the CloudProviderMigration cannot be read and no evidence is recorded".to_owned(),
+                "make it readable, or correct --migration",
+            ),
+            Self::OldManagerOwns(phase) => item(
+                format!("phase {phase}: the kube-controller-manager owns the controllers"),
+                match phase {
                     Phase::InTree => "set spec.phase to Prepare to begin the migration",
                     _ => "set spec.phase to Migrate when the condition Prepared is True",
-                };
-                format!("phase {phase}: the kube-controller-manager owns the controllers; {next}")
-            }
-            Self::NotOwned(phase, missing) => format!(
-                "phase {phase}: no kube-controller-manager is known to own the controllers: {}",
-                messages(missing, Some(*phase))
+                },
             ),
-            Self::NoOwner(phase) => format!(
-                "phase {phase}: a kube-controller-manager has to own the controllers, but every one is external, so no process owns them: roll the kube-controller-managers, so that they become in-tree again, or set spec.phase forward to Migrate, one step at a time"
+            Self::NoOwner(phase) => item(
+                format!(
+                    "phase {phase}: a kube-controller-manager has to own the controllers, but every one is external, so no process owns them"
+                ),
+                "roll the kube-controller-managers, so that they become in-tree again, or set spec.phase forward to Migrate, one step at a time",
             ),
-            Self::EvidenceMissing(phase, missing) => messages(missing, Some(*phase)),
-            Self::StoringEvidence => "the evidence is complete: storing it on the main lease first".to_owned(),
-            Self::Offering(time) => format!(
-                "the migration lease is offered to the kube-controller-managers; roll one of them in phase Prepare, or this manager acquires the lease again after {time:?}"
+            Self::NotOwned(phase, missing) | Self::EvidenceMissing(phase, missing) => items(missing, Some(*phase)),
+            Self::StoringEvidence => item(
+                "the evidence is complete: storing it on the main lease first".to_owned(),
+                "",
+            ),
+            Self::Offering(time) => item(
+                format!("the migration lease is offered to the kube-controller-managers for {time:?}"),
+                "roll one of them in phase Prepare; else this manager acquires the lease again",
             ),
             Self::LeaseInUse {
                 holder,
                 for_nothing,
                 failure,
-            } => lease_in_use(holder.as_deref(), for_nothing.as_deref(), failure.as_ref()),
-            Self::Listing(identity) => format!(
-                "{identity:?} holds the kube-controller-manager's main lease now: listing the kube-controller-managers; this manager writes nothing until it is known that that process acts only while it holds the migration lease"
+            } => vec![lease_in_use(
+                holder.as_deref(),
+                for_nothing.as_deref(),
+                failure.as_ref(),
+            )],
+            Self::Listing(identity) => item(
+                format!(
+                    "{identity:?} holds the kube-controller-manager's main lease now: listing the kube-controller-managers; this manager writes nothing until it is known that that process acts only while it holds the migration lease"
+                ),
+                "",
             ),
-            Self::NewLeader(identity) => new_leader(identity),
-            Self::Leader(phase, unproven) => unproven.message(*phase),
-            Self::MainLeaseNotHeld(phase, taker) => format!(
-                "no process holds the kube-controller-manager's main lease, and {}: this manager writes nothing until a kube-controller-manager holds that lease that acts only while it holds the migration lease; start one with the flags of the phase",
-                taker.message(*phase)
+            Self::NewLeader(identity) => vec![new_leader(identity)],
+            Self::Leader(phase, unproven) => vec![unproven.item(*phase)],
+            Self::MainLeaseNotHeld(phase, taker) => item(
+                format!(
+                    "no process holds the kube-controller-manager's main lease, and {}: this manager writes nothing until a kube-controller-manager holds that lease that acts only while it holds the migration lease",
+                    taker.observation(*phase)
+                ),
+                "start one with the flags of the phase",
             ),
-            Self::Unlocked(object, flag) => Missing::Unlocked {
-                object: object.clone(),
-                flag: flag.clone(),
+            Self::Unlocked(object, flag) => vec![unlocked(object, flag)],
+        }
+    }
+
+    /// A sentence about the state and about what ends it.
+    pub fn message(&self) -> String {
+        let message = message_of(&self.items());
+        match self {
+            Self::NotOwned(phase, _) => {
+                format!("phase {phase}: no kube-controller-manager is known to own the controllers: {message}")
             }
-            .message(None),
+            _ => message,
         }
     }
 
@@ -468,20 +638,24 @@ impl Why {
     }
 }
 
-fn lease_in_use(holder: Option<&str>, for_nothing: Option<&str>, failure: Option<&WatchFailure>) -> String {
-    if let Some(object) = for_nothing {
-        return format!(
-            "the migration lease is held by {:?}, and {object} runs no cloud controller: remove its --enable-leader-migration",
-            holder.unwrap_or_default(),
-        );
-    }
-    match (holder, failure) {
-        (Some(holder), _) => format!(
-            "the migration lease is held by {holder:?}: stop that process, or wait until it releases it; if it has ended, this manager acquires the lease when its record expires"
+fn lease_in_use(holder: Option<&str>, for_nothing: Option<&str>, failure: Option<&WatchFailure>) -> Item {
+    let name = holder.unwrap_or_default();
+    let (observation, fix) = match (for_nothing, holder, failure) {
+        (Some(object), ..) => (
+            format!("the migration lease is held by {name:?}, and {object} runs no cloud controller"),
+            "remove its --enable-leader-migration",
         ),
-        (None, Some(failure)) => Missing::MigrationLeaseUnwatched(failure.clone()).message(None),
-        (None, None) => "waiting until the migration lease has been idle for its full duration".to_owned(),
-    }
+        (None, Some(_), _) => (
+            format!("the migration lease is held by {name:?}"),
+            "stop that process, or wait until it releases it; if it has ended, this manager acquires the lease when its record expires",
+        ),
+        (None, None, Some(failure)) => return Missing::MigrationLeaseUnwatched(failure.clone()).item(None),
+        (None, None, None) => (
+            "waiting until the migration lease has been idle for its full duration".to_owned(),
+            "",
+        ),
+    };
+    Item::new(code::LEASE_IN_USE, observation, fix)
 }
 
 /// A fact that the operator should know, and that changes nothing now.
@@ -499,27 +673,42 @@ pub enum Warning {
 }
 
 impl Warning {
-    pub fn message(&self, phase: Option<Phase>) -> String {
+    pub fn item(&self, phase: Option<Phase>) -> Item {
         match self {
-            Self::MigrationUnreadable(why) => format!(
-                "the CloudProviderMigration cannot be read ({why}): following the phase of the recorded evidence"
+            Self::MigrationUnreadable(why) => Item::new(
+                code::MIGRATION_UNREADABLE,
+                format!(
+                    "the CloudProviderMigration cannot be read ({why}), so the phase of the recorded evidence is followed"
+                ),
+                "make it readable",
             ),
-            Self::InTreeNotFollowed => {
-                "phase InTree is not followed, because this manager owns the controllers and every kube-controller-manager is external; following Prepare instead: set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease".to_owned()
-            }
-            Self::UnguardedStandby(object) => format!(
-                "{object} runs in-tree without leader migration; it does not lead, and this manager stops writing if it does: {}; if it must not run, stop or delete it",
-                roll(phase)
+            Self::InTreeNotFollowed => Item::new(
+                code::IN_TREE_NOT_FOLLOWED,
+                "phase InTree is not followed, because this manager owns the controllers and every kube-controller-manager is external; Prepare is followed instead",
+                "set spec.phase to Prepare, roll the kube-controller-managers, and set InTree when one of them holds the migration lease",
             ),
-            Self::Ignored(why) => why.clone(),
-            Self::AttestationLeftOver => {
-                "spec.attestation does not count: it was there when this phase was first observed, so it may be of an earlier run; remove it, and set it again when every kube-controller-manager has the flags of the phase".to_owned()
-            }
+            Self::UnguardedStandby(object) => Item::new(
+                code::UNGUARDED,
+                format!(
+                    "{object} runs in-tree without leader migration; it does not lead, and this manager stops writing if it does"
+                ),
+                format!("{}; if it must not run, stop or delete it", roll(phase)),
+            ),
+            Self::Ignored(why) => Item::new(code::IGNORED, why.clone(), ""),
+            Self::AttestationLeftOver => Item::new(
+                code::ATTESTATION_LEFT_OVER,
+                "spec.attestation does not count: it was there when this phase was first observed, so it may be of an earlier run",
+                "remove it, and set it again when every kube-controller-manager has the flags of the phase",
+            ),
         }
+    }
+
+    pub fn message(&self, phase: Option<Phase>) -> String {
+        self.item(phase).message()
     }
 }
 
-/// The codes of [`Why`].
+/// The reasons of the conditions `Ready` and `ControlPlaneMigrated`.
 pub mod code {
     pub const NOT_READ_YET: &str = "NotReadYet";
     pub const OLD_MANAGER_OWNS: &str = "OldManagerOwns";
@@ -535,4 +724,24 @@ pub mod code {
     pub const UNLOCKED: &str = "UnlockedControllerManager";
     pub const MIGRATION_UNREADABLE: &str = "MigrationUnreadable";
     pub const LEASE_IN_USE: &str = "LeaseInUse";
+    pub const NODE_IPAM: &str = "NodeIpamConflict";
+    pub const ACQUIRING: &str = "Acquiring";
+    pub const HELD_BY_OTHER: &str = "LeaseHeldByOther";
+    pub const HELD_FOR_NOTHING: &str = "HeldForNothing";
+    pub const LEASE_REQUEST_FAILED: &str = "LeaseRequestFailed";
+    pub const LEFT_ON: &str = "LeaderMigrationLeftOn";
+    pub const IN_TREE_LEFT: &str = "InTreeLeft";
+    pub const UNDECIDED: &str = "Undecided";
+    pub const NOT_READABLE: &str = "NotReadable";
+    pub const MIGRATED: &str = "Migrated";
+    pub const EVIDENCE_LATCHED: &str = "EvidenceLatched";
+    pub const COMPLETED: &str = "Completed";
+    pub const NOT_YET: &str = "NotYet";
+    pub const KUBELETS_LEFT: &str = "KubeletsLeft";
+    pub const FOLLOWED: &str = "Followed";
+    pub const IN_TREE_NOT_FOLLOWED: &str = "InTreeNotFollowed";
+    pub const SPEC_NOT_FOLLOWED: &str = "SpecNotFollowed";
+    pub const NOT_LED: &str = "NotLed";
+    pub const IGNORED: &str = "MirrorPodIgnored";
+    pub const ATTESTATION_LEFT_OVER: &str = "AttestationLeftOver";
 }

@@ -415,8 +415,8 @@ pub(crate) mod tests {
     }
 
     #[derive(Default)]
-    struct Server {
-        view: View,
+    pub(crate) struct Server {
+        pub(crate) view: View,
         version: i64,
     }
 
@@ -433,11 +433,11 @@ pub(crate) mod tests {
             self.view.see(lease, Instant::now());
         }
 
-        fn renew(&mut self, holder: &str) {
+        pub(crate) fn renew(&mut self, holder: &str) {
             self.write(|record, now| record.held_by(holder, FULL, now));
         }
 
-        fn delete(&mut self) {
+        pub(crate) fn delete(&mut self) {
             self.view.see_none(Instant::now());
         }
 

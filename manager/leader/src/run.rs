@@ -85,6 +85,21 @@ impl Setup {
     }
 }
 
+/// Writes into the status that nobody observes the cluster, while this process waits for lease C.
+fn report_not_led(
+    setup: &Setup,
+    evidence: &Evidence,
+    view: &watch::Receiver<View>,
+    problems: [watch::Receiver<Option<String>>; 2],
+) -> impl Future<Output = ()> + use<> {
+    let lease = status::MainLease {
+        name: format!("{}/{}", setup.namespace, setup.main_lease),
+        view: view.clone(),
+        duration: setup.timing.lease_duration,
+    };
+    status::report_not_led(evidence.guard.clone(), evidence.object.stored.clone(), lease, problems)
+}
+
 /// Leads until `shutdown`, then stops the controllers in order and releases both leases.
 ///
 /// # Errors
@@ -98,11 +113,8 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watched = MigrationLease::watch(&setup, &watches);
     let evidence = watched.as_ref().and_then(|watched| watched.evidence.as_ref());
     let (mut gate, newer) = gate_of_latch(view.clone(), watches.clone());
-    let candidate = evidence.map(|evidence| {
-        let (guard, object) = (evidence.guard.clone(), evidence.object.stored.clone());
-        let (duration, problems) = (setup.timing.lease_duration, [newer, elector.problem()]);
-        tokio::spawn(status::report_unled(guard, object, view.clone(), duration, problems))
-    });
+    let candidate =
+        evidence.map(|evidence| tokio::spawn(report_not_led(&setup, evidence, &view, [newer, elector.problem()])));
 
     tracing::info!(
         lease = setup.main_lease,

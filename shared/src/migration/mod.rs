@@ -19,7 +19,8 @@ pub use self::{
     problems::Problem,
     selection::{Candidate, KUBE_SYSTEM, Labels, PROTECTED, Selected},
     status::{
-        CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, NodeCounts, condition,
+        CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, MAX_MISSING,
+        MAX_MISSING_TEXT, MissingFact, NodeCounts, Observer, condition,
     },
 };
 

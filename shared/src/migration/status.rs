@@ -9,6 +9,14 @@ use super::Phase;
 use crate::{controller::Party, event::whole_seconds};
 
 pub mod condition {
+    /// The state that the phase requests is reached (kstatus, `kubectl wait --for=condition=Ready`).
+    pub const READY: &str = "Ready";
+    /// It is not reached, and the manager goes on by itself (kstatus: InProgress).
+    pub const RECONCILING: &str = "Reconciling";
+    /// It is not reached, and a person has to act (kstatus: Failed).
+    pub const STALLED: &str = "Stalled";
+    /// The manager follows `spec.phase`.
+    pub const PHASE_FOLLOWED: &str = "PhaseFollowed";
     /// A manager has observed and recorded the evidence: leader migration, every kube-controller-manager external, or an
     /// attestation.
     pub const PREPARED: &str = "Prepared";
@@ -29,8 +37,12 @@ pub mod condition {
     pub const OBJECTS_APPLIED: &str = "ObjectsApplied";
 
     /// Every type that the manager writes.
-    pub const ALL: [&str; 6] = [
+    pub const ALL: [&str; 10] = [
+        READY,
+        RECONCILING,
+        STALLED,
         SPEC_VALID,
+        PHASE_FOLLOWED,
         PREPARED,
         CONTROL_PLANE_MIGRATED,
         NODES_MIGRATED,
@@ -45,9 +57,17 @@ pub struct CloudProviderMigrationStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The phase that the manager follows: `spec.phase`, unless the condition `PhaseFollowed` is False.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_by: Option<Observer>,
     /// See [`condition`]. Each message names the missing step and how to take it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// What prevents the condition `Ready`, at most [`MAX_MISSING`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingFact>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controllers: Vec<ControllerStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +110,29 @@ impl CloudProviderMigrationStatus {
     }
 }
 
+/// The process that wrote the status, and when it last did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Observer {
+    /// Its identity on the manager's main lease.
+    pub identity: String,
+    /// By its own clock. It writes at least once a minute.
+    pub time: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingFact {
+    /// `CamelCase`, stable.
+    pub code: String,
+    pub observation: String,
+    /// What the manager does not do, or does, because of it.
+    pub consequence: String,
+    /// What ends it; absent if it ends by itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fix: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
@@ -110,6 +153,12 @@ pub struct ControllerStatus {
 /// whole status.
 pub const MAX_MESSAGE: usize = 32_768;
 
+/// Most entries of [`CloudProviderMigrationStatus::missing`].
+pub const MAX_MISSING: usize = 32;
+
+/// Most characters of a text of [`MissingFact`] that the schema accepts.
+pub const MAX_MISSING_TEXT: usize = 1_024;
+
 /// Most entries of [`CloudProviderMigrationStatus::history`].
 pub const MAX_HISTORY: usize = 64;
 
@@ -126,8 +175,8 @@ pub struct HistoryEntry {
     /// The process that ran the controllers; `None` during a handover, and while the owner is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Party>,
-    /// A kube-controller-manager without leader migration ran, or wrote the status of a Service, after this manager had
-    /// acquired the migration lease.
+    /// The manager released the migration lease, because a process that may act without it leads the
+    /// kube-controller-managers, or acts without a lease.
     #[serde(default)]
     pub alarm: bool,
 }

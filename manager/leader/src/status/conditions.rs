@@ -1,22 +1,102 @@
 //! The conditions of the status. Pure.
 
-use outrigger_evidence::facts::{self, ControllerManager, MainHolder};
+use std::time::Duration;
+
+use outrigger_evidence::facts::{self, ControllerManager, MainHolder, Reading};
 use outrigger_evidence::gate::{LatchChange, LeaseAction};
 use outrigger_evidence::latch::{Latch, Stored};
-use outrigger_evidence::why::{self, Missing, Why, code};
+use outrigger_evidence::why::{self, Item, Missing, Warning, Why, code};
 use outrigger_shared::annotations::{EXTERNAL_KUBELET, KUBELET};
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
-use outrigger_shared::migration::{NodeCounts, Phase, condition};
+use outrigger_shared::migration::{MAX_MISSING, MAX_MISSING_TEXT, MissingFact, NodeCounts, Phase, condition};
 
 use crate::steward::Report;
 
 /// The last minor release with the in-tree AWS provider.
 const LAST_IN_TREE_MINOR: u32 = 26;
 
-/// Type, truth, reason and message of a condition.
-pub(super) type Row = (&'static str, Option<bool>, &'static str, String);
-type State = (Option<bool>, &'static str, String);
+/// A state that a person has to end is Stalled when it has lasted for this long. A process that starts or ends causes shorter
+/// ones.
+pub(super) const UNTIL_STALLED: Duration = Duration::from_secs(30);
+
+/// The value of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub truth: Option<bool>,
+    pub reason: &'static str,
+    /// What the items are about; empty, or with a colon at its end.
+    lead: &'static str,
+    pub items: Vec<Item>,
+    /// Facts that change nothing now.
+    notes: Vec<String>,
+    /// It ends by itself. False: a person has to act, unless it is true.
+    pub is_passing: bool,
+}
+
+impl State {
+    fn new(truth: Option<bool>, reason: &'static str, observation: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::of(truth, reason, vec![Item::new(reason, observation, fix)])
+    }
+
+    fn of(truth: Option<bool>, reason: &'static str, items: Vec<Item>) -> Self {
+        Self {
+            truth,
+            reason,
+            lead: "",
+            items,
+            notes: Vec::new(),
+            is_passing: false,
+        }
+    }
+
+    fn yes(reason: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Some(true), reason, text, "")
+    }
+
+    fn because(truth: Option<bool>, why: &Why) -> Self {
+        Self {
+            is_passing: why.is_passing(),
+            ..Self::of(truth, why.code(), why.items())
+        }
+    }
+
+    fn lead(self, lead: &'static str) -> Self {
+        Self { lead, ..self }
+    }
+
+    fn passing(self) -> Self {
+        Self {
+            is_passing: true,
+            ..self
+        }
+    }
+
+    /// With the warnings of the report.
+    fn noted(self, report: &Report) -> Self {
+        let phase = report.decision.phase;
+        let warnings = report.decision.warnings.iter();
+        Self {
+            notes: warnings.map(|warning| warning.message(phase)).collect(),
+            ..self
+        }
+    }
+
+    pub fn message(&self) -> String {
+        let items = format!("{}{}", self.lead, why::message_of(&self.items));
+        let texts = std::iter::once(items).chain(self.notes.iter().cloned());
+        texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+    }
+
+    pub fn is_true(&self) -> bool {
+        self.truth == Some(true)
+    }
+
+    /// A person has to act.
+    pub fn is_blocked(&self) -> bool {
+        !self.is_true() && !self.is_passing
+    }
+}
 
 pub(super) struct Inputs<'a> {
     pub report: &'a Report,
@@ -30,36 +110,144 @@ pub(super) struct Inputs<'a> {
     pub controllers: &'a [Controller],
 }
 
-pub(super) fn conditions(inputs: &Inputs<'_>) -> [Row; 6] {
+/// All but those of [`progress`]. The first one is `Ready`.
+pub(super) fn conditions(inputs: &Inputs<'_>) -> Vec<(&'static str, State)> {
     let report = inputs.report;
+    let followed = phase_followed(report);
+    let prepared = prepared(report);
     let control_plane = control_plane(report, inputs.lease_problem.as_deref());
     let nodes = nodes(inputs.nodes);
-    let is_complete = report.decision.phase == Some(Phase::Complete);
-    let completed = match is_complete && control_plane.1 == Some(true) && nodes.0 == Some(true) {
-        true => (Some(true), "Completed", over(inputs.controllers)),
-        false => (Some(false), "NotYet", left(report, control_plane.1, nodes.0)),
+    let completed = completed(inputs, &control_plane, &nodes);
+    let ready = match report.decision.phase {
+        Some(Phase::Complete) if completed.is_true() => completed.clone(),
+        Some(Phase::Complete) if control_plane.is_true() => nodes.clone(),
+        _ => ready(report, &prepared, &control_plane),
     };
 
-    let row = |type_, (truth, reason, text): State| (type_, truth, reason, text);
-    [
-        row(condition::SPEC_VALID, spec_valid(inputs.problems.as_deref())),
-        row(condition::PREPARED, prepared(report)),
-        control_plane,
-        row(condition::NODES_MIGRATED, nodes),
-        row(condition::COMPLETED, completed),
-        row(condition::ROLLBACK_POSSIBLE, rollback(inputs.minor)),
+    vec![
+        (
+            condition::READY,
+            if followed.truth == Some(false) {
+                followed.clone()
+            } else {
+                ready
+            },
+        ),
+        (condition::SPEC_VALID, spec_valid(inputs.problems.as_deref())),
+        (condition::PHASE_FOLLOWED, followed),
+        (condition::PREPARED, prepared),
+        (condition::CONTROL_PLANE_MIGRATED, control_plane),
+        (condition::NODES_MIGRATED, nodes),
+        (condition::COMPLETED, completed),
+        (condition::ROLLBACK_POSSIBLE, rollback(inputs.minor)),
     ]
+}
+
+/// `Reconciling` and `Stalled`, from `Ready`. `is_settled`: it has been blocked for [`UNTIL_STALLED`].
+pub(super) fn progress(ready: &State, is_settled: bool) -> [(&'static str, State); 2] {
+    let is_stalled = ready.is_blocked() && is_settled;
+    let row = |truth: bool| match truth {
+        true => State {
+            truth: Some(true),
+            notes: Vec::new(),
+            ..ready.clone()
+        },
+        false if ready.is_true() => State::new(Some(false), "Ready", "the state of the phase is reached", ""),
+        false if is_stalled => State::new(Some(false), "Stalled", "a person has to act", ""),
+        false => State::new(Some(false), "Reconciling", "no person has to act now", ""),
+    };
+    [
+        (condition::RECONCILING, row(!ready.is_true() && !is_stalled)),
+        (condition::STALLED, row(is_stalled)),
+    ]
+}
+
+/// Whether the state is reached that the phase requests, before Complete.
+fn ready(report: &Report, prepared: &State, control_plane: &State) -> State {
+    if report.decision.phase >= Some(Phase::Migrate) || report.decision.phase.is_none() {
+        return control_plane.clone();
+    }
+
+    match &report.decision.action {
+        LeaseAction::StandBy(why @ Why::OldManagerOwns(Phase::InTree)) => State::because(Some(true), why),
+        LeaseAction::StandBy(why @ Why::OldManagerOwns(_)) if prepared.is_true() => State {
+            reason: code::EVIDENCE_LATCHED,
+            ..State::because(Some(true), why)
+        },
+        LeaseAction::StandBy(Why::OldManagerOwns(_)) => prepared.clone(),
+        LeaseAction::StandBy(why) => State::because(Some(false), why),
+        LeaseAction::Release(why) => State::because(Some(false), why).passing(),
+        // This manager holds the migration lease, or will acquire it again.
+        _ if control_plane.is_true() => stepping_back(report, "a kube-controller-manager"),
+        _ => control_plane.clone(),
+    }
+}
+
+/// What prevents the state of the phase.
+pub(super) fn missing(ready: &State, report: &Report) -> Vec<MissingFact> {
+    if ready.is_true() {
+        return Vec::new();
+    }
+
+    let short = |text: &str| text.chars().take(MAX_MISSING_TEXT).collect();
+    let items = ready.items.iter().take(MAX_MISSING);
+    items
+        .map(|item| MissingFact {
+            code: item.code.to_owned(),
+            observation: short(&item.observation),
+            consequence: consequence(report),
+            fix: short(&item.fix),
+        })
+        .collect()
+}
+
+/// What this manager does, or does not do, while the state of the phase is not reached.
+fn consequence(report: &Report) -> String {
+    let phase = report
+        .decision
+        .phase
+        .map_or_else(|| "of the object".to_owned(), |phase| phase.to_string());
+    match (&report.decision.action, report.inputs.holding) {
+        (LeaseAction::Alarm(_) | LeaseAction::Release(_), true) => {
+            "this manager stops its controllers and releases the migration lease".to_owned()
+        }
+        (LeaseAction::Pause(_), true) => "this manager holds the migration lease and writes nothing".to_owned(),
+        (_, true) => format!("this manager runs the controllers, and the state of phase {phase} is not reached"),
+        (LeaseAction::Compete, false) => "this manager does not run the controllers yet".to_owned(),
+        (_, false) if report.decision.phase <= Some(Phase::Prepare) => {
+            format!("the state of phase {phase} is not reached, so the next phase has to wait")
+        }
+        (_, false) => "this manager does not acquire the migration lease".to_owned(),
+    }
+}
+
+fn phase_followed(report: &Report) -> State {
+    let decision = &report.decision;
+    if let Reading::Unreadable(why) = &report.inputs.spec {
+        return State::new(Some(false), code::SPEC_NOT_FOLLOWED, why.clone(), "correct the spec");
+    }
+
+    let phase = match decision.phase {
+        _ if decision.warnings.contains(&Warning::InTreeNotFollowed) => {
+            let item = Warning::InTreeNotFollowed.item(decision.phase);
+            return State::of(Some(false), item.code, vec![item]);
+        }
+        Some(phase) => phase,
+        None => return State::new(None, code::NOT_READ_YET, "the phase is not known yet", "").passing(),
+    };
+    State::yes(code::FOLLOWED, format!("the manager follows phase {phase}"))
 }
 
 fn spec_valid(problems: Option<&[String]>) -> State {
     match problems {
-        None => (
+        None => State::new(
             None,
-            "NotReadable",
-            "the CloudProviderMigration cannot be read".to_owned(),
+            code::NOT_READABLE,
+            "the CloudProviderMigration cannot be read",
+            "",
         ),
-        Some([]) => (Some(true), "Valid", "the spec has no problems".to_owned()),
-        Some(problems) => (Some(false), "Invalid", problems.join("; ")),
+        Some([]) => State::yes("Valid", "the spec has no problems"),
+        Some(problems) => State::new(Some(false), "Invalid", problems.join("; "), ""),
     }
 }
 
@@ -79,21 +267,35 @@ fn latch(report: &Report) -> Option<&Latch> {
 fn prepared(report: &Report) -> State {
     let contradictions = contradictions(report);
     if latch(report).is_some() && contradictions.is_empty() {
-        let text = "it is recorded that every kube-controller-manager acts only while it holds the migration lease, or is external";
-        return (Some(true), "EvidenceLatched", text.to_owned());
+        return State::yes(
+            code::EVIDENCE_LATCHED,
+            "it is recorded that every kube-controller-manager acts only while it holds the migration lease, or is external",
+        );
     }
 
     let facts = &report.inputs.facts;
-    let missing = match (report.decision.phase, report.decision.action.why()) {
-        (Some(Phase::InTree), _) => {
-            "phase InTree: set spec.phase to Prepare and roll the kube-controller-managers".to_owned()
+    let of = |missing: &[Missing], phase| {
+        let items = why::items(missing, phase);
+        State {
+            is_passing: missing.iter().all(Missing::is_passing),
+            ..State::of(Some(false), code::EVIDENCE_MISSING, items)
         }
-        (phase, _) if !contradictions.is_empty() => why::messages(&contradictions, phase),
-        (_, Some(why)) if !matches!(why, Why::OldManagerOwns(_)) => why.message(),
-        (phase, _) => why::messages(&facts::missing(facts, phase.unwrap_or_default()), phase),
     };
-
-    (Some(false), "EvidenceMissing", with_warnings(report, &missing))
+    let state = match (report.decision.phase, report.decision.action.why()) {
+        (Some(Phase::InTree), _) => State::new(
+            Some(false),
+            code::EVIDENCE_MISSING,
+            "phase InTree",
+            "set spec.phase to Prepare and roll the kube-controller-managers",
+        ),
+        (phase, _) if !contradictions.is_empty() => of(&contradictions, phase),
+        (_, Some(why)) if !matches!(why, Why::OldManagerOwns(_)) => State {
+            reason: code::EVIDENCE_MISSING,
+            ..State::because(Some(false), why)
+        },
+        (phase, _) => of(&facts::missing(facts, phase.unwrap_or_default()), phase),
+    };
+    state.noted(report)
 }
 
 /// The facts that block the next step although the evidence was complete once.
@@ -113,44 +315,25 @@ fn contradictions(report: &Report) -> Vec<Missing> {
     found
 }
 
-fn with_warnings(report: &Report, text: &str) -> String {
-    let phase = report.decision.phase;
-    let warnings = report.decision.warnings.iter().map(|warning| warning.message(phase));
-    let texts = std::iter::once(text.to_owned()).chain(warnings);
-    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
-pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>) -> Row {
-    let (truth, reason, text) = match (report.inputs.holding, &report.decision.action) {
-        (false, _) => {
-            let (reason, why) = not_held(report, lease_problem);
-            let text = format!("this manager does not hold the migration lease: {why}");
-            (Some(false), reason, text)
-        }
+pub(super) fn control_plane(report: &Report, lease_problem: Option<&str>) -> State {
+    let state = match (report.inputs.holding, &report.decision.action) {
+        (false, _) => not_held(report, lease_problem).lead("this manager does not hold the migration lease: "),
         (true, LeaseAction::Pause(why)) => {
-            let text = format!("this manager holds the migration lease, but {}", why.message());
-            (None, why.code(), text)
+            State::because(None, why).lead("this manager holds the migration lease, but ")
         }
         (true, LeaseAction::Alarm(why)) => {
-            let text = format!("this manager is releasing the migration lease: {}", why.message());
-            (Some(false), why.code(), text)
+            State::because(Some(false), why).lead("this manager is releasing the migration lease: ")
         }
         (true, _) => held(report),
     };
-
-    (
-        condition::CONTROL_PLANE_MIGRATED,
-        truth,
-        reason,
-        with_warnings(report, &text),
-    )
+    state.noted(report)
 }
 
 fn held(report: &Report) -> State {
     let phase = report.decision.phase;
     let conflict = || {
         let problem = facts::node_ipam_problem(&report.inputs.facts)?;
-        Some((Some(false), "NodeIpamConflict", problem.message(phase)))
+        Some(State::of(Some(false), code::NODE_IPAM, vec![problem.item(phase)]))
     };
     let problem = old_managers_left(report).or_else(conflict);
     problem.unwrap_or_else(|| external(report))
@@ -169,11 +352,15 @@ fn old_managers_left(report: &Report) -> Option<State> {
     let counts_as_external = |seen: &ControllerManager| seen.is_external() || is_attested && seen.needs_attestation();
     let Some(left) = seen().find(|seen| !counts_as_external(seen)) else {
         let left_on = seen().find(|seen| seen.holds_for_nothing())?;
-        let text = format!(
-            "{} is external and still has --enable-leader-migration: remove that flag, or it can acquire the migration lease although it runs no cloud controller",
-            left_on.object
-        );
-        return Some((Some(false), "LeaderMigrationLeftOn", text));
+        return Some(State::new(
+            Some(false),
+            code::LEFT_ON,
+            format!(
+                "{} is external and still has --enable-leader-migration, so it can acquire the migration lease although it runs no cloud controller",
+                left_on.object
+            ),
+            "remove that flag",
+        ));
     };
 
     let (object, phase) = (&left.object, report.decision.phase);
@@ -184,15 +371,15 @@ fn old_managers_left(report: &Report) -> Option<State> {
                 reason: reason.clone(),
                 may_be_attested: left.needs_attestation(),
             };
-            (None, "Undecided", missing.message(phase))
+            State::of(None, code::UNDECIDED, vec![missing.item(phase)])
         }
-        (_, Some(Phase::Prepare)) => (Some(false), code::STEPPING_BACK, stepping_back(report, object)),
-        _ => {
-            let text = format!(
-                "{object} is still in-tree: roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod"
-            );
-            (Some(false), "InTreeLeft", text)
-        }
+        (_, Some(Phase::Prepare)) => stepping_back(report, object),
+        _ => State::new(
+            Some(false),
+            code::IN_TREE_LEFT,
+            format!("{object} is still in-tree"),
+            "roll its workload in phase Migrate, or write --cloud-provider=external into the file of the static Pod",
+        ),
     })
 }
 
@@ -201,23 +388,40 @@ fn external(report: &Report) -> State {
     let all = &report.inputs.facts.controller_managers;
     if all.are_all_readable() {
         let text = "this manager holds the migration lease and every kube-controller-manager is external";
-        return (Some(true), "Migrated", text.into());
+        return State::yes(code::MIGRATED, text);
     }
     if is_attested_external(report) {
         let text = "this manager holds the migration lease, and spec.attestation states that every kube-controller-manager is external";
-        return (Some(true), "Migrated", text.into());
+        return State::yes(code::MIGRATED, text);
     }
     if report.decision.phase == Some(Phase::Prepare) {
-        let text = stepping_back(report, "a kube-controller-manager");
-        return (Some(false), code::STEPPING_BACK, text);
+        return stepping_back(report, "a kube-controller-manager");
     }
 
-    let why = all.unknown().map_or_else(
-        || "a command line cannot be read".to_owned(),
-        |missing| missing.message(report.decision.phase),
+    let items = all.unknown().map_or_else(
+        || vec![Item::new(code::NOT_READABLE, "a command line cannot be read", "")],
+        |missing| vec![missing.item(report.decision.phase)],
     );
-    let text = format!("this manager holds the migration lease, but {why}");
-    (None, "NotReadable", text)
+    State::of(None, code::NOT_READABLE, items).lead("this manager holds the migration lease, but ")
+}
+
+fn completed(inputs: &Inputs<'_>, control_plane: &State, nodes: &State) -> State {
+    let is_complete = inputs.report.decision.phase == Some(Phase::Complete);
+    if is_complete && control_plane.is_true() && nodes.is_true() {
+        return State::yes(code::COMPLETED, over(inputs.controllers));
+    }
+
+    let parts = [
+        (condition::CONTROL_PLANE_MIGRATED, control_plane),
+        (condition::NODES_MIGRATED, nodes),
+    ];
+    let open = parts.into_iter().filter(|(_, state)| !state.is_true());
+    let open = open.map(|(name, _)| Item::new(code::NOT_YET, format!("{name} is not True"), "see its message"));
+    let items: Vec<Item> = phase_left(inputs.report).into_iter().chain(open).collect();
+    State {
+        is_passing: is_complete && control_plane.is_true() && nodes.is_passing,
+        ..State::of(Some(false), code::NOT_YET, items)
+    }
 }
 
 /// The end of the migration, with the controllers that nobody runs from now on. The flags of the manager turn them off,
@@ -239,123 +443,147 @@ pub(super) fn over(controllers: &[Controller]) -> String {
     )
 }
 
-pub(super) fn left(report: &Report, control_plane: Option<bool>, nodes: Option<bool>) -> String {
+/// The steps of the phase to Complete.
+pub(super) fn phase_left(report: &Report) -> Option<Item> {
     let followed = report.decision.phase;
-    let phase = match report.inputs.spec.known().map(|spec| spec.phase).or(followed) {
+    let item = |observation: String, fix: &str| Some(Item::new(code::NOT_YET, observation, fix));
+    match report.inputs.spec.known().map(|spec| spec.phase).or(followed) {
         _ if followed == Some(Phase::Complete) => None,
-        Some(Phase::Complete) => Some(
-            "spec.phase is Complete, and this manager does not follow it: see the message of ControlPlaneMigrated"
-                .to_owned(),
+        Some(Phase::Complete) => item(
+            "spec.phase is Complete, and this manager does not follow it".to_owned(),
+            "see the message of PhaseFollowed",
         ),
-        Some(phase) => Some(format!(
-            "spec.phase has to go from {phase} to Complete, one step at a time"
-        )),
-        None => Some("the phase is not known".to_owned()),
-    };
-    let conditions = [
-        (condition::CONTROL_PLANE_MIGRATED, control_plane),
-        (condition::NODES_MIGRATED, nodes),
-    ];
-    let open = conditions.into_iter().filter(|(_, truth)| *truth != Some(true));
-    let conditions = open.map(|(name, _)| format!("{name} is not True: see its message"));
-
-    phase.into_iter().chain(conditions).collect::<Vec<_>>().join("; ")
+        Some(phase) => item(
+            format!("the phase is {phase}"),
+            "set spec.phase to Complete, one step at a time",
+        ),
+        None => item("the phase is not known".to_owned(), ""),
+    }
 }
 
-fn stepping_back(report: &Report, object: &str) -> String {
-    let offer = match (report.inputs.facts.external_leader(), report.offer) {
-        (Some(leader), _) => format!("the main lease is led by {}, which is external: roll it", leader.object),
-        (None, None) => "this manager releases it as soon as a new one holds the main lease".to_owned(),
-        (None, Some(offer)) => format!(
-            "it was last offered at {} ({} times) and not acquired: grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)",
-            offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            offer.count
+fn stepping_back(report: &Report, object: &str) -> State {
+    let (offer, fix) = match (report.inputs.facts.external_leader(), report.offer) {
+        (Some(leader), _) => (
+            format!("the main lease is led by {}, which is external", leader.object),
+            "roll it in phase Prepare".to_owned(),
+        ),
+        (None, None) => (
+            "this manager releases it as soon as a new one holds the main lease".to_owned(),
+            "roll the kube-controller-managers in phase Prepare".to_owned(),
+        ),
+        (None, Some(offer)) => (
+            format!(
+                "it was last offered at {} ({} times) and not acquired",
+                offer.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                offer.count
+            ),
+            "grant user system:kube-controller-manager get, update and create on it (Role outrigger:kube-controller-manager:migration-lease)"
+                .to_owned(),
         ),
     };
-    format!(
-        "stepping back: roll the kube-controller-managers in phase Prepare. This manager holds the migration lease until {object} acquires it; {offer}"
+    State::new(
+        Some(false),
+        code::STEPPING_BACK,
+        format!("stepping back: this manager holds the migration lease until {object} acquires it; {offer}"),
+        fix,
     )
 }
 
 /// Why this manager does not hold the migration lease, and what ends that.
-fn not_held(report: &Report, lease_problem: Option<&str>) -> (&'static str, String) {
+fn not_held(report: &Report, lease_problem: Option<&str>) -> State {
     let facts = &report.inputs.facts;
     if let Some(seen) = facts.held_for_nothing() {
-        let text = format!(
-            "{} holds it and runs no cloud controller: remove its --enable-leader-migration",
-            seen.object
+        return State::new(
+            Some(false),
+            code::HELD_FOR_NOTHING,
+            format!("{} holds it and runs no cloud controller", seen.object),
+            "remove its --enable-leader-migration",
         );
-        return ("HeldForNothing", text);
     }
-    if let (LeaseAction::Compete, Some(problem)) = (&report.decision.action, lease_problem) {
-        return ("LeaseRequestFailed", format!("it cannot be acquired: {problem}"));
-    }
-    match (&report.decision.action, &facts.migration.live_holder) {
-        (LeaseAction::Compete, Some(holder)) => ("LeaseHeldByOther", held_by(report, holder)),
-        (LeaseAction::Compete, None) => match &facts.migration.holder {
-            Some(holder) if *holder != report.inputs.identity => ("LeaseHeldByOther", held_by(report, holder)),
-            _ => ("Acquiring", "it is being acquired".to_owned()),
+
+    let other = facts.migration.holder.as_ref();
+    let other = other.filter(|holder| facts.migration.live_holder.is_some() || **holder != report.inputs.identity);
+    match (&report.decision.action, lease_problem, other) {
+        (LeaseAction::Compete, Some(problem), _) => State::new(
+            Some(false),
+            code::LEASE_REQUEST_FAILED,
+            format!("it cannot be acquired: {problem}"),
+            "",
+        ),
+        (LeaseAction::Compete, None, Some(holder)) => held_by(report, holder),
+        (LeaseAction::Compete, None, None) => {
+            State::new(Some(false), code::ACQUIRING, "it is being acquired", "").passing()
+        }
+        (action, ..) => match action.why() {
+            Some(why) => State::because(Some(false), why),
+            None => State::new(Some(false), code::ACQUIRING, "", ""),
         },
-        (action, _) => action
-            .why()
-            .map_or(("LeaseNotHeld", String::new()), |why| (why.code(), why.message())),
     }
 }
 
-fn held_by(report: &Report, holder: &str) -> String {
+fn held_by(report: &Report, holder: &str) -> State {
     let bound = report.decision.bound.as_ref();
-    match bound.and_then(|latch| latch.held_by.as_deref()) == Some(holder) {
-        true => format!("the former manager {holder:?} has not released it: waiting until it expires"),
-        false => {
-            let seconds = report.inputs.facts.migration.duration.unwrap_or_default().as_secs();
-            format!(
-                "{holder:?} holds it: roll or stop that process; this manager acquires the lease when it is released, or {seconds} s after its last renewal; if that process has ended and the time is too long, delete the lease"
-            )
-        }
+    if bound.and_then(|latch| latch.held_by.as_deref()) == Some(holder) {
+        let text = format!("the former manager {holder:?} has not released it: waiting until it expires");
+        return State::new(Some(false), code::HELD_BY_OTHER, text, "").passing();
     }
+
+    let seconds = report.inputs.facts.migration.duration.unwrap_or_default().as_secs();
+    State::new(
+        Some(false),
+        code::HELD_BY_OTHER,
+        format!("{holder:?} holds it"),
+        format!(
+            "roll or stop that process; this manager acquires the lease when it is released, or {seconds} s after its last renewal; if that process has ended and the time is too long, delete the lease"
+        ),
+    )
 }
 
 fn nodes(counts: Option<NodeCounts>) -> State {
     match counts {
-        None => (None, "NotCounted", "the Nodes have not been listed yet".into()),
-        Some(n) if n.total == 0 => (Some(false), "NoNodes", "the cluster has no Nodes yet".into()),
+        None => State::new(None, "NotCounted", "the Nodes have not been listed yet", "").passing(),
+        Some(n) if n.total == 0 => State::new(Some(false), "NoNodes", "the cluster has no Nodes yet", "add one"),
         Some(n) if n.migrated == n.total => {
-            let text = format!("all {} Nodes have external kubelets", n.total);
-            (Some(true), "Migrated", text)
+            State::yes(code::MIGRATED, format!("all {} Nodes have external kubelets", n.total))
         }
-        Some(n) => {
-            let text = format!(
-                "{} of {} Nodes are not known to have an external kubelet: replace them, or restart their kubelets with \
-                 --cloud-provider=external and state it: kubectl annotate node NAME {KUBELET}={EXTERNAL_KUBELET}",
+        Some(n) => State::new(
+            Some(false),
+            code::KUBELETS_LEFT,
+            format!(
+                "{} of {} Nodes are not known to have an external kubelet",
                 n.total - n.migrated,
                 n.total
-            );
-            (Some(false), "InTreeLeft", text)
-        }
+            ),
+            format!(
+                "replace them, or restart their kubelets with --cloud-provider=external and state it: kubectl annotate node NAME {KUBELET}={EXTERNAL_KUBELET}"
+            ),
+        ),
     }
 }
 
 fn rollback(minor: Option<u32>) -> State {
     match minor {
-        None => (None, "VersionUnknown", "the API server's version is unknown".into()),
-        Some(minor) if minor <= LAST_IN_TREE_MINOR => {
-            let text = format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider");
-            (Some(true), "InTreeAvailable", text)
-        }
-        Some(minor) => {
-            let text =
-                format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to");
-            (Some(false), "InTreeRemoved", text)
-        }
+        None => State::new(None, "VersionUnknown", "the API server's version is unknown", ""),
+        Some(minor) if minor <= LAST_IN_TREE_MINOR => State::yes(
+            "InTreeAvailable",
+            format!("the API server is at 1.{minor}; 1.26 still has the in-tree provider"),
+        ),
+        Some(minor) => State::new(
+            Some(false),
+            "InTreeRemoved",
+            format!("the API server is at 1.{minor}; from 1.27 on there is no in-tree AWS provider to go back to"),
+            "",
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::in_phase as requested;
     use super::super::tests::{beside_unguarded, holding, migrating, report, standby};
     use super::*;
-    use outrigger_evidence::facts::{Lock, Reading};
-    use outrigger_evidence::samples::held;
+    use outrigger_evidence::facts::{LeaseFacts, Lock};
+    use outrigger_evidence::samples::{GUARDED, UNGUARDED, held, kcm, seen};
 
     fn counts(migrated: u32) -> Option<NodeCounts> {
         Some(NodeCounts {
@@ -384,9 +612,18 @@ mod tests {
     }
 
     fn completed(inputs: &Inputs<'_>) -> (Option<bool>, String) {
-        let rows = conditions(inputs).into_iter();
-        let mut rows = rows.filter(|(type_, ..)| *type_ == condition::COMPLETED);
-        rows.next().map(|(_, truth, _, text)| (truth, text)).unwrap()
+        let state = of(inputs, condition::COMPLETED);
+        (state.truth, state.message())
+    }
+
+    fn of(inputs: &Inputs<'_>, type_: &str) -> State {
+        let mut rows = conditions(inputs).into_iter().filter(|row| row.0 == type_);
+        rows.next().map(|(_, state)| state).unwrap()
+    }
+
+    /// Truth, reason and message.
+    fn shown(state: &State) -> (Option<bool>, &'static str, String) {
+        (state.truth, state.reason, state.message())
     }
 
     #[test]
@@ -408,7 +645,7 @@ mod tests {
         assert_eq!(completed(&all_done(&alarm)), (Some(false), left.to_owned()));
 
         let migrate = in_phase(Phase::Migrate);
-        let left = "spec.phase has to go from Migrate to Complete, one step at a time";
+        let left = "the phase is Migrate: set spec.phase to Complete, one step at a time";
         assert_eq!(completed(&all_done(&migrate)), (Some(false), left.to_owned()));
     }
 
@@ -418,13 +655,13 @@ mod tests {
         for (counts, truth, reason) in [
             (None, None, "NotCounted"),
             (empty, Some(false), "NoNodes"),
-            (counts(2), Some(false), "InTreeLeft"),
+            (counts(2), Some(false), "KubeletsLeft"),
             (counts(3), Some(true), "Migrated"),
         ] {
-            let (found, why, text) = nodes(counts);
+            let (found, why, text) = shown(&nodes(counts));
             assert_eq!((found, why), (truth, reason), "{text}");
         }
-        assert!(nodes(counts(2)).2.starts_with("1 of 3 Nodes are not known"));
+        assert!(nodes(counts(2)).message().starts_with("1 of 3 Nodes are not known"));
     }
 
     #[test]
@@ -435,18 +672,18 @@ mod tests {
             (Some(26), Some(true), "InTreeAvailable"),
             (Some(27), Some(false), "InTreeRemoved"),
         ] {
-            let (found, why, text) = rollback(minor);
+            let (found, why, text) = shown(&rollback(minor));
             assert_eq!((found, why), (truth, reason), "{text}");
         }
     }
 
     #[test]
     fn a_stored_latch_that_is_followed_or_was_stored_now_is_the_evidence() {
-        let is_prepared = |report: &Report| prepared(report).0 == Some(true);
+        let is_prepared = |report: &Report| prepared(report).is_true();
         let mut followed = report(holding());
         followed.decision.latch = LatchChange::Keep;
         assert!(followed.decision.bound.is_some());
-        let (truth, reason, text) = prepared(&followed);
+        let (truth, reason, text) = shown(&prepared(&followed));
         assert_eq!((truth, reason), (Some(true), "EvidenceLatched"), "{text}");
 
         let mut stored = followed.clone();
@@ -488,7 +725,7 @@ mod tests {
                 change(&mut inputs);
                 let report = report(inputs);
                 assert!(report.decision.bound.is_some(), "the latch stays");
-                let (truth, reason, message) = prepared(&report);
+                let (truth, reason, message) = shown(&prepared(&report));
                 assert_eq!((truth, reason), (Some(false), "EvidenceMissing"));
                 assert!(message.contains(text), "{message}");
             }
@@ -500,7 +737,7 @@ mod tests {
             ..standby()
         };
         stopped.facts.controller_managers.seen.push(template);
-        assert_eq!(prepared(&report(stopped)).0, Some(true), "no Pod of it runs");
+        assert!(prepared(&report(stopped)).is_true(), "no Pod of it runs");
     }
 
     #[test]
@@ -510,7 +747,7 @@ mod tests {
         report.latch = Stored::Absent;
         report.inputs.facts.main.is_coordinated = true;
         let reported = |report: &Report| {
-            let (truth, reason, text) = prepared(report);
+            let (truth, reason, text) = shown(&prepared(report));
             assert_eq!((truth, reason), (Some(false), "EvidenceMissing"), "{text}");
             text
         };
@@ -518,10 +755,8 @@ mod tests {
         let no_owner = Why::NoOwner(Phase::Prepare);
         report.decision.action = LeaseAction::StandBy(no_owner.clone());
         assert_eq!(reported(&report), no_owner.message());
-        let missing = why::messages(
-            &facts::missing(&report.inputs.facts, Phase::Migrate),
-            Some(Phase::Migrate),
-        );
+        let missing = facts::missing(&report.inputs.facts, Phase::Migrate);
+        let missing = why::message_of(&why::items(&missing, Some(Phase::Migrate)));
         assert!(missing.contains("spec.preferredHolder"), "{missing}");
         let owned = LeaseAction::StandBy(Why::OldManagerOwns(Phase::Prepare));
         for action in [owned, LeaseAction::Compete] {
@@ -530,5 +765,127 @@ mod tests {
         }
         report.decision.phase = Some(Phase::InTree);
         assert!(reported(&report).starts_with("phase InTree: set spec.phase to Prepare"));
+    }
+
+    fn ready_of(inputs: outrigger_evidence::gate::Inputs, nodes: u32) -> State {
+        let report = report(inputs);
+        let inputs = Inputs {
+            nodes: counts(nodes),
+            ..all_done(&report)
+        };
+        of(&inputs, condition::READY)
+    }
+
+    /// The old manager leads, with this form.
+    fn owned(phase: Phase, form: Form) -> outrigger_evidence::gate::Inputs {
+        let mut inputs = requested(migrating(), phase);
+        inputs.facts.controller_managers = seen(vec![kcm(form)]);
+        inputs.facts.main = held("kcm-0_a");
+        inputs.facts.migration = held("kcm-0_a");
+        inputs.latch = super::super::tests::latch(phase, "");
+        inputs
+    }
+
+    #[test]
+    fn ready_is_true_when_the_state_of_the_phase_is_reached() {
+        let in_tree = owned(Phase::InTree, UNGUARDED);
+        assert_eq!(shown(&ready_of(in_tree, 0)).1, "OldManagerOwns");
+        let prepared = ready_of(owned(Phase::Prepare, GUARDED), 0);
+        assert_eq!((prepared.truth, prepared.reason), (Some(true), "EvidenceLatched"));
+        let migrated = ready_of(holding(), 0);
+        assert_eq!((migrated.truth, migrated.reason), (Some(true), "Migrated"));
+        let complete = ready_of(requested(holding(), Phase::Complete), 3);
+        assert_eq!((complete.truth, complete.reason), (Some(true), "Completed"));
+    }
+
+    #[test]
+    fn ready_is_not_true_while_the_state_of_the_phase_is_not_reached_and_says_what_is_missing() {
+        let unguarded = ready_of(owned(Phase::Prepare, UNGUARDED), 0);
+        let left_over = ready_of(requested(holding(), Phase::Prepare), 0);
+        let acquiring = ready_of(migrating(), 3);
+        let alarm = ready_of(beside_unguarded(holding()), 3);
+        let kubelets = ready_of(requested(holding(), Phase::Complete), 2);
+        let not_followed = ready_of(requested(holding(), Phase::InTree), 3);
+        let cases = [
+            (unguarded, "EvidenceMissing", true),
+            (left_over, "SteppingBack", true),
+            (acquiring, "Acquiring", false),
+            (alarm, "UnguardedControllerManager", true),
+            (kubelets, "KubeletsLeft", true),
+            (not_followed, "InTreeNotFollowed", true),
+        ];
+        for (state, reason, is_blocked) in cases {
+            assert_eq!((state.truth, state.reason), (Some(false), reason), "{state:?}");
+            assert_eq!(state.is_blocked(), is_blocked, "{state:?}");
+            assert!(
+                !is_blocked || state.items.iter().all(|item| !item.fix.is_empty()),
+                "{state:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_state_that_a_person_has_to_end_is_stalled_when_it_lasts() {
+        let truths =
+            |state: &State, is_settled| progress(state, is_settled).map(|(_, state)| state.truth == Some(true));
+        let ready = ready_of(holding(), 0);
+        assert_eq!(truths(&ready, true), [false, false]);
+        let acquiring = ready_of(migrating(), 3);
+        assert_eq!(truths(&acquiring, true), [true, false]);
+        let alarm = ready_of(beside_unguarded(holding()), 3);
+        assert_eq!(truths(&alarm, false), [true, false]);
+        assert_eq!(truths(&alarm, true), [false, true]);
+        let [_, (_, stalled)] = progress(&alarm, true);
+        assert_eq!(stalled.reason, "UnguardedControllerManager");
+    }
+
+    #[test]
+    fn the_phase_that_is_not_followed_has_its_reason() {
+        let of = |inputs| shown(&phase_followed(&report(inputs)));
+        assert_eq!(of(holding()).1, "Followed");
+        let (truth, reason, text) = of(requested(holding(), Phase::InTree));
+        assert_eq!((truth, reason), (Some(false), "InTreeNotFollowed"), "{text}");
+        let mut refused = holding();
+        refused.spec = Reading::Unreadable("its lease is ours".into());
+        assert_eq!(of(refused).1, "SpecNotFollowed");
+    }
+
+    #[test]
+    fn each_missing_fact_has_a_consequence() {
+        let facts = |inputs| {
+            let report = report(inputs);
+            missing(&of(&all_done(&report), condition::READY), &report)
+        };
+        assert!(facts(holding()).is_empty());
+
+        let alarm = facts(beside_unguarded(holding()));
+        assert_eq!(alarm[0].code, "UnguardedControllerManager");
+        assert!(
+            alarm[0].consequence.contains("releases the migration lease"),
+            "{alarm:?}"
+        );
+
+        let mut paused = holding();
+        paused.facts.controller_managers.seen.push(standby());
+        paused.facts.main = LeaseFacts {
+            read: true,
+            idle: true,
+            ..LeaseFacts::default()
+        };
+        assert!(facts(paused)[0].consequence.ends_with("and writes nothing"));
+
+        let mut evidence = owned(Phase::Prepare, UNGUARDED);
+        evidence.facts.main.is_coordinated = true;
+        evidence.latch = Stored::Absent;
+        let evidence = facts(evidence);
+        let codes: Vec<&str> = evidence.iter().map(|fact| fact.code.as_str()).collect();
+        assert!(
+            codes.contains(&"CoordinatedLease") || codes.contains(&"UnguardedControllerManager"),
+            "{codes:?}"
+        );
+        assert!(
+            evidence.iter().all(|fact| fact.consequence.contains("Prepare")),
+            "{evidence:?}"
+        );
     }
 }

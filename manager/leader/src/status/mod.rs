@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use outrigger_evidence::facts::Reading;
-use outrigger_evidence::why::Names;
+use outrigger_evidence::why::{Names, code};
 use outrigger_shared::controller::{Controller, Party};
-use outrigger_shared::event::About;
+use outrigger_shared::event::{About, whole_seconds};
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Phase, condition,
+    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Observer, Phase,
+    condition,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::field_manager::FIELD_MANAGER;
@@ -26,21 +27,24 @@ use crate::readers::Own;
 use crate::run::Guard;
 use crate::steward::Report;
 
-mod candidate;
 mod conditions;
 mod notices;
 mod owner;
+mod standby;
 
-pub use candidate::report_unled;
-use conditions::{Inputs, conditions};
+use conditions::{Inputs, State, UNTIL_STALLED, conditions, missing, progress};
 pub use notices::Notice;
 use owner::{Lease, Ownership, owner_of};
+pub use standby::{MainLease, report_not_led};
 
 /// Period of the counts of Nodes without another reason to write.
 const COUNT_NODES: Duration = Duration::from_secs(15);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reports within this time are written as one.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// The status is written again after this time, so that its age shows whether somebody observes the cluster.
+const HEARTBEAT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
@@ -171,13 +175,14 @@ impl StatusWriter {
     }
 
     async fn set_metrics(&self, mut sources: Sources, stop: &CancellationToken) {
+        let mut blocked = Blocked::default();
         while !stop.is_cancelled() {
             let report = sources.reports.borrow().clone();
             if let Some(report) = report.filter(Report::was_read)
                 && self.permit.check().is_ok()
             {
                 let object = sources.object.borrow().known().cloned();
-                let (_, status) = self.status_of(&sources, object.as_ref(), &report);
+                let (_, status) = self.status_of(&sources, object.as_ref(), &report, &mut blocked);
                 (self.guard.reporter.metrics)(&Snapshot::of(&self.guard.migration, &report, &status));
             }
             stop.run_until_cancelled(sources.changed()).await;
@@ -187,10 +192,11 @@ impl StatusWriter {
     async fn write_changes(&self, mut sources: Sources, stop: &CancellationToken) {
         let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
         let mut last_error = String::new();
+        let mut blocked = Blocked::default();
         // A condition that is only not known yet is no change.
         let asked = sources.version.wait_for(|version| version.read).await.map(drop);
         while asked.is_ok() && !stop.is_cancelled() {
-            match in_time(self.write(&api, &sources)).await {
+            match in_time(self.write(&api, &sources, &mut blocked)).await {
                 Ok(()) => last_error.clear(),
                 Err(error) if error == last_error => {}
                 Err(error) => {
@@ -213,12 +219,17 @@ impl StatusWriter {
         }
     }
 
-    async fn write(&self, api: &Api<CloudProviderMigration>, sources: &Sources) -> Result<(), kube::Error> {
+    async fn write(
+        &self,
+        api: &Api<CloudProviderMigration>,
+        sources: &Sources,
+        blocked: &mut Blocked,
+    ) -> Result<(), kube::Error> {
         let (object, report) = (sources.object.borrow().clone(), sources.reports.borrow().clone());
         let (Some(object), Some(report)) = (object.known(), report) else {
             return Ok(());
         };
-        let (old, new) = self.status_of(sources, Some(object), &report);
+        let (old, new) = self.status_of(sources, Some(object), &report, blocked);
         if is_same(&old, &new) {
             return Ok(());
         }
@@ -236,15 +247,17 @@ impl StatusWriter {
         sources: &Sources,
         object: Option<&CloudProviderMigration>,
         report: &Report,
+        blocked: &mut Blocked,
     ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
         let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let now = Timestamp::now();
+        let current = object.and_then(|object| object.metadata.generation);
         // The spec that the decision is about. The object may be newer. A spec that is not followed leaves the last one.
         let followed = report.inputs.spec.known().map(|spec| spec.generation);
-        let observed_generation = followed.or(old.observed_generation);
+        let decided = followed.or(old.observed_generation);
 
         let nodes = (self.guard.nodes)();
-        let rows = conditions(&Inputs {
+        let mut rows = conditions(&Inputs {
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
             problems: object.map(|object| self.problems(object)),
@@ -252,34 +265,50 @@ impl StatusWriter {
             minor: sources.version.borrow().minor,
             controllers: &self.guard.controllers,
         });
+        let ready = rows[0].1.clone();
+        rows.extend(progress(&ready, blocked.is_settled(ready.is_blocked())));
+
         let command = object.and_then(|object| report.decision.action.why()?.command(&self.names(object)));
-        let conditions = rows.into_iter().map(|(type_, truth, reason, message)| {
+        let conditions = rows.iter().map(|(type_, state)| {
+            let generation = match *type_ {
+                condition::SPEC_VALID | condition::PHASE_FOLLOWED => current,
+                _ => decided,
+            };
             let message = match &command {
-                Some(command) if type_ == condition::CONTROL_PLANE_MIGRATED && truth != Some(true) => {
-                    format!("{message}: {command}")
-                }
-                _ => message,
+                Some(command) if is_about_the_decision(type_, state) => format!("{}: {command}", state.message()),
+                _ => state.message(),
             };
-            let status = match truth {
-                Some(true) => "True",
-                Some(false) => "False",
-                None => "Unknown",
-            };
-            let generation = match type_ {
-                condition::SPEC_VALID => object.and_then(|object| object.metadata.generation),
-                _ => observed_generation,
-            };
-            old.condition(type_, status, (reason, message), generation, now)
+            old.condition(
+                type_,
+                status_text(state.truth),
+                (state.reason, message),
+                generation,
+                now,
+            )
         });
 
         let new = CloudProviderMigrationStatus {
-            observed_generation,
+            // A spec that is refused was observed, too.
+            observed_generation: followed.or(current),
+            phase: report.decision.phase,
+            observed_by: Some(self.observer(report, old.observed_by.as_ref(), now)),
             conditions: conditions.collect(),
+            missing: missing(&ready, report),
             controllers: self.controllers(report, &old.controllers, now),
             nodes,
             history: notices::merged(&old.history, &sources.changes.borrow()),
         };
         (old, new)
+    }
+
+    /// Its time changes only with the next heartbeat.
+    fn observer(&self, report: &Report, old: Option<&Observer>, now: Timestamp) -> Observer {
+        let identity = &report.inputs.identity;
+        let current = old.filter(|old| old.identity == *identity && now.duration_since(old.time.0) < HEARTBEAT);
+        current.cloned().unwrap_or_else(|| Observer {
+            identity: identity.clone(),
+            time: Time(whole_seconds(now)),
+        })
     }
 
     fn names(&self, object: &CloudProviderMigration) -> Names {
@@ -335,6 +364,38 @@ impl StatusWriter {
                 }
             })
             .collect()
+    }
+}
+
+/// Since when a person has to act.
+#[derive(Default)]
+struct Blocked(Option<Instant>);
+
+impl Blocked {
+    /// Whether it has been so for [`UNTIL_STALLED`].
+    fn is_settled(&mut self, is_blocked: bool) -> bool {
+        if !is_blocked {
+            self.0 = None;
+            return false;
+        }
+        self.0.get_or_insert_with(Instant::now).elapsed() >= UNTIL_STALLED
+    }
+}
+
+fn status_text(truth: Option<bool>) -> &'static str {
+    match truth {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    }
+}
+
+/// Whether the command of the decision's reason belongs to the condition.
+fn is_about_the_decision(type_: &str, state: &State) -> bool {
+    match type_ {
+        condition::CONTROL_PLANE_MIGRATED => !state.is_true(),
+        condition::READY => !state.is_true() || state.reason == code::OLD_MANAGER_OWNS,
+        _ => false,
     }
 }
 

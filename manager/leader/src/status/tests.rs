@@ -11,7 +11,7 @@ use outrigger_shared::leader_migration::Placement;
 
 use outrigger_shared::migration::Attestation;
 
-use super::conditions::{control_plane, left, over};
+use super::conditions::{control_plane, over, phase_left};
 use super::*;
 use crate::steward::Holders;
 
@@ -100,14 +100,20 @@ pub(super) fn report(inputs: Inputs) -> Report {
     }
 }
 
+/// Truth, reason and message of the condition ControlPlaneMigrated.
+fn shown(report: &Report, lease_problem: Option<&str>) -> (Option<bool>, &'static str, String) {
+    let state = control_plane(report, lease_problem);
+    (state.truth, state.reason, state.message())
+}
+
 #[test]
 fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
     let report = report(migrating());
-    let (_, truth, reason, message) = control_plane(&report, None);
+    let (truth, reason, message) = shown(&report, None);
     assert_eq!((truth, reason), (Some(false), "Acquiring"), "{message}");
 
     let problem = "update of lease kube-system/m is forbidden: no; grant it in a Role of that namespace";
-    let (_, truth, reason, message) = control_plane(&report, Some(problem));
+    let (truth, reason, message) = shown(&report, Some(problem));
     assert_eq!((truth, reason), (Some(false), "LeaseRequestFailed"), "{message}");
     assert!(message.contains(problem), "{message}");
 }
@@ -115,7 +121,7 @@ fn a_refused_request_for_the_lease_is_the_reason_of_the_condition() {
 #[test]
 fn a_refused_request_is_no_reason_while_the_lease_is_not_competed_for() {
     let report = report(beside_unguarded(migrating()));
-    let (_, _, reason, _) = control_plane(&report, Some("forbidden"));
+    let (_, reason, _) = shown(&report, Some("forbidden"));
     assert_eq!(reason, code::UNGUARDED);
 }
 
@@ -128,7 +134,7 @@ fn while_nothing_is_written_the_condition_is_unknown_with_its_reason() {
         idle: true,
         ..LeaseFacts::default()
     };
-    let (_, truth, reason, message) = control_plane(&report(inputs), None);
+    let (truth, reason, message) = shown(&report(inputs), None);
     assert_eq!((truth, reason), (None, code::MAIN_LEASE_NOT_HELD));
     assert!(
         message.contains("this manager holds the migration lease, but no process holds"),
@@ -138,13 +144,13 @@ fn while_nothing_is_written_the_condition_is_unknown_with_its_reason() {
     let mut listing = holding();
     listing.facts.main = held("kcm-1_b");
     listing.facts.controller_managers.current = false;
-    let (_, truth, reason, _) = control_plane(&report(listing), None);
+    let (truth, reason, _) = shown(&report(listing), None);
     assert_eq!((truth, reason), (None, code::LISTING));
 }
 
 #[test]
 fn an_alarm_is_the_reason_of_the_condition() {
-    let (_, truth, reason, message) = control_plane(&report(beside_unguarded(holding())), None);
+    let (truth, reason, message) = shown(&report(beside_unguarded(holding())), None);
     assert_eq!((truth, reason), (Some(false), code::UNGUARDED));
     assert!(
         message.starts_with("this manager is releasing the migration lease"),
@@ -155,12 +161,12 @@ fn an_alarm_is_the_reason_of_the_condition() {
 #[test]
 fn two_allocators_after_the_migration_are_named() {
     let mut inputs = holding();
-    let (_, truth, reason, _) = control_plane(&report(inputs.clone()), None);
+    let (truth, reason, _) = shown(&report(inputs.clone()), None);
     assert_eq!((truth, reason), (Some(true), "Migrated"));
 
     inputs.facts.own.node_ipam = Placement::Migrated;
     inputs.facts.controller_managers.seen[0].node_ipam = Placement::Main;
-    let (_, truth, reason, message) = control_plane(&report(inputs), None);
+    let (truth, reason, message) = shown(&report(inputs), None);
     assert_eq!((truth, reason), (Some(false), "NodeIpamConflict"));
     assert!(message.contains("add -nodeipam to --controllers there"), "{message}");
 }
@@ -171,7 +177,7 @@ fn the_holder_of_the_lease_is_named_with_the_time_until_it_is_acquired() {
         let mut inputs = migrating();
         inputs.latch = latch(Phase::Migrate, r#","heldBy":"former_a""#);
         inputs.facts.migration = migration;
-        let (_, truth, reason, message) = control_plane(&report(inputs), None);
+        let (truth, reason, message) = shown(&report(inputs), None);
         assert_eq!((truth, reason), (Some(false), "LeaseHeldByOther"));
         message
     };
@@ -208,7 +214,7 @@ fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated(
         }];
         inputs.facts.controller_managers = unreadable();
         inputs.facts.attestation = attested.and_then(attest);
-        let (_, truth, reason, _) = control_plane(&report(inputs), None);
+        let (truth, reason, _) = shown(&report(inputs), None);
         (truth, reason)
     };
 
@@ -224,10 +230,10 @@ fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated(
 #[test]
 fn a_phase_that_is_not_followed_is_reported_while_the_lease_is_held() {
     let report = report(in_phase(holding(), Phase::InTree));
-    let (_, truth, _, message) = control_plane(&report, None);
+    let (truth, _, message) = shown(&report, None);
     assert_eq!(truth, Some(true));
     assert!(message.contains("phase InTree is not followed"), "{message}");
-    assert!(left(&report, truth, Some(true)).contains("from InTree to Complete"));
+    assert!(phase_left(&report).unwrap().observation.contains("the phase is InTree"));
 }
 
 #[test]
@@ -239,7 +245,7 @@ fn a_step_back_with_an_external_leader_says_which_one_to_roll() {
         ..kcm(GUARDED)
     };
     inputs.facts.controller_managers = seen(vec![kcm(EXTERNAL), guarded]);
-    let (_, _, reason, message) = control_plane(&report(inputs), None);
+    let (_, reason, message) = shown(&report(inputs), None);
     assert_eq!(reason, code::STEPPING_BACK);
     assert!(
         message.contains("Pod tenant/kcm-0, which is external: roll it"),
@@ -257,17 +263,17 @@ fn a_shell_script_is_undecided_without_an_attestation() {
         form: script,
         ..standby()
     });
-    let (_, truth, reason, message) = control_plane(&report(inputs.clone()), None);
+    let (truth, reason, message) = shown(&report(inputs.clone()), None);
     assert_eq!((truth, reason), (None, "Undecided"));
     assert!(message.contains("spec.attestation.phase: Migrate"), "{message}");
 
     inputs.facts.attestation = attest(Phase::Migrate);
-    let (_, truth, _, message) = control_plane(&report(inputs.clone()), None);
+    let (truth, _, message) = shown(&report(inputs.clone()), None);
     assert_eq!(truth, Some(true));
     assert!(message.contains("spec.attestation states"), "{message}");
 
     inputs.facts.controller_managers.seen[1].must_change = true;
-    let (_, truth, _, message) = control_plane(&report(inputs), None);
+    let (truth, _, message) = shown(&report(inputs), None);
     assert_eq!(truth, None);
     assert!(!message.contains("attestation"), "{message}");
 }
@@ -290,7 +296,7 @@ fn a_condition_of_the_webhook_causes_no_write() {
 }
 
 #[tokio::test]
-async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_followed() {
+async fn a_spec_with_other_leases_is_observed_and_not_followed() {
     let (_listener, client) = silent();
     let mut object: CloudProviderMigration = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "prod", "generation": 5},
@@ -312,7 +318,7 @@ async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_fo
         version: watch::channel(Version::default()).1,
     };
 
-    let (_, status) = writer(&client, unheard()).status_of(&sources, Some(&object), &report);
+    let (_, status) = writer(&client, unheard()).status_of(&sources, Some(&object), &report, &mut Blocked::default());
     let row = status
         .conditions
         .iter()
@@ -324,7 +330,14 @@ async fn a_spec_with_other_leases_is_invalid_and_keeps_the_generation_that_is_fo
         "{}",
         row.message
     );
-    assert_eq!(status.observed_generation, Some(4));
+    assert_eq!(status.observed_generation, Some(5));
+    let of = |type_: &str| status.conditions.iter().find(|row| row.type_ == type_).unwrap();
+    let ready = of(condition::READY);
+    assert_eq!(
+        (ready.status.as_str(), ready.reason.as_str()),
+        ("False", "SpecNotFollowed")
+    );
+    assert_eq!(of(condition::CONTROL_PLANE_MIGRATED).observed_generation, Some(4));
 }
 
 fn unheard() -> Reporter {

@@ -112,7 +112,7 @@ async fn newer_format(cluster: &mut Cluster) -> Result<()> {
     let before = [Lease::C, Lease::M].map(|lease| cluster.environment.holder(lease));
     let ended = Timestamp::now();
     ends_with(cluster, &newer).await?;
-    let words = ["MainLeaseRequestFailed", "has format 2"];
+    let words = ["NotLed", "has format 2"];
     let said = cluster
         .wait_message("ControlPlaneMigrated", &words, "the status names the format")
         .await?;
