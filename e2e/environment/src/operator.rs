@@ -235,9 +235,15 @@ impl Environment {
         let api = self.migrations();
         progress
             .wait(&format!("condition {condition} is True"), limit, async || {
-                let status = api.get(CLUSTER).await?.status.unwrap_or_default();
+                let object = api.get(CLUSTER).await?;
+                let status = object.status.unwrap_or_default();
                 let found = status.conditions.iter().find(|c| c.type_ == condition);
+                // As `kubectl wait` does: a condition of an older spec does not count.
+                let is_older = |observed: Option<i64>| observed < object.metadata.generation;
                 Ok(match found {
+                    Some(found) if is_older(found.observed_generation) => {
+                        Err(format!("it is of an older spec: {}", found.reason))
+                    }
                     Some(found) if found.status == "True" => Ok(()),
                     Some(found) => Err(format!("{}: {}", found.reason, found.message)),
                     None => Err("the status does not have it yet".to_owned()),

@@ -175,7 +175,7 @@ pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> R
         .await?;
     progress.say(&format!("the old manager holds K and M as {holder}"));
     environment
-        .wait_condition("Prepared", Duration::from_secs(60), progress)
+        .wait_condition("Ready", Duration::from_secs(60), progress)
         .await?;
     tokio::time::sleep(QUIET).await;
 
@@ -192,7 +192,7 @@ pub(crate) async fn take_over(environment: &Environment, progress: &Progress) ->
     environment.wait_handed_over(before.as_deref(), ROLL, progress).await?;
 
     environment
-        .wait_condition("ControlPlaneMigrated", Duration::from_secs(60), progress)
+        .wait_condition("Ready", Duration::from_secs(60), progress)
         .await
 }
 
