@@ -21,7 +21,7 @@ endif
 
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
-TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm kstatus
 KUBELET_TOOLS := kubelets containerd
 NODES_TOOLS := k8s-1.26 etcd moto kubectl helm $(KUBELET_TOOLS)
 LONG_TESTS := crash leader_changes iam golden_api kubelets cert_manager

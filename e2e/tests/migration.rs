@@ -2,23 +2,27 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::run_folder::RunFolder;
+use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_environment::demo::{self, Outcome};
 use outrigger_environment::load::Load;
 use outrigger_environment::operator::{NEW_MANAGER, OLD_MANAGER};
 use outrigger_environment::{CLUSTER, Environment, Progress};
 use outrigger_shared::controller::Party;
-use outrigger_shared::migration::{HistoryEntry, Phase, condition};
+use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, Phase, condition};
 use outrigger_timeline::{Component, Controller, Limits, Report, Rules};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 const ROLL: Duration = Duration::from_secs(120);
 /// Longer than any limit, so that a gap that is too long is measured.
@@ -395,10 +399,36 @@ async fn a_hasty_operator_cannot_make_two_owners() {
         .await
         .expect("it leads");
 
+    environment
+        .wait_condition("Ready", SEEN, &progress)
+        .await
+        .expect("InTree");
+    assert_eq!(
+        kstatus(&environment.migrations().get(CLUSTER).await.expect("the object")).await,
+        "Current"
+    );
+
     // Two flips within a second, and not one Pod rolled.
     environment.set_phase("Prepare").await.expect("Prepare");
-    environment.set_phase("Migrate").await.expect("Migrate");
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    let patch = Patch::Merge(json!({"spec": {"phase": "Migrate"}}));
+    let patched = environment
+        .migrations()
+        .patch(CLUSTER, &PatchParams::default(), &patch)
+        .await;
+    assert_eq!(kstatus(&patched.expect("Migrate")).await, "InProgress");
+    environment
+        .wait_condition("Stalled", SEEN, &progress)
+        .await
+        .expect("a person has to roll it");
+    let stalled = environment.migrations().get(CLUSTER).await.expect("the object");
+    assert_eq!(kstatus(&stalled).await, "Failed");
+    let status = stalled.status.unwrap_or_default();
+    assert!(
+        status.missing.iter().all(|fact| !fact.fix.is_empty()),
+        "{:?}",
+        status.missing
+    );
+    assert_eq!(status.missing[0].code, "UnguardedControllerManager");
     assert_eq!(
         environment.holder(Lease::M),
         None,
@@ -430,6 +460,14 @@ async fn a_hasty_operator_cannot_make_two_owners() {
             .await
             .expect("ours takes M");
     }
+    environment
+        .wait_condition("Ready", SEEN, &progress)
+        .await
+        .expect("Migrate");
+    assert_eq!(
+        kstatus(&environment.migrations().get(CLUSTER).await.expect("the object")).await,
+        "Current"
+    );
     tokio::time::sleep(Duration::from_secs(8)).await;
     environment.snapshot().await.expect("a snapshot");
     load.stop();
@@ -449,6 +487,27 @@ async fn a_hasty_operator_cannot_make_two_owners() {
 }
 
 /// How long both sides owned the Service controller.
+/// What Flux' status library says about the object.
+async fn kstatus(object: &CloudProviderMigration) -> String {
+    let tools = Tools::load(&[Tool::Kstatus]).await.expect("kstatus");
+    let mut process = tokio::process::Command::new(tools.path(Tool::Kstatus).expect("its path"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("kstatus starts");
+    let mut input = process.stdin.take().expect("its input");
+    let text = serde_json::to_vec(&[object]).expect("JSON");
+    input.write_all(&text).await.expect("written");
+    drop(input);
+
+    let output = process.wait_with_output().await.expect("its output");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("kstatus: {text}");
+    text.split('\t').next().unwrap_or_default().to_owned()
+}
+
 fn overlap(report: &Report) -> Duration {
     let timeline = report.controller(Controller::Service);
     timeline

@@ -33,6 +33,8 @@ pub enum Tool {
     AwsCloudControllerManager,
     /// The Python interpreter of moto's virtual environment.
     MotoPython,
+    /// Flux' status library as a program.
+    Kstatus,
     /// The webhook's counterpart in `make bench`.
     WebhookGo,
     /// The controllers of cert-manager, beside `crds`, the folder of its definitions.
@@ -64,6 +66,7 @@ impl Tool {
             Self::Crane => ("CRANE", "crane"),
             Self::AwsCloudControllerManager => ("AWS_CLOUD_CONTROLLER_MANAGER", "aws-ccm"),
             Self::MotoPython => ("MOTO_PYTHON", "moto"),
+            Self::Kstatus => ("KSTATUS", "kstatus"),
             Self::WebhookGo => ("WEBHOOK_GO", "webhook-go"),
             Self::CertManagerController => ("CERT_MANAGER_CONTROLLER", "cert-manager"),
             Self::CertManagerCainjector => ("CERT_MANAGER_CAINJECTOR", "cert-manager"),
