@@ -481,3 +481,22 @@ fn a_target_of_nodes_beside_a_hosted_control_plane_is_reported() {
     assert_eq!(problems(one_of(json!(["kube-system"]))), []);
     assert_eq!(problems(one_of(json!(["kube-system", "tenant-prod"]))).len(), 1);
 }
+
+#[test]
+fn objects_get_the_form_of_the_phase_that_is_followed() {
+    let object = |observed: i64, followed: &str| -> CloudProviderMigration {
+        serde_json::from_value(json!({
+            "metadata": {"name": "prod", "generation": 4},
+            "spec": {"clusterID": "prod", "phase": "InTree"},
+            "status": {"phase": "Prepare", "conditions": [{
+                "type": "PhaseFollowed", "status": followed, "reason": "InTreeNotFollowed", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z", "observedGeneration": observed,
+            }]},
+        }))
+        .unwrap()
+    };
+    assert_eq!(object(4, "False").followed_phase(), Phase::Prepare);
+    assert_eq!(object(4, "True").followed_phase(), Phase::InTree);
+    assert_eq!(object(4, "Unknown").followed_phase(), Phase::InTree);
+    assert_eq!(object(3, "False").followed_phase(), Phase::InTree, "of an older spec");
+}

@@ -3,7 +3,7 @@
 //! Cluster-scoped, group `outrigger.dev`, version `v1alpha1`, short name `cpm`. The schema that the API server
 //! enforces is `manifests/base/crd.yaml`; a test here keeps the two the same.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
@@ -255,6 +255,21 @@ impl CloudProviderMigration {
     #[must_use]
     pub fn has_condition(&self, type_: &str) -> bool {
         self.status.as_ref().is_some_and(|status| status.is_true(type_))
+    }
+
+    /// The phase whose form objects are to have: that of the spec, unless the manager follows another one
+    /// ([`condition::PHASE_FOLLOWED`] is False for this spec).
+    #[must_use]
+    pub fn followed_phase(&self) -> Phase {
+        let status = self.status.as_ref();
+        let is_refused = |row: &&Condition| {
+            row.type_ == condition::PHASE_FOLLOWED
+                && row.status == "False"
+                && row.observed_generation == self.metadata.generation
+        };
+        let refused = status.and_then(|status| status.conditions.iter().find(is_refused));
+        let followed = refused.and_then(|_| status?.phase);
+        followed.unwrap_or(self.spec.phase)
     }
 
     /// Whether a manager has seen and recorded the evidence that the migration may go on ([`condition::PREPARED`]).

@@ -137,7 +137,11 @@ impl Index<DynamicObject> for Migrations {
 fn read(object: DynamicObject) -> (String, Entry) {
     let name = object.name_any();
     match object.try_parse::<CloudProviderMigration>() {
-        Ok(migration) => (name, Entry::Migration(Arc::new(migration))),
+        Ok(mut migration) => {
+            // Of InTree that is not followed, a kube-controller-manager would become in-tree without leader migration.
+            migration.spec.phase = migration.followed_phase();
+            (name, Entry::Migration(Arc::new(migration)))
+        }
         Err(error) => {
             tracing::error!(name, %error, "cannot read CloudProviderMigration; ignoring it");
             (name, Entry::Unreadable)
@@ -212,6 +216,19 @@ mod tests {
         };
         let (after, ()) = tokio::join!(phase_after("a", Phase::Prepare), delivered);
         assert_eq!(after, (Phase::Prepare, Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn a_phase_that_the_manager_does_not_follow_decides_nothing() {
+        let migrations = Migrations::new(Metrics::new());
+        let mut refused = object("a", &json!({"clusterID": "a", "phase": "InTree"}));
+        refused.metadata.generation = Some(2);
+        refused.data["status"] = json!({"phase": "Prepare", "conditions": [{
+            "type": "PhaseFollowed", "status": "False", "reason": "InTreeNotFollowed", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z", "observedGeneration": 2,
+        }]});
+        migrations.apply(refused);
+        assert_eq!(migrations.known().unwrap().phase("a"), Some(Phase::Prepare));
     }
 
     #[test]

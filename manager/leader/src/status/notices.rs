@@ -6,7 +6,7 @@ use outrigger_evidence::facts::{Basis, Proven, Reading};
 use outrigger_evidence::gate::LeaseAction;
 use outrigger_evidence::latch::{Latch, Stored};
 use outrigger_evidence::record::micros;
-use outrigger_evidence::why::Why;
+use outrigger_evidence::why::{Warning, Why};
 use outrigger_shared::controller::Party;
 use outrigger_shared::event::EventType;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HISTORY, Phase};
@@ -151,10 +151,16 @@ pub(super) struct Change<'a> {
 }
 
 pub(super) fn of(change: &Change<'_>) -> Vec<Notice> {
-    [phase(change), latch(change), alarm(change), lease(change)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        phase(change),
+        refused_phase(change),
+        latch(change),
+        alarm(change),
+        lease(change),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn phase(change: &Change<'_>) -> Option<Notice> {
@@ -177,6 +183,19 @@ fn phase(change: &Change<'_>) -> Option<Notice> {
         "PhaseFollowed",
         format!("following phase {next}{from}: {step}"),
     ))
+}
+
+/// The spec requests a phase that is not followed.
+fn refused_phase(change: &Change<'_>) -> Option<Notice> {
+    let refusal = |report: &Report| {
+        let mut warnings = report.decision.warnings.iter();
+        warnings
+            .find(|warning| **warning == Warning::InTreeNotFollowed)
+            .cloned()
+    };
+    let warning = refusal(change.after)?;
+    let is_new = change.before.and_then(refusal).is_none();
+    is_new.then(|| Notice::warning("PhaseNotFollowed", warning.message(change.after.decision.phase)))
 }
 
 fn lease(change: &Change<'_>) -> Option<Notice> {
@@ -272,7 +291,7 @@ fn proofs(latch: &Latch) -> String {
 mod tests {
     use outrigger_shared::controller::Party;
 
-    use super::super::tests::{beside_unguarded, holding, migrating, report};
+    use super::super::tests::{beside_unguarded, holding, in_phase, migrating, report};
     use super::*;
 
     fn state(phase: Phase, alarm: bool) -> State {
@@ -314,6 +333,15 @@ mod tests {
             reasons(None, &standby, Some(&migrate), &migrate).is_empty(),
             "a restart"
         );
+    }
+
+    #[test]
+    fn a_phase_that_is_not_followed_is_a_warning_once() {
+        let (held, refused) = (report(holding()), report(in_phase(holding(), Phase::InTree)));
+        let prepare = state(Phase::Prepare, false);
+        let reasons = |before| reasons(Some(before), &refused, Some(&prepare), &prepare);
+        assert_eq!(reasons(&held), ["PhaseNotFollowed"]);
+        assert!(reasons(&refused).is_empty());
     }
 
     #[test]
