@@ -18,7 +18,8 @@ use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::versions::VersionRecorder;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::CloudProviderMigrationStatus;
-use outrigger_timeline::{Condition, Inputs, LoadBalancer, Side, Snapshot, Statement};
+use outrigger_timeline::{Condition, Inputs, LoadBalancer, ObservedBy, Side, Snapshot, Statement};
+use serde_json::Value;
 
 impl Environment {
     /// The classic and network load balancers that AWS has now, by name.
@@ -252,8 +253,7 @@ impl Statuses {
     pub fn statements(&self) -> Vec<Statement> {
         let mut statements: Vec<Statement> = Vec::new();
         for (at, object) in self.0.versions() {
-            let status = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
-            let next = statement(at, status);
+            let next = statement(at, &object);
             let same = |last: &Statement| Statement { at, ..last.clone() } == next;
             if !statements.last().is_some_and(same) {
                 statements.push(next);
@@ -263,7 +263,9 @@ impl Statuses {
     }
 }
 
-fn statement(at: Timestamp, status: CloudProviderMigrationStatus) -> Statement {
+fn statement(at: Timestamp, object: &DynamicObject) -> Statement {
+    let (spec, written) = (&object.data["spec"], &object.data["status"]);
+    let status: CloudProviderMigrationStatus = serde_json::from_value(written.clone()).unwrap_or_default();
     let service = status
         .controllers
         .into_iter()
@@ -278,11 +280,21 @@ fn statement(at: Timestamp, status: CloudProviderMigrationStatus) -> Statement {
 
     Statement {
         at,
+        phase: spec["phase"].as_str().map(str::to_owned),
+        generation: object.metadata.generation,
         owner: owner.map(|party| match party {
             Party::KubeControllerManager => Side::Old,
             Party::CloudControllerManager => Side::New,
         }),
         holder,
         conditions: conditions.collect(),
+        observed_by: observed_by(&written["observedBy"]),
     }
+}
+
+fn observed_by(field: &Value) -> Option<ObservedBy> {
+    Some(ObservedBy {
+        identity: field["identity"].as_str()?.to_owned(),
+        time: field["time"].as_str()?.parse().ok()?,
+    })
 }

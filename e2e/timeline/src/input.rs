@@ -57,6 +57,11 @@ impl Inputs {
         calls.filter(|call| call.is_write && !call.is_dry_run() && call.at <= self.until)
     }
 
+    /// The status in force at a moment.
+    pub(super) fn statement_at(&self, at: Timestamp) -> Option<&Statement> {
+        self.statements.iter().rev().find(|said| said.at <= at)
+    }
+
     /// The load balancers of the last snapshot until `at`.
     pub(super) fn balancers_at(&self, at: Timestamp) -> Option<&BTreeMap<String, LoadBalancer>> {
         let before = self.snapshots.iter().filter(|snapshot| snapshot.at <= at);
@@ -188,15 +193,29 @@ pub struct Pause {
     pub until: Option<Timestamp>,
 }
 
-/// The migration object's status, from one moment on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The migration object's status, from one moment on, and the spec beside it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statement {
     pub at: Timestamp,
+    /// `spec.phase`.
+    pub phase: Option<String>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
     /// The side that owns the Service controller, if the status names one.
     pub owner: Option<Side>,
     /// The holder of the lease that guards it, if the status names one.
     pub holder: Option<String>,
     pub conditions: Vec<Condition>,
+    /// `status.observedBy`, if the status has it.
+    pub observed_by: Option<ObservedBy>,
+}
+
+/// The manager that wrote the status, and when it did so last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedBy {
+    /// Its identity, as the holder of C.
+    pub identity: String,
+    pub time: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! audit log ─┼─▶ Inputs ─▶ analyse ──┤─ tenure:    who held K, C, M
 //! leases ────┤      +                 ├─ interval:  from when until when a process owned a controller
 //! processes ─┤    Rules               ├─ overlap, handover, aws_effects: the five figures
-//! snapshots ─┤                        ├─ ownerless, status_record: the status meanwhile, and whether it is true
+//! snapshots ─┤                        ├─ ownerless, status_record, claim: the status, and whether it is true
 //! status ────┘                        └▶ Report ─▶ table, proof line, verdict; measurement of a scenario
 //! ```
 //!
@@ -15,6 +15,7 @@
 
 mod attribute;
 mod aws_effects;
+mod claim;
 mod handover;
 mod input;
 mod interval;
@@ -25,9 +26,11 @@ mod report;
 mod rules;
 #[cfg(test)]
 mod samples;
+mod spans;
 mod status_record;
 mod table;
 mod tenure;
+mod truth;
 mod verdict;
 
 use std::collections::BTreeSet;
@@ -36,9 +39,10 @@ use jiff::Timestamp;
 
 pub use self::attribute::Actor;
 pub use self::aws_effects::{Joined, LateEffect, registered};
+pub use self::claim::Claim;
 pub use self::handover::HandOver;
 pub use self::input::{
-    AwsCall, Condition, Inputs, Join, LoadBalancer, Marker, NEW_WORK_BEGINS, Pause, Snapshot, Statement,
+    AwsCall, Condition, Inputs, Join, LoadBalancer, Marker, NEW_WORK_BEGINS, ObservedBy, Pause, Snapshot, Statement,
 };
 pub use self::interval::Interval;
 pub use self::measurement::{Bounds, Gaps, Measurement};

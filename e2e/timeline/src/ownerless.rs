@@ -9,7 +9,6 @@ use super::input::Inputs;
 use super::interval::governs;
 use super::overlap::since;
 use super::rules::{Controller, Rules, Side};
-use super::status_record;
 use super::tenure::Tenure;
 
 /// The condition that says who holds the migration lease.
@@ -67,7 +66,7 @@ pub(super) fn ownerless(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> V
 
 fn gap(last: (Timestamp, Side), next: (Timestamp, Option<Side>), inputs: &Inputs) -> Ownerless {
     let middle = last.0 + last.0.duration_until(next.0) / 2;
-    let shown = status_record::in_force(&inputs.statements, middle);
+    let shown = inputs.statement_at(middle);
     Ownerless {
         from: last.0,
         until: next.0,

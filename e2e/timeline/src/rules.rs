@@ -116,7 +116,28 @@ impl Component {
             || flag(argv, "migration").is_some_and(|value| !value.is_empty());
         Some(if migrates { Lease::M } else { self.main_lease })
     }
+
+    /// Whether it runs the cloud controllers in a kube-controller-manager.
+    fn is_in_tree(&self, argv: &[String]) -> bool {
+        self.main_lease == Lease::K && self.governing(Controller::Service, argv).is_some()
+    }
+
+    /// In-tree, and it elects no leader, or elects it by another lock than K.
+    fn is_unlocked(&self, argv: &[String]) -> bool {
+        let differs = |name, default: &[&str]| flag(argv, name).is_some_and(|value| !default.contains(&value.as_str()));
+        let is_off = flag(argv, "leader-elect").is_some_and(|value| FALSE.contains(&value.as_str()));
+        let is_other = differs("leader-elect-resource-name", &["kube-controller-manager"])
+            || differs("leader-elect-resource-namespace", &["kube-system"])
+            || differs(
+                "leader-elect-resource-lock",
+                &["leases", "endpointsleases", "configmapsleases"],
+            );
+        self.is_in_tree(argv) && (is_off || is_other)
+    }
 }
+
+/// As the flags of Go programs have it: <https://pkg.go.dev/strconv#ParseBool>.
+const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
 /// The last value of `--NAME=VALUE` or `--NAME VALUE`; a bare `--NAME` is `true`.
 fn flag(argv: &[String], name: &str) -> Option<String> {
@@ -239,6 +260,18 @@ impl Rules {
     pub(super) fn governing(&self, controller: Controller, process: &ProcessSpan) -> Option<Lease> {
         self.component(&process.component)?.governing(controller, &process.argv)
     }
+
+    /// True for a kube-controller-manager that runs the cloud controllers.
+    pub(super) fn is_in_tree(&self, process: &ProcessSpan) -> bool {
+        let component = self.component(&process.component);
+        component.is_some_and(|component| component.is_in_tree(&process.argv))
+    }
+
+    /// True for one that runs them without holding K.
+    pub(super) fn is_unlocked(&self, process: &ProcessSpan) -> bool {
+        let component = self.component(&process.component);
+        component.is_some_and(|component| component.is_unlocked(&process.argv))
+    }
 }
 
 #[cfg(test)]
@@ -312,6 +345,32 @@ mod tests {
         assert_eq!(lease(&ours, &["--migration="]), Some(Lease::C));
         assert_eq!(lease(&ours, &["--enable-leader-migration"]), Some(Lease::M));
         assert_eq!(lease(&ours.on(Side::Old), &[]), None);
+    }
+
+    #[test]
+    fn an_in_tree_manager_without_election_or_with_another_lock_is_unlocked() {
+        let (old, ours) = (Component::kube_controller_manager(), Component::outrigger_manager());
+        let unlocked = |flag: &str| old.is_unlocked(&argv(&["--cloud-provider=aws", flag]));
+        for flag in [
+            "--leader-elect=false",
+            "--leader-elect=F",
+            "--leader-elect-resource-name=other",
+            "--leader-elect-resource-namespace=other",
+            "--leader-elect-resource-lock=endpoints",
+        ] {
+            assert!(unlocked(flag), "{flag}");
+            assert!(!old.is_unlocked(&argv(&["--cloud-provider=external", flag])), "{flag}");
+            assert!(!ours.is_unlocked(&argv(&["--migration=prod", flag])), "{flag}");
+        }
+        for flag in [
+            "--leader-elect",
+            "--leader-elect=true",
+            "--leader-elect-resource-name=kube-controller-manager",
+            "--leader-elect-resource-namespace=kube-system",
+            "--leader-elect-resource-lock=endpointsleases",
+        ] {
+            assert!(!unlocked(flag), "{flag}");
+        }
     }
 
     #[test]

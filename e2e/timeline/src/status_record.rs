@@ -1,21 +1,21 @@
 //! Statements of the migration object's status that the other records contradict.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-
-use super::input::{Inputs, Statement};
-use super::interval::governs;
-use super::overlap::since;
-use super::rules::{Controller, Rules, Side};
-use super::tenure::Tenure;
 use outrigger_cluster_harness::leases::Lease;
 
-/// The writer collects reports for 200 ms, and the record of the lease and of the status come from two watches.
-const WRITING: SignedDuration = SignedDuration::from_secs(2);
-/// A writer that lives corrects its status within this: the period of a status without another reason to write, and one
-/// request.
-const CORRECTION: Duration = Duration::from_secs(20);
+use super::claim::Claim;
+use super::input::{Inputs, ObservedBy, Statement};
+use super::overlap::since;
+use super::rules::{Rules, Side};
+use super::spans::Spans;
+use super::tenure::Tenure;
+use super::truth::{CORRECTION, Records, WRITING};
+
+/// The holder of C renews `status.observedBy` at least this often.
+const OBSERVED: SignedDuration = SignedDuration::from_mins(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
@@ -25,77 +25,159 @@ pub struct Contradiction {
 }
 
 pub(super) fn contradictions(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Contradiction> {
-    let mut statements: Vec<_> = inputs
-        .statements
-        .iter()
-        .filter(|said| said.at <= inputs.until)
-        .collect();
-    // The webhook writes conditions of its own into the same status.
-    statements.dedup_by_key(|said| (said.owner, said.holder.as_ref()));
-    let ends = statements.iter().skip(1).map(|next| next.at).chain([inputs.until]);
+    let records = Records { tenures, inputs, rules };
+    let writers = writers(&records);
+    let judge = Judge { records, writers };
 
-    let both = statements.iter().zip(ends);
-    both.filter_map(|(said, end)| contradiction(said, end, tenures, inputs, rules))
-        .collect()
+    let mut found = judge.owners();
+    found.extend(judge.conditions());
+    found.extend(judge.observers());
+    found.sort_by_key(|contradiction| contradiction.at);
+    found
 }
 
-fn contradiction(
-    said: &Statement,
-    end: Timestamp,
-    tenures: &[Tenure],
-    inputs: &Inputs,
-    rules: &Rules,
-) -> Option<Contradiction> {
-    let side = said.owner?;
-    let owned: Vec<_> = tenures
-        .iter()
-        .filter(|tenure| tenure.actor.side == side && governs(tenure, Controller::Service, inputs, rules))
-        .filter(|tenure| said.holder.as_ref().is_none_or(|holder| tenure.holder == *holder))
-        .collect();
-
-    let holder = said.holder.as_deref().unwrap_or("unknown holder");
-    let contradicted = |text: String| Some(Contradiction { at: said.at, text });
-    let when_written = owned
-        .iter()
-        .any(|tenure| tenure.from <= said.at + WRITING && said.at - WRITING <= lease_ended(tenure));
-    if !when_written {
-        return contradicted(format!(
-            "the status named {holder} ({side:?}) as the owner, which held no lease of it then"
-        ));
-    }
-
-    let ended = owned
-        .iter()
-        .filter(|tenure| tenure.from <= end)
-        .map(|tenure| tenure.until)
-        .max()?;
-    let stale = since(ended.max(said.at), end);
-    let has_writer = tenures.iter().any(|tenure| {
-        let of_c = tenure.lease == Lease::C && tenure.actor.side == Side::New;
-        of_c && since(tenure.from, end) > CORRECTION && tenure.from <= end && end <= tenure.until
+/// When each leader of our managers can write the status: while it leads and is not stopped by a signal.
+fn writers(records: &Records<'_>) -> Vec<Spans> {
+    let leads = |tenure: &&Tenure| tenure.lease == Lease::C && tenure.actor.side == Side::New;
+    let active = records.tenures.iter().filter(leads).map(|tenure| {
+        let pauses = records.inputs.pauses_of(&tenure.actor.names);
+        let stopped = pauses.map(|pause| (pause.from, pause.until.unwrap_or(records.inputs.until)));
+        Spans::of([(tenure.from, tenure.until)]).and(&Spans::of(stopped).not())
     });
-    if stale > CORRECTION && has_writer {
-        return contradicted(format!(
-            "the status still named {holder} ({side:?}) as the owner {} s after its lease ended",
-            stale.as_secs()
-        ));
-    }
-
-    None
+    active.collect()
 }
 
-/// When the holder lost the lease. The end of its process shows nowhere in the lease: it is held until it expires.
-fn lease_ended(tenure: &Tenure) -> Timestamp {
-    if tenure.process_ended == Some(tenure.until) && tenure.released.is_none() {
-        tenure.expires.max(tenure.until)
-    } else {
-        tenure.until
-    }
+/// A part of the status, from when it was written until it was replaced.
+struct Said<T> {
+    part: T,
+    from: Timestamp,
+    until: Timestamp,
 }
 
-/// The statement in force at a moment.
-pub(super) fn in_force(statements: &[Statement], at: Timestamp) -> Option<&Statement> {
-    statements.iter().rev().find(|said| said.at <= at)
+/// Why a part of the status was false.
+enum Fault {
+    WhenWritten,
+    /// From when on, and for how long, while one writer could have corrected it.
+    Stale(Timestamp, Duration),
+}
+
+struct Judge<'a> {
+    records: Records<'a>,
+    writers: Vec<Spans>,
+}
+
+impl Judge<'_> {
+    /// Each time in which this part of the status stayed the same. An absent one says nothing.
+    fn said<'s, T: PartialEq>(&'s self, part: impl Fn(&'s Statement) -> Option<T>) -> Vec<Said<T>> {
+        let (statements, end) = (&self.records.inputs.statements, self.records.inputs.until);
+        let mut parts: Vec<_> = statements
+            .iter()
+            .filter(|statement| statement.at <= end)
+            .map(|statement| (part(statement), statement.at))
+            .collect();
+        parts.dedup_by(|next, last| next.0 == last.0);
+
+        let ends: Vec<_> = parts.iter().skip(1).map(|next| next.1).chain([end]).collect();
+        let all = parts.into_iter().zip(ends);
+        all.filter_map(|((part, from), until)| part.map(|part| Said { part, from, until }))
+            .collect()
+    }
+
+    /// `truth`: when it may be written. `truth_since`: when it may stay.
+    fn fault<T>(&self, said: &Said<T>, truth: &Spans, truth_since: &Spans) -> Option<Fault> {
+        if !truth.are_near(said.from, WRITING) {
+            return Some(Fault::WhenWritten);
+        }
+
+        let wrong = Spans::of([(said.from, said.until)]).and(&truth_since.not());
+        let is_lasting = |from, until| {
+            let writers = self.writers.iter();
+            let mut parts = writers.flat_map(|writer| writer.and(&Spans::of([(from, until)])).to_vec());
+            parts.any(|(from, until)| since(from, until) > CORRECTION)
+        };
+        let mut lasting = wrong.iter().filter(|(from, until)| is_lasting(*from, *until));
+        lasting
+            .next()
+            .map(|(from, until)| Fault::Stale(from, since(from, until)))
+    }
+
+    fn owners(&self) -> Vec<Contradiction> {
+        let named = self.said(|statement| Some((statement.owner?, statement.holder.clone())));
+        let all = named.iter().filter_map(|said| {
+            let (side, holder) = &said.part;
+            let owns = |tenure: &Tenure| {
+                let is_holder = holder.as_ref().is_none_or(|holder| tenure.holder == *holder);
+                is_holder && tenure.actor.side == *side && self.records.guards(tenure)
+            };
+            let name = holder.as_deref().unwrap_or("unknown holder");
+            let (written, kept) = (
+                self.records.held(owns, Tenure::lease_ended),
+                self.records.held(owns, |tenure| tenure.until),
+            );
+            let text = match self.fault(said, &written, &kept)? {
+                Fault::WhenWritten => {
+                    format!("the status named {name} ({side:?}) as the owner, which held no lease of it then")
+                }
+                Fault::Stale(_, time) => format!(
+                    "the status still named {name} ({side:?}) as the owner {} s after its lease ended",
+                    time.as_secs()
+                ),
+            };
+            Some(Contradiction { at: said.from, text })
+        });
+        all.collect()
+    }
+
+    fn conditions(&self) -> Vec<Contradiction> {
+        let statements = self.records.inputs.statements.iter();
+        let kinds: BTreeSet<&str> = statements
+            .flat_map(|statement| statement.conditions.iter().map(|condition| condition.kind.as_str()))
+            .collect();
+        let of_kind = |kind| {
+            let said = self.said(move |statement| statement.status_and_reason(kind));
+            said.into_iter().filter_map(move |said| self.condition(kind, &said))
+        };
+        kinds.into_iter().flat_map(of_kind).collect()
+    }
+
+    fn condition(&self, kind: &str, said: &Said<(&str, &str)>) -> Option<Contradiction> {
+        let (status, reason) = said.part;
+        let name = format!("the condition {kind}={status} ({reason})");
+        let contradicted = |text| Some(Contradiction { at: said.from, text });
+        let Some(claim) = Claim::of(kind, status, reason) else {
+            return contradicted(format!("{name} has no claim: add it to the list of the timeline"));
+        };
+
+        let (truth, truth_since) = (self.records.truth(claim), self.records.truth_since(claim, said.from));
+        match self.fault(said, &truth, &truth_since)? {
+            Fault::WhenWritten => contradicted(format!("{name} claimed: {claim}; {}", self.records.record(said.from))),
+            Fault::Stale(from, time) => {
+                let (after, time) = (since(said.from, from).as_secs_f64(), time.as_secs_f64());
+                let record = self.records.record(from);
+                contradicted(format!(
+                    "{name} claimed: {claim}; {after:.1} s later, and for {time:.1} s, {record}"
+                ))
+            }
+        }
+    }
+
+    /// `status.observedBy` names the leader of our managers, and is renewed.
+    fn observers(&self) -> Vec<Contradiction> {
+        let named = self.said(|statement| statement.observed_by.as_ref());
+        let all = named.iter().filter_map(|said| {
+            let ObservedBy { identity, time } = said.part;
+            let leads = |tenure: &Tenure| tenure.lease == Lease::C && tenure.holder == *identity;
+            let led = self.records.held(leads, |tenure| tenure.until);
+            let truth = led.and(&Spans::of([(*time, *time + OBSERVED)]));
+            let text = match self.fault(said, &truth, &truth)? {
+                Fault::WhenWritten => self.records.record(said.from),
+                Fault::Stale(_, time) => format!("that was not renewed for {} s more", time.as_secs()),
+            };
+            let text = format!("status.observedBy named {identity} at {time}; {text}");
+            Some(Contradiction { at: said.from, text })
+        });
+        all.collect()
+    }
 }
 
 impl Statement {
@@ -103,6 +185,11 @@ impl Statement {
     pub fn condition(&self, kind: &str) -> Option<String> {
         let found = self.conditions.iter().find(|condition| condition.kind == kind)?;
         Some(format!("{}: {}", found.reason, found.message))
+    }
+
+    fn status_and_reason(&self, kind: &str) -> Option<(&str, &str)> {
+        let found = self.conditions.iter().find(|condition| condition.kind == kind)?;
+        Some((&found.status, &found.reason))
     }
 }
 
@@ -118,10 +205,19 @@ mod tests {
             at: at(written),
             owner: Some(Side::New),
             holder: Some("ours_a".into()),
-            conditions: Vec::new(),
+            ..Statement::default()
+        };
+        let next = Statement {
+            at: at(replaced),
+            ..Statement::default()
+        };
+        let inputs = Inputs {
+            statements: vec![said, next],
+            until: at(1000),
+            ..Inputs::default()
         };
         let rules = Rules::new(Component::outrigger_manager());
-        contradiction(&said, at(replaced), tenures, &Inputs::default(), &rules).is_some()
+        !contradictions(tenures, &inputs, &rules).is_empty()
     }
 
     #[test]
@@ -153,21 +249,5 @@ mod tests {
                 "{acquired} to {until}"
             );
         }
-    }
-
-    #[test]
-    fn a_lease_outlives_its_process_until_it_expires_and_ends_at_once_otherwise() {
-        let ended = |process_ended: Option<i64>, released: Option<i64>| {
-            lease_ended(&Tenure {
-                process_ended: process_ended.map(at),
-                released: released.map(at),
-                expires: at(45),
-                ..tenure(Lease::M, "ours", Side::New, (10, 30))
-            })
-        };
-        assert_eq!(ended(Some(30), None), at(45));
-        assert_eq!(ended(Some(30), Some(30)), at(30), "released");
-        assert_eq!(ended(None, None), at(30), "deleted or acquired by another process");
-        assert_eq!(ended(Some(40), None), at(30), "the process ended later");
     }
 }

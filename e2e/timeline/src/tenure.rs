@@ -41,6 +41,15 @@ impl Tenure {
     pub fn contains(&self, at: Timestamp) -> bool {
         self.from <= at && at < self.until
     }
+
+    /// When the holder lost the lease. The end of its process shows nowhere in the lease: it is held until it expires.
+    pub(super) fn lease_ended(&self) -> Timestamp {
+        if self.process_ended == Some(self.until) && self.released.is_none() {
+            self.expires.max(self.until)
+        } else {
+            self.until
+        }
+    }
 }
 
 /// The identity's time with a lease, before the process behind it is known.
@@ -360,5 +369,22 @@ mod tests {
         let all = tenures(&inputs, &rules);
         let leases: Vec<_> = all.iter().map(|tenure| (tenure.lease, tenure.actor.label())).collect();
         assert_eq!(leases, [(Lease::K, "kcm".to_owned()), (Lease::M, "kcm".to_owned())]);
+    }
+
+    #[test]
+    fn a_lease_outlives_its_process_until_it_expires_and_ends_at_once_otherwise() {
+        let ended = |process_ended: Option<i64>, released: Option<i64>| {
+            let tenure = Tenure {
+                process_ended: process_ended.map(at),
+                released: released.map(at),
+                expires: at(45),
+                ..tenure(Lease::M, "ours", Side::New, (10, 30))
+            };
+            tenure.lease_ended()
+        };
+        assert_eq!(ended(Some(30), None), at(45));
+        assert_eq!(ended(Some(30), Some(30)), at(30), "released");
+        assert_eq!(ended(None, None), at(30), "deleted or acquired by another process");
+        assert_eq!(ended(Some(40), None), at(30), "the process ended later");
     }
 }

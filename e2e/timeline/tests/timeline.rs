@@ -139,9 +139,10 @@ fn snapshot(seconds: f64) -> Snapshot {
 
 fn statement(seconds: f64, owner: Side, holder: &str) -> Statement {
     Statement {
+        at: at(seconds),
         owner: Some(owner),
         holder: Some(holder.into()),
-        ..nobody(seconds, "Migrated")
+        ..Statement::default()
     }
 }
 
@@ -155,9 +156,8 @@ fn nobody(seconds: f64, reason: &str) -> Statement {
     };
     Statement {
         at: at(seconds),
-        owner: None,
-        holder: None,
         conditions: vec![condition],
+        ..Statement::default()
     }
 }
 
@@ -1272,7 +1272,10 @@ fn a_status_may_name_the_holder_of_a_lease_until_it_expires() {
     let named_at = |seconds: f64| {
         let mut run = good_run();
         run.statements.push(statement(seconds, Side::Old, OLD_ID));
-        run.statements.push(nobody(seconds + 1.0, "LeaseHeldByOther"));
+        run.statements.push(Statement {
+            at: at(seconds + 1.0),
+            ..Statement::default()
+        });
         run.statements.sort_by_key(|said| said.at);
         run
     };

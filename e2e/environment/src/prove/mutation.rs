@@ -102,7 +102,7 @@ impl Mutation {
                 at: end_of(record),
                 owner: Some(Side::Old),
                 holder: Some("nobody_0".to_owned()),
-                conditions: Vec::new(),
+                ..Statement::default()
             }),
             Self::Unread => drop_calls(record, |record, call, names| {
                 component(record, &call.caller) == Some(OURS) && call.names_any(names)

@@ -223,15 +223,14 @@ mod tests {
     #[test]
     fn a_status_that_names_ours_or_says_migrated_is_false() {
         let said = |owner, status: &str| Statement {
-            at: Timestamp::UNIX_EPOCH,
             owner,
-            holder: None,
             conditions: vec![Condition {
                 kind: "ControlPlaneMigrated".into(),
                 status: status.into(),
                 reason: String::new(),
                 message: String::new(),
             }],
+            ..Statement::default()
         };
         assert!(false_statement(&said(None, "Unknown")).is_none());
         assert!(false_statement(&said(Some(Side::Old), "False")).is_none());
