@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
-use outrigger_timeline::{AwsCall, Inputs, LoadBalancer, Side, Statement};
+use outrigger_timeline::{AwsCall, Claim, Inputs, LoadBalancer, Side, Statement};
 
+use super::false_status;
 use super::scenario::Scenario;
 
-const OURS: &str = "outrigger-manager";
-const OLD: &str = "kube-controller-manager";
+pub(super) const OURS: &str = "outrigger-manager";
+pub(super) const OLD: &str = "kube-controller-manager";
 /// From the end of an old process to an acquisition that does not wait for its lease.
 const EARLY: SignedDuration = SignedDuration::from_secs(3);
 
@@ -27,6 +28,10 @@ pub(super) enum Mutation {
     LostTarget,
     /// The status names an owner that never held a lease.
     Status,
+    /// The status names an observer that never led.
+    Observer,
+    /// The status has a false condition of this claim.
+    Condition(Claim),
     /// Our manager never reads one of the load balancers.
     Unread,
     /// A Node that joined is never registered with one of the load balancers.
@@ -38,19 +43,23 @@ pub(super) enum Mutation {
 }
 
 impl Mutation {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Overlap,
-        Self::NeedlessWrite,
-        Self::WriteWithoutLease,
-        Self::Gap,
-        Self::Recreated,
-        Self::LostTarget,
-        Self::Status,
-        Self::Unread,
-        Self::LateTarget,
-        Self::LostRoute,
-        Self::EarlyAcquisition,
-    ];
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let others = [
+            Self::Overlap,
+            Self::NeedlessWrite,
+            Self::WriteWithoutLease,
+            Self::Gap,
+            Self::Recreated,
+            Self::LostTarget,
+            Self::Status,
+            Self::Observer,
+            Self::Unread,
+            Self::LateTarget,
+            Self::LostRoute,
+            Self::EarlyAcquisition,
+        ];
+        others.into_iter().chain(Claim::ALL.map(Self::Condition))
+    }
 
     /// Whether this scenario has the bound that it breaks.
     pub(super) fn concerns(self, scenario: Scenario) -> bool {
@@ -62,8 +71,8 @@ impl Mutation {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
+    pub(super) fn name(self) -> String {
+        let name = match self {
             Self::Overlap => "overlap",
             Self::NeedlessWrite => "needless-write",
             Self::WriteWithoutLease => "write-without-lease",
@@ -71,10 +80,22 @@ impl Mutation {
             Self::Recreated => "recreated",
             Self::LostTarget => "lost-target",
             Self::Status => "status",
+            Self::Observer => "observer",
+            Self::Condition(claim) => return format!("condition-{claim:?}"),
             Self::Unread => "unread",
             Self::LateTarget => "late-target",
             Self::LostRoute => "lost-route",
             Self::EarlyAcquisition => "early-acquisition",
+        };
+        name.to_owned()
+    }
+
+    /// Whether a violation shows this defect, and not one that it causes beside.
+    pub(super) fn is_shown_by(self, violation: &str) -> bool {
+        match self {
+            Self::Condition(claim) => violation.contains(&false_status::name(claim)),
+            Self::Observer => violation.contains("observedBy"),
+            _ => true,
         }
     }
 
@@ -104,6 +125,8 @@ impl Mutation {
                 holder: Some("nobody_0".to_owned()),
                 ..Statement::default()
             }),
+            Self::Observer => false_status::plant_observer(record),
+            Self::Condition(claim) => false_status::plant(claim, record),
             Self::Unread => drop_calls(record, |record, call, names| {
                 component(record, &call.caller) == Some(OURS) && call.names_any(names)
             }),
@@ -183,7 +206,7 @@ fn acquire_early(record: &mut Inputs) {
 }
 
 /// The component of a process.
-fn component<'a>(record: &'a Inputs, process: &str) -> Option<&'a str> {
+pub(super) fn component<'a>(record: &'a Inputs, process: &str) -> Option<&'a str> {
     let span = record.processes.iter().find(|span| span.process == process)?;
     Some(&span.component)
 }
@@ -197,7 +220,7 @@ fn end_of(record: &Inputs) -> Timestamp {
     record.until - SignedDuration::from_secs(1)
 }
 
-fn write(record: &mut Inputs, at: Timestamp) {
+pub(super) fn write(record: &mut Inputs, at: Timestamp) {
     let snapshots = record.snapshots.iter();
     let mut balancers = snapshots.flat_map(|snapshot| snapshot.load_balancers.keys());
     // Of the first snapshot: a later one may have a load balancer that is new work.

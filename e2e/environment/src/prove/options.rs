@@ -138,8 +138,8 @@ fn number<T: FromStr + PartialOrd + Display>(name: &str, text: &str, range: Rang
 }
 
 fn mutation(text: &str) -> Result<Mutation> {
-    let known = Mutation::ALL.map(Mutation::name).join(", ");
-    let found = Mutation::ALL.into_iter().find(|mutation| mutation.name() == text);
+    let known = Mutation::all().map(Mutation::name).collect::<Vec<_>>().join(", ");
+    let found = Mutation::all().find(|mutation| mutation.name() == text);
     found.with_context(|| format!("there is no mutation {text:?}; there are {known}"))
 }
 

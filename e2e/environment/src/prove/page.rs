@@ -140,8 +140,8 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
         "\nAn overrun is the time in which a kube-controller-manager that was stopped and continued still acts on a lease \
          that it lost, or in which one without leader migration acts while another process owns. In scenarios 26, 28, 29 \
          and 33 the overrun of the Service controller is 0 ms. The longest time without an owner leaves out the rollout of one old manager to another. A false \
-         statement names an owner that held no lease when the status was written, or is not corrected within 20 s \
-         although a manager holds the main lease.\n\n",
+         statement is an owner, a condition or an observer in the status that the records contradict when it is \
+         written, or that is not corrected within 20 s although a manager holds the main lease.\n\n",
     );
     for row in rows {
         if let Some(other) = row.scenario.other_bound() {
