@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::pods::ProcessSpan;
 
 use super::claim::Claim;
 use super::input::{Inputs, ObservedBy, Statement};
@@ -36,15 +37,27 @@ pub(super) fn contradictions(tenures: &[Tenure], inputs: &Inputs, rules: &Rules)
     found
 }
 
-/// When each leader of our managers can write the status: while it leads and is not stopped by a signal.
+/// When each of our managers can write the status: while it leads, or while none has led for as long as another one waits
+/// for a renewal of `status.observedBy`. One that is stopped by a signal writes nothing.
 fn writers(records: &Records<'_>) -> Vec<Spans> {
+    let inputs = records.inputs;
+    let active = |names: &BTreeSet<String>, spans: Spans| {
+        let pauses = inputs.pauses_of(names);
+        let stopped = pauses.map(|pause| (pause.from, pause.until.unwrap_or(inputs.until)));
+        spans.and(&Spans::of(stopped).not())
+    };
     let leads = |tenure: &&Tenure| tenure.lease == Lease::C && tenure.actor.side == Side::New;
-    let active = records.tenures.iter().filter(leads).map(|tenure| {
-        let pauses = records.inputs.pauses_of(&tenure.actor.names);
-        let stopped = pauses.map(|pause| (pause.from, pause.until.unwrap_or(records.inputs.until)));
-        Spans::of([(tenure.from, tenure.until)]).and(&Spans::of(stopped).not())
+    let leaders = records.tenures.iter().filter(leads);
+    let leaders = leaders.map(|tenure| active(&tenure.actor.names, Spans::of([(tenure.from, tenure.until)])));
+
+    let not_led = records.truth(Claim::NotLed);
+    let ours = |process: &&ProcessSpan| records.rules.side_of(&process.component) == Side::New;
+    let standbys = inputs.processes.iter().filter(ours).map(|process| {
+        let runs = Spans::of([(process.started, process.ended.unwrap_or(inputs.until))]);
+        let waits = active(&[process.process.clone()].into(), runs.and(&not_led));
+        Spans::of(waits.iter().map(|(from, until)| (from + OBSERVED, until)))
     });
-    active.collect()
+    leaders.chain(standbys).collect()
 }
 
 /// A part of the status, from when it was written until it was replaced.
@@ -196,8 +209,9 @@ impl Statement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::{Condition, Pause};
     use crate::rules::Component;
-    use crate::samples::{at, tenure};
+    use crate::samples::{at, process, tenure};
 
     /// Whether a status that names the holder of M is contradicted. It is written at one second and replaced at the other.
     fn is_contradicted(written: i64, replaced: i64, tenures: &[Tenure]) -> bool {
@@ -249,5 +263,67 @@ mod tests {
                 "{acquired} to {until}"
             );
         }
+    }
+
+    /// Whether a condition that is true from 10 s to 30 s is contradicted, where it is replaced at this second.
+    fn is_stale(replaced: i64, tenures: &[Tenure], change: impl Fn(&mut Inputs)) -> bool {
+        let condition = |status: &str| Condition {
+            kind: "ControlPlaneMigrated".into(),
+            status: status.into(),
+            reason: if status == "True" { "Migrated" } else { "NotReadYet" }.into(),
+            message: String::new(),
+        };
+        let said = [(20, "True"), (replaced, "Unknown")].map(|(second, status)| Statement {
+            at: at(second),
+            conditions: vec![condition(status)],
+            ..Statement::default()
+        });
+        let mut inputs = Inputs {
+            processes: vec![process("next", "outrigger-manager", &["--migration=prod"], 0, None)],
+            statements: said.into(),
+            until: at(1000),
+            ..Inputs::default()
+        };
+        change(&mut inputs);
+        let rules = Rules::new(Component::outrigger_manager());
+        !contradictions(tenures, &inputs, &rules).is_empty()
+    }
+
+    #[test]
+    fn a_writer_that_is_stopped_by_a_signal_corrects_nothing() {
+        let held = tenure(Lease::M, "ours", Side::New, (10, 30));
+        let tenures = [held, tenure(Lease::C, "next", Side::New, (0, 1000))];
+        let stopped = |until: Option<i64>| {
+            move |inputs: &mut Inputs| {
+                inputs.pauses = vec![Pause {
+                    process: "next".into(),
+                    from: at(40),
+                    until: until.map(at),
+                }];
+            }
+        };
+        assert!(is_stale(90, &tenures, |_| {}));
+        for (replaced, expected) in [(90, false), (91, true)] {
+            assert_eq!(is_stale(replaced, &tenures, stopped(Some(70))), expected, "{replaced}");
+        }
+        assert!(!is_stale(900, &tenures, stopped(None)));
+    }
+
+    #[test]
+    fn a_manager_that_does_not_lead_corrects_a_status_that_was_not_renewed_for_a_minute() {
+        let held = tenure(Lease::M, "ours", Side::New, (10, 30));
+        let led = tenure(Lease::C, "ours", Side::New, (0, 40));
+        let other = tenure(Lease::C, "incumbent", Side::Old, (50, 1000));
+        let tenures = [held, led, other];
+        for (replaced, expected) in [(120, false), (121, true)] {
+            assert_eq!(is_stale(replaced, &tenures, |_| {}), expected, "{replaced}");
+        }
+        for (replaced, expected) in [(180, false), (181, true)] {
+            let later = |inputs: &mut Inputs| inputs.processes[0].started = at(100);
+            assert_eq!(is_stale(replaced, &tenures, later), expected, "{replaced}");
+        }
+        assert!(!is_stale(900, &tenures, |inputs| inputs.processes.clear()), "none runs");
+        assert!(!is_stale(900, &tenures, |inputs| inputs.processes[0].ended = Some(at(120))));
+        assert!(!is_stale(900, &tenures, |inputs| inputs.processes[0].component = "other".into()));
     }
 }
