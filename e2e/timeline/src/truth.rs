@@ -663,9 +663,9 @@ mod tests {
     fn nobody_leads_while_no_manager_of_ours_holds_c() {
         for condition in [
             [CPM, "Unknown", "NotLed"],
-            [CPM, "Unknown", "MainLeaseRequestFailed"],
+            ["PhaseFollowed", "Unknown", "NotLed"],
             ["Ready", "Unknown", "NotLed"],
-            ["Completed", "False", "MainLeaseRequestFailed"],
+            ["Completed", "Unknown", "NotLed"],
         ] {
             let mut run = Run::new("Migrate", &[]);
             run.tenures = vec![
@@ -696,7 +696,6 @@ mod tests {
             "EvidenceMissing",
             "StoringEvidence",
             "LeaseRequestFailed",
-            "LeaseNotHeld",
             "MigrationUnreadable",
         ] {
             let condition = [CPM, "False", reason];
