@@ -71,6 +71,9 @@ pub struct Measurement {
     pub all_observed: Vec<Duration>,
     /// The longest time without an owner, except between two processes of the old side.
     pub ownerless: Option<Ownerless>,
+    /// The longest time without an owner between two processes of the old side, as in the roll in phase Prepare.
+    #[serde(default)]
+    pub rolled: Option<Duration>,
     pub needless_writes: usize,
     pub writes_without_lease: usize,
     pub recreated: usize,
@@ -101,6 +104,7 @@ impl Measurement {
             gaps,
             all_observed: report.acquired_by_ours().filter_map(|one| one.all_observed).collect(),
             ownerless: ours.max_by_key(|time| time.length()).cloned(),
+            rolled: report.longest_roll(),
             needless_writes: report.writes_by_switch.len(),
             writes_without_lease: report.writes_without_lease.len(),
             recreated: report.recreated.len(),
@@ -121,6 +125,7 @@ impl Measurement {
         self.all_observed.extend(other.all_observed);
         let both = [self.ownerless.take(), other.ownerless];
         self.ownerless = both.into_iter().flatten().max_by_key(Ownerless::length);
+        self.rolled = self.rolled.max(other.rolled);
         self.needless_writes += other.needless_writes;
         self.writes_without_lease += other.writes_without_lease;
         self.recreated += other.recreated;
@@ -274,6 +279,7 @@ mod tests {
             gaps: [(Gaps::OldToNew, vec![seconds(5)])].into(),
             all_observed: vec![seconds(6)],
             ownerless: ownerless(9),
+            rolled: Some(seconds(7)),
             needless_writes: 3,
             writes_without_lease: 4,
             recreated: 5,
@@ -288,6 +294,7 @@ mod tests {
             gaps: [(Gaps::OldToNew, vec![seconds(40)]), (Gaps::Expired, vec![seconds(50)])].into(),
             all_observed: vec![seconds(60)],
             ownerless: ownerless(8),
+            rolled: None,
             needless_writes: 10,
             writes_without_lease: 20,
             recreated: 30,
@@ -306,6 +313,7 @@ mod tests {
             .into(),
             all_observed: vec![seconds(6), seconds(60)],
             ownerless: ownerless(9),
+            rolled: Some(seconds(7)),
             needless_writes: 13,
             writes_without_lease: 24,
             recreated: 35,

@@ -118,6 +118,13 @@ impl Report {
             .filter(|hand_over| hand_over.from.side == Side::Old && hand_over.to.side == Side::New)
     }
 
+    /// The longest time without an owner between two processes of the old side: the new one waits until the lease of the
+    /// other has expired.
+    pub fn longest_roll(&self) -> Option<Duration> {
+        let rolls = self.ownerless.iter().filter(|time| !time.concerns_ours());
+        rolls.map(Ownerless::length).max()
+    }
+
     pub(super) fn acquired_by_ours(&self) -> impl Iterator<Item = &HandOver> {
         self.hand_overs
             .iter()

@@ -120,6 +120,14 @@ impl Report {
             .gap_ms
             .map_or_else(|| "never taken over".into(), |gap| format!("{gap} ms"));
         rows.push(row(["gap", &gap, "the old process's end → acquireTime of M"]));
+        if let Some(roll) = self.longest_roll() {
+            let roll = format!("{} ms", milliseconds(roll));
+            rows.push(row([
+                "gap in a roll before",
+                &roll,
+                "one old manager's end → the next one's acquisition; a roll in Prepare costs this with any tool",
+            ]));
+        }
         for (name, value) in [
             ("AWS writes caused by the switch", figures.aws_writes_by_switch),
             ("load balancers recreated", figures.load_balancers_recreated),

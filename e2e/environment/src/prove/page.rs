@@ -57,6 +57,7 @@ impl Row {
         cells.push(times(figures.observed_median_and_worst()));
         let ownerless = figures.ownerless.as_ref().map(|time| seconds(time.length()));
         cells.push(ownerless.unwrap_or("none".to_owned()));
+        cells.push(figures.rolled.map_or_else(|| "-".to_owned(), seconds));
         let counts = [
             figures.needless_writes,
             figures.writes_without_lease,
@@ -71,7 +72,7 @@ impl Row {
     }
 }
 
-const HEADINGS: [&str; 17] = [
+const HEADINGS: [&str; 18] = [
     "#",
     "runs",
     "handovers",
@@ -83,6 +84,7 @@ const HEADINGS: [&str; 17] = [
     "ours → old",
     "until every load balancer is read",
     "longest without owner",
+    "longest in a roll of old managers",
     "needless AWS writes",
     "AWS writes without lease",
     "load balancers recreated",
