@@ -1024,6 +1024,70 @@ fn a_go_manager_in_our_place_does_not_write_the_status() {
     assert!(!contradicted(Component::aws_cloud_controller_manager().on(Side::Old)));
 }
 
+/// The same run, whose status has one more condition from this second on.
+fn said(mut run: Inputs, seconds: f64, [kind, status, reason]: [&str; 3]) -> Inputs {
+    let condition = Condition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: String::new(),
+    };
+    run.statements.retain(|statement| statement.at < at(seconds));
+    run.statements.push(Statement {
+        at: at(seconds),
+        conditions: vec![condition],
+        ..Statement::default()
+    });
+    run
+}
+
+#[test]
+fn a_condition_that_is_kept_after_its_time_is_contradicted() {
+    // Another program leads and holds nothing else, and a manager of ours runs beside it.
+    let mut taken = said(good_run(), 54.1, ["ControlPlaneMigrated", "True", "Migrated"]);
+    taken.lease_changes.retain(|change| change.at < at(60.0));
+    taken.lease_changes.push(lease(Lease::M, "", 60.0, 60.0));
+    taken.lease_changes.extend(held(Lease::C, "host_9", 60.0, 150.0));
+    let incumbent = ["--cloud-provider=aws"];
+    let incumbent = process("incumbent", "aws-cloud-controller-manager", &incumbent, 50.0, None);
+    taken.processes.push(incumbent);
+    taken.holders = [
+        (NEW_ID.to_owned(), NEW.to_owned()),
+        ("host_9".to_owned(), "incumbent".to_owned()),
+    ]
+    .into();
+    taken.until = at(145.0);
+    violation(
+        &taken,
+        "ControlPlaneMigrated=True (Migrated) claimed: our manager holds M",
+    );
+
+    // The record of a dead process is valid for an hour.
+    let mut dead = said(good_run(), 41.0, ["ControlPlaneMigrated", "False", "Acquiring"]);
+    dead.lease_changes
+        .retain(|change| change.holder.as_deref() != Some(NEW_ID) || change.lease != Lease::M);
+    for change in &mut dead.lease_changes {
+        change.duration = Some(Duration::from_secs(3600));
+    }
+    violation(
+        &dead,
+        "ControlPlaneMigrated=False (Acquiring) claimed: no process holds M",
+    );
+
+    let mut in_tree = said(good_run(), 20.0, ["Prepared", "True", "EvidenceLatched"]);
+    in_tree.processes[0].argv.pop();
+    violation(
+        &in_tree,
+        "Prepared=True (EvidenceLatched) claimed: no process acts without M",
+    );
+
+    let nobody_owns = said(good_run(), 54.1, ["ControlPlaneMigrated", "False", "OldManagerOwns"]);
+    violation(
+        &nobody_owns,
+        "OldManagerOwns) claimed: an old manager owns the controllers",
+    );
+}
+
 #[test]
 fn every_load_balancer_is_observed_when_each_was_named_after_the_handover() {
     let mut run = good_run();

@@ -12,7 +12,8 @@ const STANDS: SignedDuration = SignedDuration::from_secs(25);
 const KNOWN: SignedDuration = SignedDuration::from_secs(20);
 /// After a write, the status may still be the one before.
 const LATER: SignedDuration = SignedDuration::from_millis(2_100);
-const MOMENT: SignedDuration = SignedDuration::from_secs(1);
+/// Soon after an event.
+const AFTER: SignedDuration = SignedDuration::from_millis(100);
 
 type Time = (Timestamp, Timestamp);
 
@@ -114,10 +115,12 @@ fn say(record: &mut Inputs, (from, until): Time, change: impl Fn(&mut Statement)
     record.statements.sort_by_key(|said| said.at);
 }
 
-/// A moment in phase InTree, while the original manager leads.
-fn old_owns(record: &Inputs) -> Option<Time> {
+/// A quiet time after the first status, in phase InTree, while the original manager leads.
+fn old_owns(record: &mut Inputs) -> Option<Time> {
     let first = record.statements.iter().find(|said| !said.conditions.is_empty())?;
-    Some((first.at + MOMENT, first.at + MOMENT * 2))
+    let end = first.at + AFTER;
+    let until = continue_quietly(record, end);
+    Some((end + KNOWN, until))
 }
 
 /// From before our first acquisition of M. Then comes a quiet time.
@@ -125,7 +128,7 @@ fn takeover(record: &mut Inputs) -> Option<Time> {
     let mut changes = record.lease_changes.iter();
     let first = changes.find(|change| change.lease == Lease::M && holds(record, change, OURS))?;
     let acquired = first.acquired.unwrap_or(first.at);
-    let end = first.at + MOMENT;
+    let end = first.at + AFTER;
     let until = continue_quietly(record, end);
     Some((acquired - LATER, until))
 }
