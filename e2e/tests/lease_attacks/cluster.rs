@@ -112,8 +112,13 @@ pub async fn editor(api: &ApiServer, admin: &Client, namespace: &str) -> Client 
     manifests::apply(admin, &objects).await.expect("applied");
 
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/editor/token");
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
-    let token = request::post(admin, &path, &request).await.granted().expect("a token").body;
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+    let token = request::post(admin, &path, &request)
+        .await
+        .granted()
+        .expect("a token")
+        .body;
     let token = token["status"]["token"].as_str().expect("a token");
     api.client_with_token(token, AGENT).await.expect("a client")
 }
@@ -139,7 +144,9 @@ impl Cluster {
         let run = RunFolder::new("outrigger-lease-attacks-").expect("a folder");
         let etcd = Etcd::start(&tools, run.path()).await.expect("etcd");
         let options = ApiServerOptions::new("cluster", version, range).node_restriction();
-        let api = ApiServer::start(&tools, run.path(), &etcd, &options).await.expect("an API server");
+        let api = ApiServer::start(&tools, run.path(), &etcd, &options)
+            .await
+            .expect("an API server");
         let admin = api.client(&User::admin(), AGENT).await.expect("a client");
         let base = base(&tools, run.path()).await;
         manifests::apply(&admin, &base).await.expect("applied");
@@ -149,7 +156,10 @@ impl Cluster {
             stand_ins: Vec::new(),
             principals: Principals::of(&api, &admin).await,
             leases: Recorder::start(&admin, LeaseName::defaults()),
-            old_manager: api.client(&User::kube_controller_manager(), AGENT).await.expect("a client"),
+            old_manager: api
+                .client(&User::kube_controller_manager(), AGENT)
+                .await
+                .expect("a client"),
             admin,
             api,
             etcd,
@@ -169,12 +179,18 @@ impl Cluster {
         ];
         for (host, kubelet) in all {
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": host.name}});
-            request::post(kubelet, NODES, &node).await.granted().expect("registered");
+            request::post(kubelet, NODES, &node)
+                .await
+                .granted()
+                .expect("registered");
         }
         for host in [FIRST, SECOND] {
             let label = json!({"metadata": {"labels": {ROLE: ""}}});
             let path = format!("{NODES}/{}", host.name);
-            request::patch(&self.admin, &path, &label).await.granted().expect("labelled");
+            request::patch(&self.admin, &path, &label)
+                .await
+                .granted()
+                .expect("labelled");
         }
     }
 
@@ -218,11 +234,19 @@ impl Cluster {
         };
         // Of a former command line.
         request::delete(kubelet, &pod.path()).await;
-        self.mirror(kubelet, &pod, host.address).await.granted().expect("created");
+        self.mirror(kubelet, &pod, host.address)
+            .await
+            .granted()
+            .expect("created");
     }
 
     /// Creates a mirror Pod as a kubelet does, with its status.
-    pub async fn mirror(&self, kubelet: &Client, pod: &Pod<'_>, address: &str) -> outrigger_environment::review::Answer {
+    pub async fn mirror(
+        &self,
+        kubelet: &Client,
+        pod: &Pod<'_>,
+        address: &str,
+    ) -> outrigger_environment::review::Answer {
         let node = request::get(&self.admin, &format!("{NODES}/{}", pod.node.expect("a Node"))).await;
         let object = pod.object(node.body["metadata"]["uid"].as_str());
         let answer = request::post(kubelet, &request::pods(pod.namespace), &object).await;
@@ -247,7 +271,9 @@ impl Cluster {
     }
 
     pub async fn migration(&self) -> Value {
-        request::get(&self.admin, &format!("{MIGRATIONS}/{MIGRATION}")).await.body
+        request::get(&self.admin, &format!("{MIGRATIONS}/{MIGRATION}"))
+            .await
+            .body
     }
 
     /// Waits until the status or the log of our manager contains a text, in this attack.
@@ -285,8 +311,10 @@ impl Cluster {
 
     /// Waits until our manager holds M.
     pub async fn owned(&self, what: &str) -> String {
-        self.held(what, Lease::M, |holder| holder.is_some_and(|holder| Self::is_ours(holder)))
-            .await
+        self.held(what, Lease::M, |holder| {
+            holder.is_some_and(|holder| Self::is_ours(holder))
+        })
+        .await
     }
 
     pub fn mark(&self) -> Mark {
@@ -300,7 +328,9 @@ impl Cluster {
 
     pub fn changes_since(&self, lease: Lease, mark: &Mark) -> Vec<LeaseChange> {
         let changes = self.leases.changes().into_iter();
-        changes.filter(|change| change.lease == lease && change.at >= mark.at).collect()
+        changes
+            .filter(|change| change.lease == lease && change.at >= mark.at)
+            .collect()
     }
 
     /// The longest time since a mark during which our manager held M while a kube-controller-manager acted.
@@ -311,8 +341,12 @@ impl Cluster {
             let from = old.from.max(*from).max(mark.at);
             let until = old.until.unwrap_or_else(Timestamp::now).min(*until);
             let time = until.duration_since(from);
-            (!time.is_negative() && !time.is_zero())
-                .then(|| (time.unsigned_abs(), format!("{holder} held M from {from} while {} acted", old.identity)))
+            (!time.is_negative() && !time.is_zero()).then(|| {
+                (
+                    time.unsigned_abs(),
+                    format!("{holder} held M from {from} while {} acted", old.identity),
+                )
+            })
         };
         acting
             .flat_map(|old| ours.iter().filter_map(|own| common(&old, own)).collect::<Vec<_>>())
@@ -346,14 +380,25 @@ pub struct Mark {
 pub async fn run(kubelet: &Client, pod: &Pod<'_>, address: &str) {
     let status = json!({"status": {"phase": "Running", "hostIP": address, "podIP": address}});
     let path = format!("{}/status", pod.path());
-    request::patch(kubelet, &path, &status).await.granted().expect("written");
+    request::patch(kubelet, &path, &status)
+        .await
+        .granted()
+        .expect("written");
 }
 
 /// The definition, roles and rights of the manifests: everything that runs nothing.
 async fn base(tools: &Tools, run: &Path) -> Vec<Value> {
     let rendered = manifests::render(tools, run, "attacks", "base", "").await;
     let mut objects = rendered.expect("kustomize accepts it");
-    let kept = ["CustomResourceDefinition", "Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let kept = [
+        "CustomResourceDefinition",
+        "Namespace",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ];
     objects.retain(|object| object["kind"].as_str().is_some_and(|kind| kept.contains(&kind)));
     objects
 }

@@ -17,13 +17,17 @@ const READ: Duration = Duration::from_secs(2);
 
 pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
     let hidden = cluster.start_old_manager(HIDDEN, Form::InTree);
-    cluster.held("an in-tree manager leads", Lease::K, |holder| holder.is_some()).await;
+    cluster
+        .held("an in-tree manager leads", Lease::K, |holder| holder.is_some())
+        .await;
     cluster.show_old_manager(SECOND, Form::External).await;
     phases(cluster, report).await;
 
     cluster.start_manager();
     let mark = cluster.mark();
-    cluster.says("is none of the kube-controller-managers that can be read", &mark).await;
+    cluster
+        .says("is none of the kube-controller-managers that can be read", &mark)
+        .await;
     attested(cluster, report, &mark).await;
     forged_pods(cluster, report).await;
     edited_lease(cluster, report).await;
@@ -38,7 +42,11 @@ async fn phases(cluster: &Cluster, report: &mut Report) {
     cluster.create_migration("InTree").await;
     let answer = cluster.change_migration(attestation("Prepare")).await;
     report.refused("attestation-in-the-same-write", &answer, 422);
-    cluster.change_migration(json!({"phase": "Prepare"})).await.granted().expect("granted");
+    cluster
+        .change_migration(json!({"phase": "Prepare"}))
+        .await
+        .granted()
+        .expect("granted");
     let answer = cluster.change_migration(attestation("Migrate")).await;
     report.refused("attestation-in-the-same-write", &answer, 422);
     let answer = cluster.change_migration(json!({"phase": "Complete"})).await;
@@ -76,7 +84,9 @@ async fn attested(cluster: &Cluster, report: &mut Report, mark: &Mark) {
     report.refused("attestation-left-over", &answer, 422);
     let without = json!({"phase": "Migrate", "attestation": null});
     cluster.change_migration(without).await.granted().expect("granted");
-    cluster.says("is none of the kube-controller-managers that can be read", &mark).await;
+    cluster
+        .says("is none of the kube-controller-managers that can be read", &mark)
+        .await;
     sleep(READ).await;
     report.unchanged(cluster, "attestation-left-over", &mark, "nothing");
 }
@@ -102,15 +112,26 @@ async fn forged_pods(cluster: &Cluster, report: &mut Report) {
     let mark = cluster.mark();
     let mut pod = forged("kube-controller-manager-a", SYSTEM, WORKER.name);
     pod.is_mirror = true;
-    cluster.mirror(&principals.worker_kubelet, &pod, WORKER.address).await.granted().expect("created");
+    cluster
+        .mirror(&principals.worker_kubelet, &pod, WORKER.address)
+        .await
+        .granted()
+        .expect("created");
     cluster.says(&pod.named(), &mark).await;
     sleep(READ).await;
     report.unchanged(cluster, "mirror-with-host-name", &mark, "ignored; the message names it");
 
-    request::delete(&principals.worker_kubelet, &pod.path()).await.granted().expect("deleted");
+    request::delete(&principals.worker_kubelet, &pod.path())
+        .await
+        .granted()
+        .expect("deleted");
     let mark = cluster.mark();
     (pod.name, pod.host_name) = ("kube-controller-manager-b", None);
-    cluster.mirror(&principals.worker_kubelet, &pod, HIDDEN.address).await.granted().expect("created");
+    cluster
+        .mirror(&principals.worker_kubelet, &pod, HIDDEN.address)
+        .await
+        .granted()
+        .expect("created");
     cluster.says(&pod.named(), &mark).await;
     sleep(READ).await;
     report.unchanged(cluster, "host-ip-of-mirror", &mark, "ignored; the message names it");
@@ -130,16 +151,28 @@ async fn edited_lease(cluster: &Cluster, report: &mut Report) {
     let editor = &cluster.principals.system_editor;
     let mark = cluster.mark();
     let renewed = renewal(cluster).await;
-    request::patch(editor, &request::lease(K), &request::release(false)).await.granted().expect("written");
-    cluster.held("the in-tree manager has K again", Lease::K, |holder| holder == Some(&renewed)).await;
+    request::patch(editor, &request::lease(K), &request::release(false))
+        .await
+        .granted()
+        .expect("written");
+    cluster
+        .held("the in-tree manager has K again", Lease::K, |holder| {
+            holder == Some(&renewed)
+        })
+        .await;
     sleep(READ).await;
     report.unchanged(cluster, "k-emptied-hidden", &mark, "the former holder counts");
 
     let mark = cluster.mark();
     renewal(cluster).await;
-    request::delete(editor, &request::lease(K)).await.granted().expect("deleted");
+    request::delete(editor, &request::lease(K))
+        .await
+        .granted()
+        .expect("deleted");
     sleep(READ).await;
-    cluster.held("an in-tree manager has K again", Lease::K, |holder| holder.is_some()).await;
+    cluster
+        .held("an in-tree manager has K again", Lease::K, |holder| holder.is_some())
+        .await;
     sleep(READ).await;
     report.unchanged(cluster, "k-deleted-hidden", &mark, "the former holder counts");
 }
@@ -153,14 +186,19 @@ pub async fn renewal_of(cluster: &Cluster, lease: Lease) -> String {
     let before = cluster.leases.latest(lease).and_then(|change| change.renewed);
     let renewed = cluster
         .leases
-        .wait_until(lease, DURATION, |change| change.renewed > before && change.holder.is_some())
+        .wait_until(lease, DURATION, |change| {
+            change.renewed > before && change.holder.is_some()
+        })
         .await;
     renewed.and_then(|change| change.holder).expect("it is renewed")
 }
 
 /// An external manager leads, and every forged object but those that may block it is still there.
 async fn takeover(cluster: &mut Cluster, report: &mut Report) {
-    let principals = [cluster.principals.system_editor.clone(), cluster.principals.second_kubelet.clone()];
+    let principals = [
+        cluster.principals.system_editor.clone(),
+        cluster.principals.second_kubelet.clone(),
+    ];
     let [editor, second] = &principals;
     let mark = cluster.mark();
     let in_tree = Pod {
@@ -171,7 +209,10 @@ async fn takeover(cluster: &mut Cluster, report: &mut Report) {
         is_mirror: false,
         command: Form::InTree.command(),
     };
-    request::post(editor, &request::pods(SYSTEM), &in_tree.object(None)).await.granted().expect("created");
+    request::post(editor, &request::pods(SYSTEM), &in_tree.object(None))
+        .await
+        .granted()
+        .expect("created");
 
     cluster.show_old_manager(FIRST, Form::External).await;
     cluster.start_old_manager(FIRST, Form::External);
@@ -185,20 +226,32 @@ async fn takeover(cluster: &mut Cluster, report: &mut Report) {
     report.unchanged(cluster, "pod-in-tree", &mark, "no takeover; the message names it");
 
     let mark = cluster.mark();
-    request::delete(editor, &in_tree.path()).await.granted().expect("deleted");
+    request::delete(editor, &in_tree.path())
+        .await
+        .granted()
+        .expect("deleted");
     let of_second = Pod {
         name: "kube-controller-manager-e",
         node: Some(SECOND.name),
         is_mirror: true,
         ..in_tree
     };
-    cluster.mirror(second, &of_second, SECOND.address).await.granted().expect("created");
+    cluster
+        .mirror(second, &of_second, SECOND.address)
+        .await
+        .granted()
+        .expect("created");
     cluster.says(&of_second.named(), &mark).await;
     let owned = cluster.holder(Lease::M);
     assert!(owned.is_none(), "{owned:?}");
     report.answered(cluster, "mirror-in-tree", &mark, "no takeover; the message names it");
-    request::delete(second, &of_second.path()).await.granted().expect("deleted");
+    request::delete(second, &of_second.path())
+        .await
+        .granted()
+        .expect("deleted");
 
-    cluster.owned("an external manager leads, and forged objects are still there").await;
+    cluster
+        .owned("an external manager leads, and forged objects are still there")
+        .await;
     assert!(cluster.overlap(&mark).is_none(), "{:?}", cluster.overlap(&mark));
 }

@@ -23,7 +23,11 @@ pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
     let mark = cluster.mark();
     cluster.says("\"Prepared\"", &mark).await;
     prepared(cluster).await;
-    cluster.change_migration(json!({"phase": "Migrate"})).await.granted().expect("granted");
+    cluster
+        .change_migration(json!({"phase": "Migrate"}))
+        .await
+        .granted()
+        .expect("granted");
     cluster.says("may compete for the migration lease", &mark).await;
 
     let editor = cluster.principals.system_editor.clone();
@@ -46,21 +50,37 @@ pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
         };
         answer.granted().expect("written");
         sleep(FREE).await;
-        report.unchanged(cluster, name, &mark, "it waits until the former holder's record would have expired");
+        report.unchanged(
+            cluster,
+            name,
+            &mark,
+            "it waits until the former holder's record would have expired",
+        );
     }
 
     let holder = renewal_of(cluster, Lease::M).await;
     let mark = cluster.mark();
     let stolen = request::record(THIEF, 1);
-    request::patch(&editor, &lease, &stolen).await.granted().expect("written");
+    request::patch(&editor, &lease, &stolen)
+        .await
+        .granted()
+        .expect("written");
     cluster.owned(&format!("{holder} lost M")).await;
-    report.answered(cluster, "m-stolen-guarded", &mark, "it acquires M when the former holder's record would have expired");
+    report.answered(
+        cluster,
+        "m-stolen-guarded",
+        &mark,
+        "it acquires M when the former holder's record would have expired",
+    );
 }
 
 async fn prepared(cluster: &Cluster) {
     let is_prepared = async || {
         let migration = cluster.migration().await;
-        let conditions = migration["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let conditions = migration["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         conditions
             .iter()
             .any(|condition| condition["type"] == "Prepared" && condition["status"] == "True")

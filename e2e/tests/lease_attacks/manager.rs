@@ -1,8 +1,8 @@
 //! Our manager, started again when it ends, as a kubelet does.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outrigger_cluster_harness::process::{Launch, Process};
 use outrigger_environment::Binaries;
@@ -21,7 +21,8 @@ impl Manager {
     /// It calls no AWS: there is no Service with a load balancer.
     pub fn start(run: &Path, kubeconfig: &Path, flags: &[String]) -> Self {
         let config = run.join("cloud.conf");
-        let text = format!("[Global]\nZone = us-east-1a\nVPC = vpc-1\nSubnetID = subnet-1\nKubernetesClusterID = {CLUSTER}\n");
+        let text =
+            format!("[Global]\nZone = us-east-1a\nVPC = vpc-1\nSubnetID = subnet-1\nKubernetesClusterID = {CLUSTER}\n");
         std::fs::write(&config, text).expect("written");
 
         let launch = Launch::new("outrigger-manager", Binaries::one("outrigger-manager").expect("built"))

@@ -20,7 +20,10 @@ pub async fn on(version: Version, range: &str) {
     cluster.create_migration("Prepare").await;
     for name in [K, C, M] {
         let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
-        request::post(&cluster.admin, LEASES, &object).await.granted().expect("created");
+        request::post(&cluster.admin, LEASES, &object)
+            .await
+            .granted()
+            .expect("created");
     }
 
     leases(&cluster.principals, &mut report).await;
@@ -69,9 +72,15 @@ async fn pods(cluster: &Cluster, report: &mut Report) {
     let own = pod("own", WORKER.name);
     granted(&cluster.mirror(&principals.worker_kubelet, &own, WORKER.address).await);
     let of_first = pod("first", FIRST.name);
-    let answer = cluster.mirror(&principals.worker_kubelet, &of_first, FIRST.address).await;
+    let answer = cluster
+        .mirror(&principals.worker_kubelet, &of_first, FIRST.address)
+        .await;
     report.refused("mirror-of-other-node", &answer, FORBIDDEN);
-    granted(&cluster.mirror(&principals.first_kubelet, &of_first, FIRST.address).await);
+    granted(
+        &cluster
+            .mirror(&principals.first_kubelet, &of_first, FIRST.address)
+            .await,
+    );
     let answer = cluster
         .mirror(&principals.first_kubelet, &pod("second", SECOND.name), SECOND.address)
         .await;
@@ -134,7 +143,8 @@ async fn others(principals: &Principals, report: &mut Report) {
     report.refused("status-by-operator", &answer, FORBIDDEN);
 
     let services = format!("/api/v1/namespaces/{TEAM}/services");
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
+    let service =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
     granted(&request::post(&principals.team_editor, &services, &service).await);
     let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "forged"}]}}});
     let answer = request::patch(&principals.team_editor, &format!("{services}/web/status"), &status).await;

@@ -46,12 +46,18 @@ impl Report {
         let log = cluster.manager().log_since(mark.log);
         let interrupted = INTERRUPTIONS.iter().find(|text| log.contains(*text));
         assert!(interrupted.is_none(), "{name}: {interrupted:?}\n{log}");
-        assert_eq!(cluster.manager().restarts(), mark.restarts, "{name}: our manager ended\n{log}");
+        assert_eq!(
+            cluster.manager().restarts(),
+            mark.restarts,
+            "{name}: our manager ended\n{log}"
+        );
 
         let m = outrigger_cluster_harness::leases::Lease::M;
         let is_ours = |holder: &Option<String>| holder.as_deref().is_some_and(Cluster::is_ours);
         let others = cluster.changes_since(m, mark).into_iter();
-        let other = others.map(|change| change.holder).find(|holder| *holder != mark.owner && is_ours(holder));
+        let other = others
+            .map(|change| change.holder)
+            .find(|holder| *holder != mark.owner && is_ours(holder));
         assert!(other.is_none(), "{name}: {other:?} acquired M\n{log}");
         if is_ours(&mark.owner) {
             assert_eq!(cluster.holder(m), mark.owner, "{name}: M was lost\n{log}");

@@ -184,7 +184,10 @@ impl Election {
         });
         let Some(mut lease) = self.leases.get_opt(self.name).await? else {
             let lease = serde_json::from_value(json!({"metadata": {"name": self.name}, "spec": spec}));
-            let created = self.leases.create(&PostParams::default(), &lease.expect("a Lease")).await?;
+            let created = self
+                .leases
+                .create(&PostParams::default(), &lease.expect("a Lease"))
+                .await?;
             self.observe(&created);
             return Ok(true);
         };

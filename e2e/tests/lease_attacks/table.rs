@@ -11,7 +11,12 @@ fn rows(page: &str) -> Vec<Vec<String>> {
     let section = page.split_once(HEADING).expect("the section").1;
     let section = section.split("\n## ").next().unwrap_or_default();
     let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    };
     lines.map(cells).collect()
 }
 
@@ -66,9 +71,19 @@ fn a_row_without_an_attack_and_an_attack_without_a_row_are_found() {
     let (before, section) = page.split_once(HEADING).expect("the section");
     let planted = section.replacen(header, &format!("{header}| a new field | x | y | `m-deleted` |\n"), 1);
     let planted = differences(&format!("{before}{HEADING}{planted}"));
-    assert_eq!(planted, ["no attack on a new field", "a new field: the attacks are ``"], "{new}");
+    assert_eq!(
+        planted,
+        ["no attack on a new field", "a new field: the attacks are ``"],
+        "{new}"
+    );
 
-    let row = section.lines().find(|line| line.starts_with("| `managedFields`")).expect("a row");
+    let row = section
+        .lines()
+        .find(|line| line.starts_with("| `managedFields`"))
+        .expect("a row");
     let without = differences(&page.replace(row, ""));
-    assert!(without.iter().all(|text| text.contains("no row `managedFields`")) && !without.is_empty(), "{without:?}");
+    assert!(
+        without.iter().all(|text| text.contains("no row `managedFields`")) && !without.is_empty(),
+        "{without:?}"
+    );
 }

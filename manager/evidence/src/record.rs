@@ -42,6 +42,17 @@ impl Record {
         }
     }
 
+    /// The record of a holder, with at least this duration.
+    #[must_use]
+    pub fn lasting(self, shortest: Duration) -> Self {
+        let duration = if self.is_free() {
+            self.duration
+        } else {
+            self.duration.max(shortest)
+        };
+        Self { duration, ..self }
+    }
+
     pub fn is_free(&self) -> bool {
         self.holder.is_empty()
     }

@@ -1,5 +1,6 @@
 //! Requests for Leases: get, create, update and watch.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,6 +24,9 @@ pub(crate) const RELEASED: &str = outrigger_shared::annotations::RELEASED;
 /// lease of another process, which is alive and acquires it again at its next attempt, one retry period later
 /// (<https://github.com/kubernetes/client-go/blob/v0.36.6/tools/leaderelection/leaderelection.go#L315>).
 pub(crate) const UNSIGNED: Duration = Duration::from_millis(4500);
+
+/// How many processes that a lease has named are remembered.
+const NAMED: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
@@ -98,9 +102,9 @@ impl KubeLease {
         LeaseError::of(verb, (&self.namespace, &self.name), error)
     }
 
-    /// Watches the Lease until `stop`. The receiver always has the newest view.
-    pub fn watch(&self, stop: CancellationToken) -> watch::Receiver<View> {
-        let (tx, rx) = watch::channel(View::default());
+    /// Watches the Lease until `stop`. The receiver always has the newest view. `shortest`: see [`View::shortest`].
+    pub fn watch(&self, shortest: Duration, stop: CancellationToken) -> watch::Receiver<View> {
+        let (tx, rx) = watch::channel(View::lasting(shortest));
         let (api, name) = (self.api.clone(), self.name.clone());
 
         tokio::spawn(async move {
@@ -151,8 +155,13 @@ pub struct View {
     is_found: bool,
     /// The newest record of a holder that wrote it under our eyes; `None` after that holder released the lease.
     pub(crate) last_holder: Option<Observation>,
-    /// The holders before the present one that lost the lease before their record expired, without a release.
+    /// The holders before the present one that lost the lease before their record expired. A release ends no such time:
+    /// each user that may write the Lease can empty it in another process's name.
     pub(crate) former: Vec<Observation>,
+    /// No record of a holder expires earlier. A record for a shorter time may be written in the name of a living process.
+    shortest: Duration,
+    /// The last processes that the lease has named.
+    named: VecDeque<String>,
     pub(crate) deletion: Option<Deletion>,
     pub(crate) updated: Option<Instant>,
 }
@@ -181,6 +190,13 @@ pub(crate) struct Deletion {
 }
 
 impl View {
+    pub(crate) fn lasting(shortest: Duration) -> Self {
+        Self {
+            shortest,
+            ..Self::default()
+        }
+    }
+
     fn update(&mut self, name: &str, event: Result<Option<DynamicObject>, object_watch::Error>, now: Instant) {
         match event {
             Ok(Some(lease)) => {
@@ -205,16 +221,11 @@ impl View {
 
     pub fn see(&mut self, lease: DynamicObject, now: Instant) {
         let newer = self.lease.as_ref().is_none_or(|old| version(&lease) > version(old));
-        let record = Record::of(&lease);
+        let record = Record::of(&lease).lasting(self.shortest);
         if self.named_holder() != Some(&record.holder) {
             self.holder_since = (!record.is_free()).then_some(now);
             self.is_found = !self.synced;
-            let found = self.observation.as_ref().filter(|seen| !seen.record.is_free());
-            let last = self.last_holder.as_ref().or(found).filter(|last| now < last.expires());
-            let is_other = |last: &&Observation| !record.is_free() && last.record.holder != record.holder;
-            let last = last.filter(is_other).cloned();
-            self.former.retain(|former| now < former.expires());
-            self.former.extend(last);
+            self.note_holders(&record, now);
         }
 
         Observation::update(&mut self.observation, record, self.synced && newer, now);
@@ -229,6 +240,29 @@ impl View {
         self.updated = Some(now);
         self.synced = true;
         self.failure = None;
+    }
+
+    /// The record names another holder, or none.
+    fn note_holders(&mut self, record: &Record, now: Instant) {
+        let found = self.observation.as_ref().filter(|seen| !seen.record.is_free());
+        let last = self.last_holder.as_ref().or(found).filter(|last| now < last.expires());
+        let last = last.filter(|last| last.record.holder != record.holder).cloned();
+        let is_last = |former: &Observation| {
+            last.as_ref()
+                .is_some_and(|last| last.record.holder == former.record.holder)
+        };
+        self.former.retain(|former| now < former.expires() && !is_last(former));
+        self.former.extend(last);
+
+        if !record.is_free() && !self.was_named(&record.holder) {
+            self.named.push_front(record.holder.clone());
+            self.named.truncate(NAMED);
+        }
+    }
+
+    /// Whether the lease has named this process.
+    pub(crate) fn was_named(&self, identity: &str) -> bool {
+        self.named.iter().any(|named| named == identity)
     }
 
     /// Takes in that there is no such Lease. Its last holder may be alive.
@@ -284,6 +318,12 @@ impl View {
         (!seen.record.is_free()).then_some(seen.record.holder.as_str())
     }
 
+    /// The duration in the record of [`Self::named_holder`].
+    pub fn named_duration(&self) -> Option<Duration> {
+        self.named_holder()?;
+        self.lease.as_ref().map(|lease| Record::of(lease).duration)
+    }
+
     /// When this process first observed [`Self::named_holder`].
     pub fn holder_since(&self) -> Option<Instant> {
         self.holder_since
@@ -305,18 +345,36 @@ impl View {
         Some(self.last_holder.as_ref().map_or(emptied, Observation::expires))
     }
 
+    /// [`Self::frees_at`], and not before the records of former holders expire that are none of our managers. None of them
+    /// signs a release, and one that lost the lease to an edit acts until its renew deadline. If its lease was emptied
+    /// without a signature, it has it again by then.
+    pub(crate) fn frees_after(&self, is_ours: impl Fn(&str) -> bool) -> Option<Instant> {
+        let at = self.frees_at()?;
+        let is_released = |seen: &Observation| seen.record.is_released();
+        if self.observation.as_ref().is_some_and(is_released) && !self.is_signed() {
+            return Some(at);
+        }
+
+        let others = self.former.iter().filter(|former| !is_ours(&former.record.holder));
+        others.map(Observation::expires).chain([at]).max()
+    }
+
     /// When a released lease is free. Only our own managers release a lease after the last write under it has ended.
     fn released_at(&self, seen: &Observation) -> Instant {
+        match self.is_signed() {
+            true => seen.since,
+            false => seen.since + UNSIGNED,
+        }
+    }
+
+    fn is_signed(&self) -> bool {
         let annotations = self
             .lease
             .as_ref()
             .and_then(|lease| lease.metadata.annotations.as_ref());
         let signature = annotations.and_then(|all| all.get(RELEASED));
-        let is_signed = signature.is_some() && signature == seen.record.signature().as_ref();
-        match is_signed {
-            true => seen.since,
-            false => seen.since + UNSIGNED,
-        }
+        let expected = self.observation.as_ref().and_then(|seen| seen.record.signature());
+        signature.is_some() && signature == expected.as_ref()
     }
 
     /// The holder until its record expires, alive or not. A lease that was deleted or emptied keeps its last one until
@@ -601,13 +659,9 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_holder_that_released_the_lease_or_did_not_renew_it_or_has_it_again_is_no_former_one() {
+    async fn a_holder_that_did_not_renew_the_lease_or_has_it_again_is_no_former_one() {
         let mut server = Server::default();
-        server.renew("kcm");
-        server.release();
         server.renew("other");
-        assert_eq!(server.former_holders(), NONE);
-
         advance(seconds(15)).await;
         server.renew("kcm");
         assert_eq!(server.former_holders(), NONE, "the record of the other one had expired");
@@ -616,6 +670,76 @@ pub(crate) mod tests {
         assert_eq!(server.former_holders(), ["kcm"]);
         server.renew("kcm");
         assert_eq!(server.former_holders(), ["other"]);
+    }
+
+    /// Each user that may write the Lease can empty it in the name of its holder.
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_whose_lease_was_emptied_is_a_former_one_until_its_record_expires() {
+        let changes: [fn(&mut Server); 2] = [Server::empty, Server::release];
+        for change in changes {
+            let mut server = Server::default();
+            server.renew("kcm");
+            advance(seconds(2)).await;
+            change(&mut server);
+            assert_eq!(server.former_holders(), ["kcm"]);
+            server.renew("other");
+            assert_eq!(server.former_holders(), ["kcm"]);
+            advance(seconds(13)).await;
+            assert_eq!(server.former_holders(), NONE);
+
+            change(&mut server);
+            server.renew("other");
+            change(&mut server);
+            assert_eq!(server.view.former.len(), 1, "one entry for each holder");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signed_release_counts_only_for_our_managers() {
+        let mut server = Server::default();
+        let frees_in = |server: &Server, ours: &str| {
+            let at = server.view.frees_after(|holder| holder == ours).unwrap();
+            at.saturating_duration_since(Instant::now())
+        };
+        server.renew("a");
+        advance(seconds(2)).await;
+        server.release();
+        assert_eq!(frees_in(&server, "a"), Duration::ZERO);
+        assert_eq!(
+            frees_in(&server, "b"),
+            seconds(13),
+            "a living process may have been named"
+        );
+
+        server.renew("a");
+        server.empty();
+        assert_eq!(frees_in(&server, "b"), UNSIGNED, "it would have the lease again");
+
+        server.renew("a");
+        server.write(|record, now| record.held_by("thief", seconds(1), now));
+        assert_eq!(frees_in(&server, "b"), FULL);
+        assert_eq!(frees_in(&server, "a"), seconds(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_for_a_shorter_time_than_our_own_lease_lasts_as_long_as_ours() {
+        let mut server = Server {
+            view: View::lasting(FULL),
+            ..Server::default()
+        };
+        server.write(|record, now| record.held_by("kcm", seconds(1), now));
+        advance(seconds(14)).await;
+        assert_eq!((server.holder(), server.free_for()), (Some("kcm"), None));
+        assert_eq!(server.view.named_duration(), Some(seconds(1)), "as it is written");
+        advance(seconds(1)).await;
+        assert_eq!(server.free_for(), Some(0));
+
+        server.empty();
+        assert_eq!(
+            server.view.frees_at(),
+            Some(Instant::now() + UNSIGNED),
+            "a release is known by its duration"
+        );
     }
 
     #[tokio::test(start_paused = true)]

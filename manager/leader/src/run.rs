@@ -110,7 +110,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let watches = CancellationToken::new();
     let _stop_watches = watches.clone().drop_guard();
     let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
-    let watched = MigrationLease::watch(&setup, &watches);
+    let watched = MigrationLease::watch(&setup, &view, &watches);
     let evidence = watched.as_ref().and_then(|watched| watched.evidence.as_ref());
     let (mut gate, newer) = gate_of_latch(view.clone(), watches.clone());
     let candidate =
@@ -191,7 +191,7 @@ fn about(held: &Held) -> About {
 
 fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
     let object = KubeLease::new(setup.leases.clone(), &setup.namespace, lease);
-    let view = object.watch(watches.clone());
+    let view = object.watch(setup.timing.lease_duration, watches.clone());
     (
         Elector::new(object, lease, &setup.identity, setup.timing, view.clone())
             .with_slow_path(Arc::clone(&setup.slow_path)),
@@ -258,7 +258,7 @@ struct Evidence {
 
 impl MigrationLease {
     /// `None` if leader migration is off.
-    fn watch(setup: &Arc<Setup>, watches: &CancellationToken) -> Option<Self> {
+    fn watch(setup: &Arc<Setup>, main: &watch::Receiver<View>, watches: &CancellationToken) -> Option<Self> {
         let (lease, evidence) = match &setup.mode {
             Mode::Single => return None,
             Mode::Upstream { lease } => (lease, None),
@@ -268,7 +268,7 @@ impl MigrationLease {
 
         Some(Self {
             lease: lease.clone(),
-            elector,
+            elector: elector.with_signers(main.clone()),
             view,
             evidence,
         })
@@ -497,7 +497,8 @@ fn follow_main_lease(
             );
             let stop = watches.child_token();
             let _stop_with_this_name = stop.clone().drop_guard();
-            let mut view = KubeLease::new(setup.leases.clone(), &setup.namespace, &name).watch(stop);
+            let mut view =
+                KubeLease::new(setup.leases.clone(), &setup.namespace, &name).watch(setup.timing.lease_duration, stop);
             // The state of the lease with the former name is void.
             tx.send_replace(View::default());
             loop {

@@ -100,6 +100,8 @@ pub struct Elector<L> {
     /// Whether the last write took longer than [`Timing::request_timeout`].
     slow: bool,
     slow_path: SlowPath,
+    /// The main lease, where this is the migration lease: only a process that has held it signs a release.
+    signers: Option<watch::Receiver<View>>,
     /// Why the last attempt to acquire the lease failed.
     problem: watch::Sender<Option<String>>,
 }
@@ -151,6 +153,7 @@ impl<L: Leases> Elector<L> {
             unanswered: false,
             slow: false,
             slow_path: Arc::new(|_| {}),
+            signers: None,
             problem: watch::Sender::new(None),
         }
     }
@@ -159,6 +162,18 @@ impl<L: Leases> Elector<L> {
     pub fn with_slow_path(mut self, slow_path: SlowPath) -> Self {
         self.slow_path = slow_path;
         self
+    }
+
+    #[must_use]
+    pub fn with_signers(mut self, main_lease: watch::Receiver<View>) -> Self {
+        self.signers = Some(main_lease);
+        self
+    }
+
+    /// Whether the process is one of our managers, as far as it holds this lease.
+    fn is_ours(&self, identity: &str) -> bool {
+        let signers = self.signers.as_ref();
+        identity == self.identity || signers.is_none_or(|main| main.borrow().was_named(identity))
     }
 
     /// Why the last attempt to acquire the lease failed; none since it succeeded.
@@ -330,7 +345,7 @@ impl<L: Leases> Elector<L> {
         // confirmed too late must not keep the others away: they may have a better connection.
         let is_own = |record: &Record| self.attempts.has_settled(record, &self.identity);
         let own = named.filter(|record| !record.is_free()).or(last).is_some_and(is_own);
-        match seen.frees_at() {
+        match seen.frees_after(|holder| self.is_ours(holder)) {
             Some(at) if at > now && !own => return Next::Wait(Some(at)),
             _ => {}
         }

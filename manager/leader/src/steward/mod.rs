@@ -470,10 +470,7 @@ fn lease_facts(view: &View, config: &Config, now: Instant) -> LeaseFacts {
         holder: view.holder(now).map(str::to_owned),
         former_holders: view.former_holders(now),
         named_holder: view.named_holder().map(str::to_owned),
-        duration: view
-            .named_holder()
-            .and(view.observation.as_ref())
-            .map(|seen| seen.record.duration),
+        duration: view.named_duration(),
         idle: view.was_idle_for(config.lease_duration, now),
         is_new: view.has_new_holder(),
         is_coordinated: view.is_coordinated(),
