@@ -9,8 +9,10 @@ pub enum Stage {
     First,
     /// While a kube-controller-manager with leader migration holds M, and our manager competes for it.
     Guarded,
-    /// After the takeover.
-    Owned,
+    /// After the takeover: objects.
+    Objects,
+    /// After the takeover: leases.
+    Leases,
     /// The control plane of a tenant, hosted by another cluster.
     Hosted,
 }
@@ -60,36 +62,36 @@ pub const ATTACKS: &[Attack] = attacks! {
     "m-emptied-guarded", RECORDS, Guarded, SYSTEM, "empties M as client-go releases it";
     "m-shortened-guarded", RECORDS, Guarded, SYSTEM, "renews M for one second, with its holder";
     "m-stolen-guarded", RECORDS, Guarded, SYSTEM, "names another holder of M for one second";
-    "k-deleted", RECORDS, Owned, SYSTEM, "deletes K";
-    "k-emptied", RECORDS, Owned, SYSTEM, "empties K as client-go releases it";
-    "k-stolen", RECORDS, Owned, SYSTEM, "names another holder of K";
-    "m-deleted", RECORDS, Owned, SYSTEM, "deletes M";
-    "m-stolen", RECORDS, Owned, SYSTEM, "names another holder of M";
-    "c-deleted", RECORDS, Owned, SYSTEM, "deletes C";
-    "c-stolen", RECORDS, Owned, SYSTEM, "names another holder of C";
+    "k-deleted", RECORDS, Leases, SYSTEM, "deletes K";
+    "k-emptied", RECORDS, Leases, SYSTEM, "empties K as client-go releases it";
+    "k-stolen", RECORDS, Leases, SYSTEM, "names another holder of K";
+    "m-deleted", RECORDS, Leases, SYSTEM, "deletes M";
+    "m-stolen", RECORDS, Leases, SYSTEM, "names another holder of M";
+    "c-deleted", RECORDS, Leases, SYSTEM, "deletes C";
+    "c-stolen", RECORDS, Leases, SYSTEM, "names another holder of C";
     "tenant-steals-k", RECORDS, Hosted, TENANT, "names another holder of K";
     "tenant-empties-m", RECORDS, Hosted, TENANT, "deletes and empties M";
 
     "m-release-forged-guarded", ANNOTATIONS, Guarded, SYSTEM, "empties M and signs that as our manager does";
-    "release-forged", ANNOTATIONS, Owned, SYSTEM, "empties M and signs that as our manager does";
-    "latch-damaged", ANNOTATIONS, Owned, SYSTEM, "writes a text that is no latch";
-    "latch-forged", ANNOTATIONS, Owned, SYSTEM, "writes a latch that proves an in-tree manager, and takes C in the same write";
+    "release-forged", ANNOTATIONS, Leases, SYSTEM, "empties M and signs that as our manager does";
+    "latch-damaged", ANNOTATIONS, Leases, SYSTEM, "writes a text that is no latch";
+    "latch-forged", ANNOTATIONS, Leases, SYSTEM, "writes a latch that proves an in-tree manager, and takes C in the same write";
 
     "team-creates-pods", PODS, Refused, TEAM, "creates a Pod in kube-system";
     "pod-in-other-namespace", PODS, First, TEAM, "creates an external Pod with the host name of the leader in team-a";
     "pod-in-tree", PODS, First, SYSTEM, "creates an in-tree Pod";
     "pod-beside-the-leaders", PODS, First, SYSTEM, "creates an external Pod with the host name of the leader, whose own Pod is in-tree";
-    "pod-in-other-namespace-later", PODS, Owned, TEAM, "creates a Pod with --leader-elect=false in team-a";
-    "pod-in-tree-later", PODS, Owned, SYSTEM, "creates an in-tree Pod";
-    "pod-without-election", PODS, Owned, SYSTEM, "creates an in-tree Pod with --leader-elect=false";
+    "pod-in-other-namespace-later", PODS, Objects, TEAM, "creates a Pod with --leader-elect=false in team-a";
+    "pod-in-tree-later", PODS, Objects, SYSTEM, "creates an in-tree Pod";
+    "pod-without-election", PODS, Objects, SYSTEM, "creates an in-tree Pod with --leader-elect=false";
 
     "mirror-of-other-node", MIRROR, Refused, WORKER, "creates a mirror Pod of a control-plane Node";
     "mirror-of-other-control-plane", MIRROR, Refused, CONTROL_PLANE, "creates a mirror Pod of another control-plane Node";
     "mirror-in-tree", MIRROR, First, CONTROL_PLANE, "creates an in-tree mirror Pod";
-    "mirror-in-tree-later", MIRROR, Owned, CONTROL_PLANE, "creates an in-tree mirror Pod";
+    "mirror-in-tree-later", MIRROR, Objects, CONTROL_PLANE, "creates an in-tree mirror Pod";
 
     "mirror-with-host-name", WORKER_MIRROR, First, WORKER, "creates an external mirror Pod with the host name of the leader";
-    "mirror-without-election", WORKER_MIRROR, Owned, WORKER, "creates an in-tree mirror Pod with --leader-elect=false";
+    "mirror-without-election", WORKER_MIRROR, Objects, WORKER, "creates an in-tree mirror Pod with --leader-elect=false";
 
     "host-ip-of-other-pod", HOST_IP, Refused, WORKER, "writes the status of a Pod of another Node";
     "host-ip-of-mirror", HOST_IP, First, WORKER, "writes the leader's address into the status of its own mirror Pod";
@@ -100,7 +102,7 @@ pub const ATTACKS: &[Attack] = attacks! {
     "role-label-of-other-node", ROLE, Refused, WORKER, "labels another Node";
     "role-label-by-editors", ROLE, Refused, SYSTEM, "labels a Node";
 
-    "managed-fields", MANAGED_FIELDS, Owned, TEAM, "writes a Service with status writes of a kube-controller-manager: past, present and future";
+    "managed-fields", MANAGED_FIELDS, Objects, TEAM, "writes a Service with status writes of a kube-controller-manager: past, present and future";
     "service-status", MANAGED_FIELDS, Refused, TEAM, "writes the status of a Service";
 
     "spec-by-others", SPEC, Refused, SYSTEM, "changes the migration";
@@ -108,8 +110,8 @@ pub const ATTACKS: &[Attack] = attacks! {
     "attestation-in-the-same-write", SPEC, First, OPERATOR, "enters a phase with its attestation in one write";
     "attestation-at-creation", SPEC, First, OPERATOR, "creates the migration with an attestation";
     "attestation-left-over", SPEC, First, OPERATOR, "leaves the attestation of an earlier run in the migration";
-    "in-tree-while-owned", SPEC, Owned, OPERATOR, "goes back to InTree while our manager owns the controllers";
-    "targets", SPEC, Owned, OPERATOR, "selects no kube-controller-manager by spec.targets";
+    "in-tree-while-owned", SPEC, Objects, OPERATOR, "goes back to InTree while our manager owns the controllers";
+    "targets", SPEC, Objects, OPERATOR, "selects no kube-controller-manager by spec.targets";
 
     "tenant-calls-management", HOSTED, Hosted, TENANT, "uses its credentials in the management cluster";
     "tenant-creates-pods", HOSTED, Hosted, TENANT, "creates Pods in its own kube-system";

@@ -15,7 +15,7 @@ use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use super::request::{self, MIGRATIONS, NODES, Pod, ROLE};
+use super::request::{self, K, MIGRATIONS, NODES, Pod, ROLE};
 use super::stand_in::{Acting, Form, StandIn};
 
 /// Much longer than anything takes.
@@ -28,11 +28,10 @@ pub const CLUSTER: &str = "prod";
 pub const THIEF: &str = "thief_1";
 const AGENT: &str = "lease-attacks";
 
-/// The Nodes of the control plane, a worker, and a machine of the control plane that is no Node.
+/// The Nodes of the control plane, and a worker.
 pub const FIRST: Host = Host::new("ip-10-0-0-11.ec2.internal", "10.0.0.11");
 pub const SECOND: Host = Host::new("ip-10-0-0-12.ec2.internal", "10.0.0.12");
 pub const WORKER: Host = Host::new("ip-10-0-0-21.ec2.internal", "10.0.0.21");
-pub const HIDDEN: Host = Host::new("ip-10-0-0-99.ec2.internal", "10.0.0.99");
 
 #[derive(Debug, Clone, Copy)]
 pub struct Host {
@@ -41,7 +40,7 @@ pub struct Host {
 }
 
 impl Host {
-    const fn new(name: &'static str, address: &'static str) -> Self {
+    pub const fn new(name: &'static str, address: &'static str) -> Self {
         Self { name, address }
     }
 
@@ -130,6 +129,9 @@ pub struct Cluster {
     pub principals: Principals,
     pub leases: Recorder,
     pub admin: Client,
+    /// An administrator of the API server that has the migration.
+    pub management: Client,
+    pub migration: &'static str,
     old_manager: Client,
     pub api: ApiServer,
     pub etcd: Etcd,
@@ -160,6 +162,8 @@ impl Cluster {
                 .client(&User::kube_controller_manager(), AGENT)
                 .await
                 .expect("a client"),
+            management: admin.clone(),
+            migration: MIGRATION,
             admin,
             api,
             etcd,
@@ -196,11 +200,14 @@ impl Cluster {
 
     /// Our manager with the rights of the manifests.
     pub fn start_manager(&mut self) {
+        self.start_manager_with(&[format!("--migration={MIGRATION}")]);
+    }
+
+    pub fn start_manager_with(&mut self, flags: &[String]) {
         let account = "system:serviceaccount:kube-system:outrigger-manager";
         let user = User::new(account).in_group("system:serviceaccounts");
         let kubeconfig = self.api.kubeconfig(&user).expect("a kubeconfig");
-        let manager = Manager::start(self.run.path(), &kubeconfig, &[format!("--migration={MIGRATION}")]);
-        self.manager = Some(manager);
+        self.manager = Some(Manager::start(self.run.path(), &kubeconfig, flags));
     }
 
     pub fn manager(&self) -> &Manager {
@@ -271,7 +278,7 @@ impl Cluster {
     }
 
     pub async fn migration(&self) -> Value {
-        request::get(&self.admin, &format!("{MIGRATIONS}/{MIGRATION}"))
+        request::get(&self.management, &format!("{MIGRATIONS}/{}", self.migration))
             .await
             .body
     }
@@ -291,9 +298,9 @@ impl Cluster {
         self.leases.latest(lease).and_then(|change| change.holder)
     }
 
-    /// Every other process has the host name of a Node, or [`THIEF`]'s identity.
+    /// Every other process has the host name of a Node or a Pod, or [`THIEF`]'s identity.
     pub fn is_ours(holder: &str) -> bool {
-        !holder.starts_with("ip-") && holder != THIEF
+        !holder.starts_with("ip-") && !holder.starts_with(K) && holder != THIEF
     }
 
     /// Waits until the holder of a lease satisfies `wanted`.
@@ -390,6 +397,12 @@ pub async fn run(kubelet: &Client, pod: &Pod<'_>, address: &str) {
 async fn base(tools: &Tools, run: &Path) -> Vec<Value> {
     let rendered = manifests::render(tools, run, "attacks", "base", "").await;
     let mut objects = rendered.expect("kustomize accepts it");
+    retain_rights(&mut objects);
+    objects
+}
+
+/// Without anything that runs, and without the webhook.
+pub fn retain_rights(objects: &mut Vec<Value>) {
     let kept = [
         "CustomResourceDefinition",
         "Namespace",
@@ -400,5 +413,4 @@ async fn base(tools: &Tools, run: &Path) -> Vec<Value> {
         "ClusterRoleBinding",
     ];
     objects.retain(|object| object["kind"].as_str().is_some_and(|kind| kept.contains(&kind)));
-    objects
 }

@@ -1,4 +1,4 @@
-//! An in-tree manager leads that no Pod shows. Forged evidence does not prove it, and does not delay the takeover once an
+//! An in-tree manager leads on a control-plane Node, and no Pod shows it. Forged evidence does not prove it, and does not delay the takeover once an
 //! external one leads.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use outrigger_cluster_harness::leases::Lease;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, FIRST, HIDDEN, Mark, SECOND, SYSTEM, TEAM, WORKER, run};
+use super::cluster::{Cluster, FIRST, Mark, SECOND, SYSTEM, TEAM, WORKER, run};
 use super::report::Report;
 use super::request::{self, K, MIGRATIONS, Pod};
 use super::stand_in::{DURATION, Form};
@@ -16,7 +16,7 @@ use super::stand_in::{DURATION, Form};
 const READ: Duration = Duration::from_secs(2);
 
 pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
-    let hidden = cluster.start_old_manager(HIDDEN, Form::InTree);
+    let hidden = cluster.start_old_manager(FIRST, Form::InTree);
     cluster
         .held("an in-tree manager leads", Lease::K, |holder| holder.is_some())
         .await;
@@ -31,6 +31,8 @@ pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
     attested(cluster, report, &mark).await;
     forged_pods(cluster, report).await;
     edited_lease(cluster, report).await;
+
+    beside_its_own_pod(cluster, report).await;
 
     cluster.kill_old_manager(hidden);
     takeover(cluster, report).await;
@@ -97,7 +99,7 @@ async fn forged_pods(cluster: &Cluster, report: &mut Report) {
         name,
         namespace,
         node: Some(node),
-        host_name: Some(HIDDEN.label()),
+        host_name: Some(FIRST.label()),
         is_mirror: false,
         command: Form::External.command(),
     };
@@ -128,7 +130,7 @@ async fn forged_pods(cluster: &Cluster, report: &mut Report) {
     let mark = cluster.mark();
     (pod.name, pod.host_name) = ("kube-controller-manager-b", None);
     cluster
-        .mirror(&principals.worker_kubelet, &pod, HIDDEN.address)
+        .mirror(&principals.worker_kubelet, &pod, FIRST.address)
         .await
         .granted()
         .expect("created");
@@ -141,7 +143,7 @@ async fn forged_pods(cluster: &Cluster, report: &mut Report) {
     pod.name = "kube-controller-manager-c";
     let created = request::post(&principals.system_editor, &request::pods(SYSTEM), &pod.object(None)).await;
     created.granted().expect("created");
-    run(&principals.worker_kubelet, &pod, HIDDEN.address).await;
+    run(&principals.worker_kubelet, &pod, FIRST.address).await;
     sleep(READ).await;
     report.unchanged(cluster, "host-ip-of-pod", &mark, "the address is not read");
 }
@@ -177,6 +179,26 @@ async fn edited_lease(cluster: &Cluster, report: &mut Report) {
     report.unchanged(cluster, "k-deleted-hidden", &mark, "the former holder counts");
 }
 
+/// The Pod of the leader is in-tree, and the one that a user created with its host name is external.
+async fn beside_its_own_pod(cluster: &Cluster, report: &mut Report) {
+    let mark = cluster.mark();
+    let forged = Pod {
+        name: "kube-controller-manager-0",
+        namespace: SYSTEM,
+        node: Some(WORKER.name),
+        host_name: Some(FIRST.label()),
+        is_mirror: false,
+        command: Form::External.command(),
+    };
+    cluster.show_old_manager(FIRST, Form::InTree).await;
+    let pods = request::pods(SYSTEM);
+    let created = request::post(&cluster.principals.system_editor, &pods, &forged.object(None)).await;
+    created.granted().expect("created");
+    cluster.says("runs in-tree without leader migration", &mark).await;
+    sleep(READ).await;
+    report.unchanged(cluster, "pod-beside-the-leaders", &mark, "the leader's own Pod counts");
+}
+
 /// Waits for the next renewal of K, so that its holder does not renew it for the retry period.
 pub async fn renewal(cluster: &Cluster) -> String {
     renewal_of(cluster, Lease::K).await
@@ -197,9 +219,9 @@ pub async fn renewal_of(cluster: &Cluster, lease: Lease) -> String {
 async fn takeover(cluster: &mut Cluster, report: &mut Report) {
     let principals = [
         cluster.principals.system_editor.clone(),
-        cluster.principals.second_kubelet.clone(),
+        cluster.principals.first_kubelet.clone(),
     ];
-    let [editor, second] = &principals;
+    let [editor, kubelet] = &principals;
     let mark = cluster.mark();
     let in_tree = Pod {
         name: "kube-controller-manager-d",
@@ -214,11 +236,16 @@ async fn takeover(cluster: &mut Cluster, report: &mut Report) {
         .granted()
         .expect("created");
 
-    cluster.show_old_manager(FIRST, Form::External).await;
-    cluster.start_old_manager(FIRST, Form::External);
+    let own = format!("kube-controller-manager-{}", FIRST.name);
+    let own = format!("{}/{own}", request::pods(SYSTEM));
+    request::delete(&cluster.principals.first_kubelet, &own)
+        .await
+        .granted()
+        .expect("deleted");
+    cluster.start_old_manager(SECOND, Form::External);
     cluster
         .held("an external manager leads", Lease::K, |holder| {
-            holder.is_some_and(|holder| holder.starts_with(FIRST.name))
+            holder.is_some_and(|holder| holder.starts_with(SECOND.name))
         })
         .await;
     cluster.says(&in_tree.named(), &mark).await;
@@ -230,22 +257,22 @@ async fn takeover(cluster: &mut Cluster, report: &mut Report) {
         .await
         .granted()
         .expect("deleted");
-    let of_second = Pod {
+    let of_first = Pod {
         name: "kube-controller-manager-e",
-        node: Some(SECOND.name),
+        node: Some(FIRST.name),
         is_mirror: true,
         ..in_tree
     };
     cluster
-        .mirror(second, &of_second, SECOND.address)
+        .mirror(kubelet, &of_first, FIRST.address)
         .await
         .granted()
         .expect("created");
-    cluster.says(&of_second.named(), &mark).await;
+    cluster.says(&of_first.named(), &mark).await;
     let owned = cluster.holder(Lease::M);
     assert!(owned.is_none(), "{owned:?}");
     report.answered(cluster, "mirror-in-tree", &mark, "no takeover; the message names it");
-    request::delete(second, &of_second.path())
+    request::delete(kubelet, &of_first.path())
         .await
         .granted()
         .expect("deleted");

@@ -61,10 +61,18 @@ async fn a_lease_that_was_edited_is_acquired_only_after_its_former_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forged_objects_and_leases_do_not_end_the_ownership() {
+async fn forged_objects_do_not_end_the_ownership() {
     let mut cluster = Cluster::start(Version::V1_26, "127.114.0.0/16").await;
-    let mut report = Report::new(Stage::Owned);
-    owned::attack(&mut cluster, &mut report).await;
+    let mut report = Report::new(Stage::Objects);
+    owned::attack_objects(&mut cluster, &mut report).await;
+    report.is_complete();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edited_leases_do_not_end_the_ownership_for_longer_than_their_records_last() {
+    let mut cluster = Cluster::start(Version::V1_26, "127.117.0.0/16").await;
+    let mut report = Report::new(Stage::Leases);
+    owned::attack_leases(&mut cluster, &mut report).await;
     report.is_complete();
 }
 

@@ -1,6 +1,356 @@
 //! An external kube-controller-manager leads, and our manager holds M.
 
-use super::cluster::Cluster;
-use super::report::Report;
+use std::time::Duration;
 
-pub async fn attack(_cluster: &mut Cluster, _report: &mut Report) {}
+use jiff::{Span, Timestamp};
+use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::wait;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::cluster::{Cluster, FIRST, LIMIT, MIGRATION, Mark, SECOND, SYSTEM, TEAM, THIEF, WORKER};
+use super::first::renewal_of;
+use super::report::Report;
+use super::request::{self, C, K, M, MIGRATIONS, Pod};
+use super::stand_in::{DURATION, Form};
+
+/// Much longer than our manager needs to read an object that it watches, and longer than client-go's retry period.
+const READ: Duration = Duration::from_millis(2500);
+const KEPT: &str = "keeps M and its permit";
+const LATCH: &str = "outrigger.dev/prepared";
+
+pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {
+    owned(cluster).await;
+    services(cluster, report).await;
+    ignored_pods(cluster, report).await;
+    standbys(cluster, report).await;
+    spec(cluster, report).await;
+    unlocked(cluster, report).await;
+}
+
+pub async fn attack_leases(cluster: &mut Cluster, report: &mut Report) {
+    let leader = owned(cluster).await;
+    edited_leases(cluster, report).await;
+    stolen_leases(cluster, report).await;
+    forged_latch(cluster, leader, report).await;
+}
+
+/// Our manager has taken over. Returns the leader.
+async fn owned(cluster: &mut Cluster) -> usize {
+    cluster.show_old_manager(FIRST, Form::External).await;
+    let leader = cluster.start_old_manager(FIRST, Form::External);
+    cluster.create_migration("Migrate").await;
+    cluster.start_manager();
+    cluster.owned("an external manager leads").await;
+    leader
+}
+
+/// The fields that a Service controller writes into the status.
+fn status_write(time: Timestamp) -> Value {
+    json!({
+        "manager": "kube-controller-manager", "operation": "Update", "subresource": "status", "apiVersion": "v1",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
+    })
+}
+
+async fn services(cluster: &Cluster, report: &mut Report) {
+    let mark = cluster.mark();
+    let editor = &cluster.principals.team_editor;
+    let services = format!("/api/v1/namespaces/{TEAM}/services");
+    let service =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
+    let created = request::post(editor, &services, &service).await;
+    let mut service = created.granted().expect("created").body;
+
+    let (now, hour) = (Timestamp::now(), Span::new().hours(1));
+    for time in [
+        now - hour,
+        now,
+        now + hour,
+        "2099-01-01T00:00:00Z".parse().expect("a time"),
+    ] {
+        service["metadata"]["managedFields"] = json!([status_write(time)]);
+        let stored = request::put(editor, &format!("{services}/web"), &service).await;
+        service = stored.granted().expect("stored").body;
+        let fields = service["metadata"]["managedFields"].to_string();
+        assert!(
+            fields.contains("\"subresource\":\"status\""),
+            "it was not stored: {fields}"
+        );
+    }
+    sleep(READ).await;
+    report.unchanged(cluster, "managed-fields", &mark, KEPT);
+}
+
+fn without_election() -> Vec<&'static str> {
+    let mut command = Form::InTree.command();
+    command.push("--leader-elect=false");
+    command
+}
+
+fn forged(name: &'static str, namespace: &'static str, command: Vec<&'static str>) -> Pod<'static> {
+    Pod {
+        name,
+        namespace,
+        node: Some(WORKER.name),
+        host_name: None,
+        is_mirror: false,
+        command,
+    }
+}
+
+async fn ignored_pods(cluster: &Cluster, report: &mut Report) {
+    let principals = &cluster.principals;
+    let mark = cluster.mark();
+    let in_team = forged("kube-controller-manager", TEAM, without_election());
+    let created = request::post(&principals.team_editor, &request::pods(TEAM), &in_team.object(None)).await;
+    created.granted().expect("created");
+    sleep(READ).await;
+    report.unchanged(cluster, "pod-in-other-namespace-later", &mark, KEPT);
+
+    let mark = cluster.mark();
+    let mut mirror = forged("kube-controller-manager-a", SYSTEM, without_election());
+    mirror.is_mirror = true;
+    let created = cluster.mirror(&principals.worker_kubelet, &mirror, FIRST.address).await;
+    created.granted().expect("created");
+    cluster.says(&mirror.named(), &mark).await;
+    report.unchanged(
+        cluster,
+        "mirror-without-election",
+        &mark,
+        "keeps M and its permit; a warning names it",
+    );
+}
+
+/// In-tree Pods that do not lead. They are deleted afterwards: beside them our manager does not write while nobody leads.
+async fn standbys(cluster: &Cluster, report: &mut Report) {
+    let principals = &cluster.principals;
+    let warned = "keeps M and its permit; a warning names it";
+    let mark = cluster.mark();
+    let pod = forged("kube-controller-manager-b", SYSTEM, Form::InTree.command());
+    let created = request::post(&principals.system_editor, &request::pods(SYSTEM), &pod.object(None)).await;
+    created.granted().expect("created");
+    cluster.says(&pod.named(), &mark).await;
+    report.unchanged(cluster, "pod-in-tree-later", &mark, warned);
+    request::delete(&principals.system_editor, &pod.path())
+        .await
+        .granted()
+        .expect("deleted");
+
+    let mark = cluster.mark();
+    let mut mirror = forged("kube-controller-manager-c", SYSTEM, Form::InTree.command());
+    (mirror.is_mirror, mirror.node) = (true, Some(SECOND.name));
+    let created = cluster
+        .mirror(&principals.second_kubelet, &mirror, SECOND.address)
+        .await;
+    created.granted().expect("created");
+    cluster.says(&mirror.named(), &mark).await;
+    report.unchanged(cluster, "mirror-in-tree-later", &mark, warned);
+    request::delete(&principals.second_kubelet, &mirror.path())
+        .await
+        .granted()
+        .expect("deleted");
+}
+
+async fn spec(cluster: &Cluster, report: &mut Report) {
+    let mark = cluster.mark();
+    let nowhere = json!([{"profile": "HostedControlPlane",
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "nowhere"}}}]);
+    cluster
+        .change_migration(json!({"targets": nowhere}))
+        .await
+        .granted()
+        .expect("granted");
+    sleep(READ).await;
+    cluster
+        .change_migration(json!({"targets": null}))
+        .await
+        .granted()
+        .expect("granted");
+    report.unchanged(
+        cluster,
+        "targets",
+        &mark,
+        "keeps M and its permit: its leader was proven before",
+    );
+
+    let mark = cluster.mark();
+    let answer = cluster.change_migration(json!({"phase": "InTree"})).await;
+    report.refused("in-tree-while-owned", &answer, 422);
+    cluster
+        .change_migration(json!({"phase": "Prepare"}))
+        .await
+        .granted()
+        .expect("granted");
+    let owner = async || {
+        let controllers = cluster.migration().await["status"]["controllers"].clone();
+        controllers
+            .to_string()
+            .contains("\"owner\":\"cloud-controller-manager\"")
+    };
+    wait::until("the status names the owner", LIMIT, owner)
+        .await
+        .expect("in time");
+    let answer = cluster.change_migration(json!({"phase": "InTree"})).await;
+    report.refused("in-tree-while-owned", &answer, 422);
+    sleep(READ).await;
+    cluster
+        .change_migration(json!({"phase": "Migrate"}))
+        .await
+        .granted()
+        .expect("granted");
+    report.unchanged(cluster, "in-tree-while-owned", &mark, KEPT);
+}
+
+/// A living holder writes its lease again.
+async fn edited_leases(cluster: &Cluster, report: &mut Report) {
+    let editor = &cluster.principals.system_editor;
+    for (name, lease, change) in [
+        ("m-deleted", M, None),
+        ("release-forged", M, Some(request::release as fn(bool) -> Value)),
+        ("c-deleted", C, None),
+        ("k-deleted", K, None),
+        ("k-emptied", K, Some(|_| request::release(false))),
+    ] {
+        let mark = cluster.mark();
+        let path = request::lease(lease);
+        let answer = match change {
+            None => request::delete(editor, &path).await,
+            Some(change) => request::patch(editor, &path, &change(true)).await,
+        };
+        answer.granted().expect("written");
+        sleep(READ).await;
+        report.unchanged(cluster, name, &mark, KEPT);
+    }
+
+    let mark = cluster.mark();
+    for text in ["{\"phase\":\"Migr", r#"{"version":1}"#, r#"{"version":9}"#] {
+        let damaged = json!({"metadata": {"annotations": {LATCH: text}}});
+        request::patch(editor, &request::lease(C), &damaged)
+            .await
+            .granted()
+            .expect("written");
+        let restored = async || latch(cluster).await.contains("heldBy");
+        wait::until("the latch is restored", LIMIT, restored)
+            .await
+            .expect("in time");
+    }
+    report.unchanged(
+        cluster,
+        "latch-damaged",
+        &mark,
+        "keeps M and its permit; the latch is restored",
+    );
+}
+
+async fn latch(cluster: &Cluster) -> String {
+    let lease = request::get(&cluster.admin, &request::lease(C)).await.body;
+    let latch = lease["metadata"]["annotations"][LATCH].as_str().unwrap_or_default();
+    latch.to_owned()
+}
+
+async fn unlocked(cluster: &Cluster, report: &mut Report) {
+    let editor = &cluster.principals.system_editor;
+    let mark = cluster.mark();
+    let pod = forged("kube-controller-manager-d", SYSTEM, without_election());
+    let created = request::post(editor, &request::pods(SYSTEM), &pod.object(None)).await;
+    created.granted().expect("created");
+    cluster.says("ALARM", &mark).await;
+    cluster.says(&pod.named(), &mark).await;
+    cluster.held("M is released", Lease::M, |holder| holder.is_none()).await;
+    request::delete(editor, &pod.path()).await.granted().expect("deleted");
+    cluster.owned("the Pod is gone").await;
+    report.answered(
+        cluster,
+        "pod-without-election",
+        &mark,
+        "an alarm that names it, until it is gone",
+    );
+}
+
+/// The present holder has lost its lease, and ends.
+async fn stolen_leases(cluster: &Cluster, report: &mut Report) {
+    for (name, lease, text) in [
+        ("k-stolen", K, "ALARM"),
+        ("m-stolen", M, "another holder has the lease"),
+        ("c-stolen", C, "another holder has the lease"),
+    ] {
+        let mark = cluster.mark();
+        let stolen = request::record(THIEF, DURATION.as_secs());
+        let editor = &cluster.principals.system_editor;
+        request::patch(editor, &request::lease(lease), &stolen)
+            .await
+            .granted()
+            .expect("written");
+        cluster.says(text, &mark).await;
+        cluster.says(THIEF, &mark).await;
+        let did = again(cluster, &mark).await;
+        report.answered(cluster, name, &mark, &did);
+    }
+}
+
+/// Nobody does anything: K, C and M have their holders again.
+async fn again(cluster: &Cluster, mark: &Mark) -> String {
+    let is_held = |holder: Option<&str>| holder.is_some_and(|holder| holder != THIEF);
+    for lease in [Lease::K, Lease::C] {
+        cluster.held("the lease has a holder again", lease, is_held).await;
+    }
+    let without = async || {
+        let changes = cluster.changes_since(Lease::M, mark);
+        changes.iter().any(|change| change.holder != mark.owner)
+    };
+    wait::until("M was lost", LIMIT, without).await.expect("in time");
+    cluster.owned("the forged record has expired").await;
+    let took = Timestamp::now().duration_since(mark.at);
+    format!("releases M or ends, and has it again after {:.0} s", took.as_secs_f64())
+}
+
+/// The in-tree manager of a visible Pod leads: our manager has released M. The forged latch says that it is external, and
+/// that our manager has held M.
+async fn forged_latch(cluster: &mut Cluster, leader: usize, report: &mut Report) {
+    cluster.kill_old_manager(leader);
+    cluster.show_old_manager(SECOND, Form::InTree).await;
+    cluster.start_old_manager(SECOND, Form::InTree);
+    let is_second = |holder: Option<&str>| holder.is_some_and(|holder| holder.starts_with(SECOND.name));
+    let in_tree = cluster.held("the in-tree manager leads", Lease::K, is_second).await;
+    cluster.held("M is released", Lease::M, |holder| holder.is_none()).await;
+
+    let mark = cluster.mark();
+    let migration = request::get(&cluster.admin, &format!("{MIGRATIONS}/{MIGRATION}"))
+        .await
+        .body;
+    let latch = json!({
+        "version": 1, "uid": migration["metadata"]["uid"], "phase": "Migrate", "heldBy": THIEF,
+        "proven": [{"identity": in_tree, "by": "External"}],
+    });
+    let mut stolen = request::record(THIEF, 1);
+    stolen["metadata"] = json!({"annotations": {LATCH: latch.to_string()}});
+    let editor = &cluster.principals.system_editor;
+    request::patch(editor, &request::lease(C), &stolen)
+        .await
+        .granted()
+        .expect("written");
+    cluster
+        .held("C is stolen", Lease::C, |holder| holder == Some(THIEF))
+        .await;
+    cluster
+        .held("another process of ours leads", Lease::C, |holder| {
+            holder.is_some_and(Cluster::is_ours)
+        })
+        .await;
+    renewal_of(cluster, Lease::C).await;
+    sleep(READ).await;
+    assert_eq!(
+        cluster.holder(Lease::M),
+        None,
+        "{}",
+        cluster.manager().log_since(mark.log)
+    );
+    report.answered(
+        cluster,
+        "latch-forged",
+        &mark,
+        "does not acquire M: a command line that can be read counts more",
+    );
+}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use outrigger_evidence::facts::{self, Facts, LeaseFacts, MainHolder, OwnSettings, Proven, Reading};
+use outrigger_evidence::facts::{
+    self, ControllerManagers, Facts, Kind, LeaseFacts, MainHolder, OwnSettings, Proven, Reading,
+};
 use outrigger_evidence::gate::{self, Decision, Inputs, LatchChange, LeaseAction, MigrationSpec, YIELD};
 use outrigger_evidence::latch::{self, Latch, Stored};
 use outrigger_evidence::why::Why;
@@ -24,6 +26,8 @@ use crate::readers::Listing;
 /// How long M is kept in a step back before it is offered again, at first. The time doubles with each offer.
 const FIRST_BACKOFF: Duration = Duration::from_secs(120);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1920);
+/// How many processes that were judged are remembered.
+const JUDGED: usize = 16;
 /// Time between two passes without a change.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long a write in flight may last after the permit was closed for another holder of K. A kube-controller-manager that
@@ -78,11 +82,33 @@ struct Past {
     offers: BTreeMap<String, Offer>,
     last_offer: Option<Offer>,
     proven: Vec<Proven>,
+    /// Those that this process judged itself. The others are of the latch.
+    judged: Vec<String>,
     phase: Option<Phase>,
     led_before: Option<String>,
 }
 
 impl Past {
+    fn note_proven(&mut self, proven: &Proven) {
+        Proven::remember(&mut self.proven, proven);
+        if !self.judged.contains(&proven.identity) {
+            self.judged.insert(0, proven.identity.clone());
+            self.judged.truncate(JUDGED);
+        }
+    }
+
+    /// The processes that count as proven. Each user that may write lease C can write a latch while no manager holds it, so
+    /// a command line that can be read counts more than the latch.
+    fn counting(&self, phase: Option<Phase>, all: &ControllerManagers) -> Vec<Proven> {
+        let acts_without_m = |identity: &str| {
+            let mut listed = all.seen.iter().filter(|seen| seen.is_holder(identity));
+            listed.any(|seen| matches!(seen.kind(), Kind::Unguarded | Kind::Unlocked))
+        };
+        let mut counting = Proven::counting(&self.proven, phase);
+        counting.retain(|proven| self.judged.contains(&proven.identity) || !acts_without_m(&proven.identity));
+        counting
+    }
+
     /// Notes who led when a phase begins that this process saw begin.
     fn observe(&mut self, spec: &Reading<MigrationSpec>, main: &View, latch: Option<&Latch>, now: Instant) {
         let Some(spec) = spec.known() else { return };
@@ -290,7 +316,7 @@ pub async fn run(config: Config, mut sources: Sources, controls: Controls, repor
         let inputs = observe(&config, &mut sources, &latching.current, &mut past);
         let decision = gate::decide(&inputs);
         if let MainHolder::Proven(proven) = inputs.facts.main_holder() {
-            Proven::remember(&mut past.proven, &proven);
+            past.note_proven(&proven);
         }
         log_changes(&decision, &mut last_logged);
 
@@ -431,6 +457,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
     }
     past.observe(&spec, &main, latched, now);
 
+    let controller_managers = listing.as_of(main.holder_since());
     let offer_due = |held_since: Instant| {
         let last = past.offer_of(&main, now);
         last.is_none_or(|offer| now >= held_since.max(offer.at) + backoff(&offer))
@@ -443,10 +470,10 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
         yielded: is_own_acquisition(&migration, &config.identity, past.last_offer, now)
             || yield_ends(&main, &migration, past.last_offer, config.lease_duration, now).is_some_and(|end| now >= end),
         facts: Facts {
-            controller_managers: listing.as_of(main.holder_since()),
+            proven: past.counting(spec.known().map(|spec| spec.phase), &controller_managers),
+            controller_managers,
             main: lease_facts(&main, config, now),
             migration: lease_facts(&migration, config, now),
-            proven: Proven::counting(&past.proven, spec.known().map(|spec| spec.phase)),
             attestation: spec.known().and_then(|spec| attestation(spec, latched)).cloned(),
             led_before: past.led_before.clone(),
             own: config.own,

@@ -567,6 +567,36 @@ async fn the_leases_are_left_to_a_newer_manager_whose_latch_is_found() {
     assert!(ends.reports.borrow().is_none());
 }
 
+/// Each user that may write lease C can write a latch while no manager holds it.
+#[tokio::test(start_paused = true)]
+async fn a_command_line_that_can_be_read_counts_more_than_a_latch_and_less_than_an_own_judgement() {
+    let forged = || Latch {
+        held_by: Some("thief".into()),
+        proven: vec![Proven {
+            identity: KCM.into(),
+            by: Basis::External,
+        }],
+        ..latch(Phase::Migrate)
+    };
+    for (listed, is_open) in [
+        (kcm(UNGUARDED), false),
+        (kcm(EXTERNAL), true),
+        (on_host("other", EXTERNAL), true),
+    ] {
+        let mut ends = Ends::new(Phase::Migrate, Some(forged()));
+        ends.renew(|ends| &ends.main, KCM);
+        ends.list(vec![listed.clone()]);
+        ends.stores_all().await;
+        assert_eq!(ends.is_open(), is_open, "{listed:?}");
+    }
+
+    // Another Pod with the host name of the leader, which this process found external.
+    let ends = Ends::leading().await;
+    ends.list(vec![kcm(UNGUARDED)]);
+    sleep(SECOND).await;
+    assert!(ends.is_open());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_predecessors_record_does_not_end_the_step_back() {
     let killed = Latch {
