@@ -75,7 +75,7 @@ pub const ATTACKS: &[Attack] = attacks! {
     "m-release-forged-guarded", ANNOTATIONS, Guarded, SYSTEM, "empties M and signs that as our manager does";
     "release-forged", ANNOTATIONS, Leases, SYSTEM, "empties M and signs that as our manager does";
     "latch-damaged", ANNOTATIONS, Leases, SYSTEM, "writes a text that is no latch";
-    "latch-forged", ANNOTATIONS, Leases, SYSTEM, "writes a latch that proves an in-tree manager, and takes C in the same write";
+    "latch-forged", ANNOTATIONS, First, SYSTEM, "writes a latch that proves an in-tree manager, and takes C in the same write";
 
     "team-creates-pods", PODS, Refused, TEAM, "creates a Pod in kube-system";
     "pod-in-other-namespace", PODS, First, TEAM, "creates an external Pod with the host name of the leader in team-a";

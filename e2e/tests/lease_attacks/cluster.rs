@@ -2,6 +2,7 @@
 //! their own.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,6 +21,8 @@ use super::stand_in::{Acting, Form, StandIn};
 
 /// Much longer than anything takes.
 pub const LIMIT: Duration = Duration::from_secs(60);
+/// Longer than our manager needs to report what it reads.
+const SAID: Duration = Duration::from_secs(30);
 pub const TEAM: &str = "team-a";
 pub const SYSTEM: &str = "kube-system";
 pub const MIGRATION: &str = "cluster";
@@ -132,6 +135,7 @@ pub struct Cluster {
     /// An administrator of the API server that has the migration.
     pub management: Client,
     pub migration: &'static str,
+    unsaid: Mutex<Vec<String>>,
     old_manager: Client,
     pub api: ApiServer,
     pub etcd: Etcd,
@@ -164,6 +168,7 @@ impl Cluster {
                 .expect("a client"),
             management: admin.clone(),
             migration: MIGRATION,
+            unsaid: Mutex::default(),
             admin,
             api,
             etcd,
@@ -283,15 +288,21 @@ impl Cluster {
             .body
     }
 
-    /// Waits until the status or the log of our manager contains a text, in this attack.
+    /// Waits until the status or the log of our manager contains a text, in this attack. Without it the attack fails.
     pub async fn says(&self, text: &str, mark: &Mark) {
         let said = async || {
             let status = self.migration().await["status"].to_string();
             let log = self.manager().log_since(mark.log);
             status.contains(text) || log.contains(text)
         };
-        let waited = wait::until(text, LIMIT, said).await;
-        waited.unwrap_or_else(|error| panic!("{error}\n{}", self.manager().log_since(mark.log)));
+        if wait::until(text, SAID, said).await.is_err() {
+            let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+            unsaid.push(text.to_owned());
+        }
+    }
+
+    pub fn take_unsaid(&self) -> Vec<String> {
+        std::mem::take(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn holder(&self, lease: Lease) -> Option<String> {

@@ -7,9 +7,9 @@ use outrigger_cluster_harness::leases::Lease;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, FIRST, Mark, SECOND, SYSTEM, TEAM, WORKER, run};
+use super::cluster::{Cluster, FIRST, Mark, SECOND, SYSTEM, TEAM, THIEF, WORKER, run};
 use super::report::Report;
-use super::request::{self, K, MIGRATIONS, Pod};
+use super::request::{self, C, K, LATCH, MIGRATIONS, Pod};
 use super::stand_in::{DURATION, Form};
 
 /// Much longer than our manager needs to read an object that it watches.
@@ -33,6 +33,7 @@ pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
     edited_lease(cluster, report).await;
 
     beside_its_own_pod(cluster, report).await;
+    forged_latch(cluster, report).await;
 
     cluster.kill_old_manager(hidden);
     takeover(cluster, report).await;
@@ -197,6 +198,39 @@ async fn beside_its_own_pod(cluster: &Cluster, report: &mut Report) {
     cluster.says("runs in-tree without leader migration", &mark).await;
     sleep(READ).await;
     report.unchanged(cluster, "pod-beside-the-leaders", &mark, "the leader's own Pod counts");
+}
+
+/// The latch says that the leader is external, and that our manager has held M.
+async fn forged_latch(cluster: &Cluster, report: &mut Report) {
+    let mark = cluster.mark();
+    let latch = json!({
+        "version": 1, "uid": cluster.migration().await["metadata"]["uid"], "phase": "Migrate", "heldBy": THIEF,
+        "proven": [{"identity": cluster.holder(Lease::K), "by": "External"}],
+    });
+    let mut stolen = request::record(THIEF, 1);
+    stolen["metadata"] = json!({"annotations": {LATCH: latch.to_string()}});
+    let editor = &cluster.principals.system_editor;
+    request::patch(editor, &request::lease(C), &stolen)
+        .await
+        .granted()
+        .expect("written");
+
+    cluster
+        .held("C is stolen", Lease::C, |holder| holder == Some(THIEF))
+        .await;
+    let is_ours = |holder: Option<&str>| holder.is_some_and(Cluster::is_ours);
+    cluster.held("another process of ours leads", Lease::C, is_ours).await;
+    cluster.says("runs in-tree without leader migration", &mark).await;
+    sleep(READ).await;
+    // The migration is new, and so is its evidence.
+    let owner = cluster.holder(Lease::M);
+    let path = format!("{MIGRATIONS}/{}", super::cluster::MIGRATION);
+    request::delete(&cluster.admin, &path).await.granted().expect("deleted");
+    cluster.create_migration("Migrate").await;
+
+    let did = "does not acquire M: a command line that can be read counts more";
+    report.answered(cluster, "latch-forged", &mark, did);
+    assert_eq!(owner, None, "{}", cluster.manager().log_since(mark.log));
 }
 
 /// Waits for the next renewal of K, so that its holder does not renew it for the retry period.

@@ -49,7 +49,7 @@ async fn forged_evidence_causes_no_first_takeover_and_delays_none() {
     let mut cluster = Cluster::start(Version::V1_26, "127.112.0.0/16").await;
     let mut report = Report::new(Stage::First);
     first::attack(&mut cluster, &mut report).await;
-    report.is_complete();
+    report.complete();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn a_lease_that_was_edited_is_acquired_only_after_its_former_holder() {
     let mut cluster = Cluster::start(Version::V1_26, "127.113.0.0/16").await;
     let mut report = Report::new(Stage::Guarded);
     guarded::attack(&mut cluster, &mut report).await;
-    report.is_complete();
+    report.complete();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn forged_objects_do_not_end_the_ownership() {
     let mut cluster = Cluster::start(Version::V1_26, "127.114.0.0/16").await;
     let mut report = Report::new(Stage::Objects);
     owned::attack_objects(&mut cluster, &mut report).await;
-    report.is_complete();
+    report.complete();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,12 +73,12 @@ async fn edited_leases_do_not_end_the_ownership_for_longer_than_their_records_la
     let mut cluster = Cluster::start(Version::V1_26, "127.117.0.0/16").await;
     let mut report = Report::new(Stage::Leases);
     owned::attack_leases(&mut cluster, &mut report).await;
-    report.is_complete();
+    report.complete();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_reaches_its_own_leases_only() {
     let mut report = Report::new(Stage::Hosted);
     hosted::attack(&mut report).await;
-    report.is_complete();
+    report.complete();
 }

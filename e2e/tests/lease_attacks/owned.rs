@@ -8,16 +8,14 @@ use outrigger_cluster_harness::wait;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, FIRST, LIMIT, MIGRATION, Mark, SECOND, SYSTEM, TEAM, THIEF, WORKER};
-use super::first::renewal_of;
+use super::cluster::{Cluster, FIRST, LIMIT, Mark, SECOND, SYSTEM, TEAM, THIEF, WORKER};
 use super::report::Report;
-use super::request::{self, C, K, M, MIGRATIONS, Pod};
+use super::request::{self, C, K, LATCH, M, Pod};
 use super::stand_in::{DURATION, Form};
 
 /// Much longer than our manager needs to read an object that it watches, and longer than client-go's retry period.
 const READ: Duration = Duration::from_millis(2500);
 const KEPT: &str = "keeps M and its permit";
-const LATCH: &str = "outrigger.dev/prepared";
 
 pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {
     owned(cluster).await;
@@ -29,20 +27,18 @@ pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {
 }
 
 pub async fn attack_leases(cluster: &mut Cluster, report: &mut Report) {
-    let leader = owned(cluster).await;
+    owned(cluster).await;
     edited_leases(cluster, report).await;
     stolen_leases(cluster, report).await;
-    forged_latch(cluster, leader, report).await;
 }
 
-/// Our manager has taken over. Returns the leader.
-async fn owned(cluster: &mut Cluster) -> usize {
+/// Our manager has taken over.
+async fn owned(cluster: &mut Cluster) {
     cluster.show_old_manager(FIRST, Form::External).await;
-    let leader = cluster.start_old_manager(FIRST, Form::External);
+    cluster.start_old_manager(FIRST, Form::External);
     cluster.create_migration("Migrate").await;
     cluster.start_manager();
     cluster.owned("an external manager leads").await;
-    leader
 }
 
 /// The fields that a Service controller writes into the status.
@@ -304,53 +300,4 @@ async fn again(cluster: &Cluster, mark: &Mark) -> String {
     cluster.owned("the forged record has expired").await;
     let took = Timestamp::now().duration_since(mark.at);
     format!("releases M or ends, and has it again after {:.0} s", took.as_secs_f64())
-}
-
-/// The in-tree manager of a visible Pod leads: our manager has released M. The forged latch says that it is external, and
-/// that our manager has held M.
-async fn forged_latch(cluster: &mut Cluster, leader: usize, report: &mut Report) {
-    cluster.kill_old_manager(leader);
-    cluster.show_old_manager(SECOND, Form::InTree).await;
-    cluster.start_old_manager(SECOND, Form::InTree);
-    let is_second = |holder: Option<&str>| holder.is_some_and(|holder| holder.starts_with(SECOND.name));
-    let in_tree = cluster.held("the in-tree manager leads", Lease::K, is_second).await;
-    cluster.held("M is released", Lease::M, |holder| holder.is_none()).await;
-
-    let mark = cluster.mark();
-    let migration = request::get(&cluster.admin, &format!("{MIGRATIONS}/{MIGRATION}"))
-        .await
-        .body;
-    let latch = json!({
-        "version": 1, "uid": migration["metadata"]["uid"], "phase": "Migrate", "heldBy": THIEF,
-        "proven": [{"identity": in_tree, "by": "External"}],
-    });
-    let mut stolen = request::record(THIEF, 1);
-    stolen["metadata"] = json!({"annotations": {LATCH: latch.to_string()}});
-    let editor = &cluster.principals.system_editor;
-    request::patch(editor, &request::lease(C), &stolen)
-        .await
-        .granted()
-        .expect("written");
-    cluster
-        .held("C is stolen", Lease::C, |holder| holder == Some(THIEF))
-        .await;
-    cluster
-        .held("another process of ours leads", Lease::C, |holder| {
-            holder.is_some_and(Cluster::is_ours)
-        })
-        .await;
-    renewal_of(cluster, Lease::C).await;
-    sleep(READ).await;
-    assert_eq!(
-        cluster.holder(Lease::M),
-        None,
-        "{}",
-        cluster.manager().log_since(mark.log)
-    );
-    report.answered(
-        cluster,
-        "latch-forged",
-        &mark,
-        "does not acquire M: a command line that can be read counts more",
-    );
 }

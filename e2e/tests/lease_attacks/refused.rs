@@ -30,7 +30,7 @@ pub async fn on(version: Version, range: &str) {
     pods(&cluster, &mut report).await;
     labels(&cluster.principals, &mut report).await;
     others(&cluster.principals, &mut report).await;
-    report.is_complete();
+    report.complete();
 }
 
 async fn leases(principals: &Principals, report: &mut Report) {

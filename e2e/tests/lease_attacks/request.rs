@@ -12,6 +12,8 @@ pub const C: &str = "cloud-controller-manager";
 pub const M: &str = "cloud-provider-extraction-migration";
 pub const NODES: &str = "/api/v1/nodes";
 pub const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
+/// The annotation of C with the latch.
+pub const LATCH: &str = "outrigger.dev/prepared";
 pub const ROLE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Kubernetes' `MicroTime`.

@@ -97,16 +97,16 @@ impl Past {
         }
     }
 
-    /// The processes that count as proven. Each user that may write lease C can write a latch while no manager holds it, so
-    /// a command line that can be read counts more than the latch.
-    fn counting(&self, phase: Option<Phase>, all: &ControllerManagers) -> Vec<Proven> {
+    /// Each user that may write lease C can write a latch while no manager holds it. So a command line that can be read
+    /// counts more than the latch.
+    fn forget_contradicted(&mut self, all: &ControllerManagers) {
         let acts_without_m = |identity: &str| {
             let mut listed = all.seen.iter().filter(|seen| seen.is_holder(identity));
             listed.any(|seen| matches!(seen.kind(), Kind::Unguarded | Kind::Unlocked))
         };
-        let mut counting = Proven::counting(&self.proven, phase);
-        counting.retain(|proven| self.judged.contains(&proven.identity) || !acts_without_m(&proven.identity));
-        counting
+        let judged = &self.judged;
+        self.proven
+            .retain(|proven| judged.contains(&proven.identity) || !acts_without_m(&proven.identity));
     }
 
     /// Notes who led when a phase begins that this process saw begin.
@@ -455,9 +455,10 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
     for proven in latched.into_iter().flat_map(|latch| latch.proven.iter().rev()) {
         Proven::remember(&mut past.proven, proven);
     }
+    let controller_managers = listing.as_of(main.holder_since());
+    past.forget_contradicted(&controller_managers);
     past.observe(&spec, &main, latched, now);
 
-    let controller_managers = listing.as_of(main.holder_since());
     let offer_due = |held_since: Instant| {
         let last = past.offer_of(&main, now);
         last.is_none_or(|offer| now >= held_since.max(offer.at) + backoff(&offer))
@@ -470,7 +471,7 @@ fn observe(config: &Config, sources: &mut Sources, latch: &Stored, past: &mut Pa
         yielded: is_own_acquisition(&migration, &config.identity, past.last_offer, now)
             || yield_ends(&main, &migration, past.last_offer, config.lease_duration, now).is_some_and(|end| now >= end),
         facts: Facts {
-            proven: past.counting(spec.known().map(|spec| spec.phase), &controller_managers),
+            proven: Proven::counting(&past.proven, spec.known().map(|spec| spec.phase)),
             controller_managers,
             main: lease_facts(&main, config, now),
             migration: lease_facts(&migration, config, now),

@@ -588,6 +588,10 @@ async fn a_command_line_that_can_be_read_counts_more_than_a_latch_and_less_than_
         ends.list(vec![listed.clone()]);
         ends.stores_all().await;
         assert_eq!(ends.is_open(), is_open, "{listed:?}");
+
+        ends.list(vec![on_host("other", EXTERNAL)]);
+        ends.stores_all().await;
+        assert_eq!(ends.is_open(), is_open, "its Pod was deleted: {listed:?}");
     }
 
     // Another Pod with the host name of the leader, which this process found external.
