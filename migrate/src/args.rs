@@ -182,8 +182,9 @@ pub struct RegisterArgs {
     /// Add the ValidatingWebhookConfiguration
     #[arg(long)]
     pub validation: bool,
-    /// Whether the Pods of a kube-controller-manager, in namespaces with the label outrigger.dev/control-plane, wait
-    /// while the webhook is unavailable. All other objects never wait
+    /// Whether these objects wait while the webhook is unavailable: Pods of a kube-controller-manager in namespaces with
+    /// the label outrigger.dev/control-plane, and control planes and machine configurations of Cluster API. All other
+    /// objects never wait
     #[arg(long, value_enum, default_value_t)]
     pub failure_policy: FailurePolicyArg,
     /// Source of the webhook's certificate. cert-manager and the webhook itself (self-signed) set caBundle; with
@@ -211,13 +212,13 @@ pub struct RegisterArgs {
     pub url: Option<String>,
 }
 
-/// The treatment of a Pod of a kube-controller-manager while the webhook is unavailable.
+/// The treatment of objects that may wait for the webhook while it is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FailurePolicyArg {
-    /// The Pod waits for the webhook
+    /// They are refused until the webhook answers
     #[default]
     Fail,
-    /// The Pod starts unchanged
+    /// They are stored unchanged
     Ignore,
 }
 

@@ -111,8 +111,9 @@ fn notes(args: &RegisterArgs, objects: &[Value]) -> Vec<String> {
     }
     if args.failure_policy == FailurePolicyArg::Ignore {
         notes.push(
-            "a kube-controller-manager may start with the in-tree provider while the webhook is unavailable; give the \
-             webhook --control-plane-failure-policy=Ignore, or it reports the difference"
+            "a kube-controller-manager may start with the in-tree provider while the webhook is unavailable, and a topology \
+             of Cluster API may replace all machines by such ones; give the webhook \
+             --control-plane-failure-policy=Ignore, or it reports the difference"
                 .to_owned(),
         );
     }

@@ -50,6 +50,65 @@ fn a_refusal_is_told_with_its_reason_and_ends_with_two() {
     assert_eq!(run.stderr, "1 object: 1 refused\n");
 }
 
+const CONTROL_PLANE: &str = "apiVersion: controlplane.cluster.x-k8s.io/v1beta1
+kind: KubeadmControlPlane
+metadata: {name: prod, namespace: default, labels: {cluster: prod, topology.cluster.x-k8s.io/owned: \"\"}}
+spec:
+  version: v1.26.15
+  machineTemplate: {infrastructureRef: {kind: AWSMachineTemplate, name: prod}}
+  kubeadmConfigSpec:
+    clusterConfiguration:
+      apiServer: {extraArgs: {cloud-provider: aws}}
+      controllerManager: {extraArgs: {cloud-provider: aws}}
+    initConfiguration: {nodeRegistration: {kubeletExtraArgs: {cloud-provider: aws}, name: a}}
+    joinConfiguration: {nodeRegistration: {kubeletExtraArgs: {cloud-provider: aws}, name: a}}
+";
+
+/// `outrigger mutate | kubectl replace` must write what is there already: the topology controller would answer another
+/// write with the in-tree provider and without leader migration.
+#[test]
+fn objects_of_a_topology_are_refused_with_the_ways_that_last() {
+    let migration = "apiVersion: outrigger.dev/v1alpha1\nkind: CloudProviderMigration\nmetadata: {name: prod}\nspec: {clusterID: prod, \
+        targets: [{profile: ClusterAPI, objectSelector: {matchLabels: {cluster: prod}}}]}\n---\n";
+    let run = |object: &str, phase: &str, more: &[&str]| {
+        let phase = format!("--phase={phase}");
+        let arguments = [
+            &["mutate", "-f", "-", "--namespace-labels=a=b", &phase, "--prepared"],
+            more,
+        ]
+        .concat();
+        outrigger_with(&arguments, format!("{migration}{object}").as_bytes())
+    };
+    let plain = CONTROL_PLANE.replace(", topology.cluster.x-k8s.io/owned: \"\"", "");
+    let before = run(CONTROL_PLANE, "InTree", &["-o", "yaml"]);
+    assert_eq!(before.code, Some(0), "nothing to change: {}", before.seen());
+
+    for phase in ["Prepare", "Migrate", "Complete"] {
+        let refused = run(CONTROL_PLANE, phase, &[]);
+        assert_eq!(refused.code, Some(2), "{}", refused.seen());
+        for part in [
+            "1 refused",
+            "topology.cluster.x-k8s.io/owned",
+            "ClusterClass",
+            "let the webhook change",
+        ] {
+            assert!(refused.seen().contains(part), "{part}: {}", refused.seen());
+        }
+        let written = run(CONTROL_PLANE, phase, &["-o", "yaml"]);
+        assert_eq!(
+            (written.code, written.stdout),
+            (Some(2), before.stdout.clone()),
+            "as it was, in {phase}"
+        );
+        let changed = run(&plain, phase, &[]);
+        assert!(
+            changed.code == Some(0) && changed.stderr.contains("1 changed"),
+            "{}",
+            changed.seen()
+        );
+    }
+}
+
 #[test]
 fn unknown_labels_of_a_namespace_are_refused_as_by_the_webhook_and_the_hint_says_what_to_do() {
     let run = mutate(&["-f", "shell.yaml", MIGRATIONS]);

@@ -125,8 +125,14 @@ fn wrong_arguments_are_refused_with_the_right_ones() {
 
 #[test]
 fn the_choices_that_weaken_an_installation_are_noted() {
+    for (profile, waits) in [("HostedControlPlane", 7), ("ClusterAPI", 2), ("Nodes", 0)] {
+        let count = |policy: &str| {
+            let run = register(&[&format!("--profiles={profile}"), &format!("--failure-policy={policy}")]);
+            run.stdout.matches("failurePolicy: Fail").count()
+        };
+        assert_eq!((count("fail"), count("ignore")), (waits, 0), "{profile}");
+    }
     let run = register(&["--profiles=HostedControlPlane", "--failure-policy=ignore"]);
-    assert!(!run.stdout.contains("failurePolicy: Fail"), "{}", run.stdout);
     for note in ["--control-plane-failure-policy=Ignore", "no caBundle is printed"] {
         assert!(run.stderr.contains(note), "{}", run.stderr);
     }

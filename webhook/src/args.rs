@@ -68,7 +68,8 @@ pub struct Args {
     /// Whether the registration in the cluster is compared with the one that the migrations need
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub check_registration: bool,
-    /// The failurePolicy that the registration must have for Pods of a kube-controller-manager
+    /// The failurePolicy that the registration must have for Pods of a kube-controller-manager, and for control planes
+    /// and machine configurations of Cluster API
     #[arg(long, value_name = "POLICY", default_value = "Fail", value_parser = failure_policy)]
     pub control_plane_failure_policy: FailurePolicy,
     /// The webhook's own namespace, in which it changes nothing

@@ -243,7 +243,7 @@ fn each_profile_has_what_it_needs_and_no_more() {
 }
 
 #[test]
-fn nothing_waits_for_the_webhook_but_pods_of_a_kube_controller_manager() {
+fn nothing_waits_for_the_webhook_but_what_gets_the_in_tree_provider_without_it() {
     for profile in Profile::ALL {
         for policy in [FailurePolicy::Fail, FailurePolicy::Ignore] {
             let options = Options {
@@ -254,8 +254,10 @@ fn nothing_waits_for_the_webhook_but_pods_of_a_kube_controller_manager() {
             for object in configurations(&options) {
                 for entry in object["webhooks"].as_array().unwrap() {
                     let name = entry["name"].as_str().unwrap();
-                    let is_manager = name.starts_with("kube-controller-manager-pods-by-");
-                    let fails = is_manager && policy == FailurePolicy::Fail;
+                    let may_fail = name.starts_with("kube-controller-manager-pods-by-")
+                        || name == "cluster-api-control-planes.outrigger.dev"
+                        || name == "cluster-api-bootstrap.outrigger.dev";
+                    let fails = may_fail && policy == FailurePolicy::Fail;
                     assert_eq!(entry["failurePolicy"], if fails { "Fail" } else { "Ignore" }, "{name}");
                 }
             }

@@ -161,16 +161,14 @@ fn planted(entry: &str, change: impl Fn(&mut Value)) -> Vec<String> {
 }
 
 /// Entry, pointer to the changed field, its wrong value, and the beginning of the text.
-fn faults() -> [(&'static str, &'static str, Value, &'static str); 12] {
+fn faults() -> [(&'static str, &'static str, Value, &'static str); 13] {
     let manager = "kube-controller-manager-pods-by-app";
+    let cluster_api = "cluster-api-bootstrap";
+    let opened = "failurePolicy: Ignore / Fail";
     [
         ("nodes", "/failurePolicy", json!("Fail"), "failurePolicy: Fail / Ignore"),
-        (
-            manager,
-            "/failurePolicy",
-            json!("Ignore"),
-            "failurePolicy: Ignore / Fail",
-        ),
+        (manager, "/failurePolicy", json!("Ignore"), opened),
+        (cluster_api, "/failurePolicy", json!("Ignore"), opened),
         ("nodes", "/timeoutSeconds", json!(10), "timeoutSeconds: 10 / at most 3"),
         (
             "nodes",

@@ -10,7 +10,9 @@
 //! | a leader migration configuration of the migration's own | `own_configuration.rs` |
 //! | Pods, as the backstop | `pods.rs` |
 //! | new Nodes | `nodes.rs` |
+//! | texts that Go's JSON encoder escapes | `escapes.rs` |
 //! | the webhook is away | `outage.rs` |
+//! | an owner of Cluster API's objects writes its original meanwhile | `cluster_api.rs` |
 //! | everything restarts while the webhook is away | `healing.rs` |
 //! | what was missed shows | `missed.rs` |
 //! | a registration that somebody has changed shows | `registration.rs` |
@@ -19,8 +21,11 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test helpers")]
 
 mod bench;
+mod cluster_api;
 mod components;
 mod corpus;
+mod definitions;
+mod escapes;
 mod healing;
 mod missed;
 mod nodes;
@@ -91,6 +96,8 @@ async fn everything_on(version: Version, range: &str, address: &str) -> Result<(
     nodes::new_nodes_are_tainted_only_while_a_manager_is_at_work(&bench)
         .await
         .context("Nodes")?;
+    step("texts that Go escapes");
+    escapes::of_go_are_no_obstacle(&bench).await.context("escapes")?;
     step("the webhook is away");
     outage::an_outage_stops_only_what_must_not_start(&mut bench)
         .await

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::bench::Bench;
+use crate::cluster_api;
 use crate::objects::{self, Workload, flag, has_undo, line};
 
 const GUARDED: &str = "guarded";
@@ -36,7 +37,10 @@ pub async fn an_outage_stops_only_what_must_not_start(bench: &mut Bench) -> Resu
     // Without a limit of its own a registration gets 10 s.
     let took = start.elapsed();
     ensure!(took < Duration::from_secs(9), "a Deployment was held up for {took:?}");
-    Ok(())
+
+    cluster_api::an_original_waits_for_the_webhook(bench)
+        .await
+        .context("Cluster API")
 }
 
 async fn while_it_is_away(bench: &Bench, name: &str) -> Result<()> {

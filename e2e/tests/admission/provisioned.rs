@@ -2,13 +2,13 @@
 //! flag, Kamaji appends its list. The real kube-controller-manager runs with the outcome.
 
 use anyhow::{Result, bail, ensure};
-use http::Method;
 use outrigger_cluster_harness::cluster::Version;
-use outrigger_environment::{manifests, review};
+use outrigger_environment::manifests;
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
 use crate::components::{LEASES, LEFT_OVER, MIGRATION_LEASE, all_start, delete, holder, newest_flags, start};
+use crate::definitions;
 use crate::objects::{CLUSTER_LABEL, flag, is_on};
 use crate::phases;
 
@@ -109,16 +109,7 @@ pub async fn components_start_with_what_their_objects_say(bench: &Bench) -> Resu
         ),
         manifests::open_definition(KAMAJI, "TenantControlPlane", "tenantcontrolplanes", true, &["v1alpha1"]),
     ];
-    manifests::apply(&bench.admin, &definitions).await?;
-    for shape in shapes() {
-        let what = format!("{} is served", shape.collection);
-        bench
-            .until(&what, async || {
-                let answer = review::send(&bench.admin, Method::GET, &shape.collection, None).await;
-                Ok(answer.is_ok_and(|answer| answer.is_granted()))
-            })
-            .await?;
-    }
+    definitions::serve(bench, &definitions).await?;
     bench.namespace(NAME, &json!({})).await?;
     let selector = json!({"matchLabels": {CLUSTER_LABEL: NAME}});
     let target = |profile: &str| json!({"profile": profile, "namespaceSelector": selector, "objectSelector": selector});
@@ -133,18 +124,7 @@ pub async fn components_start_with_what_their_objects_say(bench: &Bench) -> Resu
     bench.change(NAME, json!({"phase": "Migrate"})).await?;
     bench.set_prepared(NAME, "True").await?;
     in_phase(bench, "migrate").await?;
-    for definition in &definitions {
-        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        delete(bench, &path).await?;
-        bench
-            .until(&format!("{name} is gone"), async || {
-                let answer = review::send(&bench.admin, Method::GET, &path, None).await?;
-                Ok(answer.code == 404)
-            })
-            .await?;
-    }
-    Ok(())
+    definitions::withdraw(bench, &definitions).await
 }
 
 /// Every shape's manager runs with what is stored for it in this phase, and one of them leads.

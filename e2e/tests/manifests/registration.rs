@@ -1,5 +1,6 @@
 //! The registration of the webhook: an outage of it must not keep anything from starting but a
-//! kube-controller-manager, and no call may delay a write for long.
+//! kube-controller-manager, nor from being written but Cluster API's control planes and machine configurations, and no call
+//! may delay a write for long.
 
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_environment::manifests;
@@ -46,15 +47,27 @@ fn excludes(entry: &Value, namespace: &str) -> bool {
 }
 
 #[tokio::test]
-async fn only_pods_of_a_kube_controller_manager_in_labelled_namespaces_may_be_kept_waiting() {
-    let mut failing = 0;
+async fn only_pods_of_a_kube_controller_manager_in_labelled_namespaces_and_cluster_api_may_be_kept_waiting() {
+    let (mut failing, mut of_cluster_api) = (0, 0);
     for (name, entry) in entries().await {
         if entry["failurePolicy"] == "Ignore" {
             continue;
         }
-        failing += 1;
         // Left out, it means Fail, so nothing but an explicit Ignore gets past the check above.
         assert_eq!(entry["failurePolicy"], "Fail", "{name}");
+        if name.contains(": \"cluster-api-") {
+            of_cluster_api += 1;
+            let rules = entry["rules"].as_array().expect("rules");
+            let groups = ["controlplane.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io"];
+            let is_own = |rule: &Value| groups.iter().any(|group| rule["apiGroups"] == json!([group]));
+            assert!(rules.iter().all(is_own), "{name}: {rules:?}");
+            assert!(
+                !entry.to_string().contains("aws"),
+                "{name}: control planes of EKS never wait"
+            );
+            continue;
+        }
+        failing += 1;
         let pods = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced"}]);
         assert_eq!(entry["rules"], pods, "{name}");
         let label = json!({"key": "outrigger.dev/control-plane", "operator": "Exists"});
@@ -70,6 +83,7 @@ async fn only_pods_of_a_kube_controller_manager_in_labelled_namespaces_may_be_ke
         3 * outrigger_shared::component::POD_LABELS.len(),
         "one for each label in the base, and as many in its overlays for management clusters and for static Pods"
     );
+    assert_eq!(of_cluster_api, 3 * 2, "control planes and configurations of machines");
 }
 
 #[tokio::test]

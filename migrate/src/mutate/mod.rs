@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
 use outrigger_shared::migration::Labels;
-use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome};
+use outrigger_webhook::decide::{self, Decision, Input, Kind, Migration, Outcome};
 use serde_json::Value;
 
 use self::report::{Entry, Report};
@@ -220,8 +220,9 @@ impl Run<'_> {
             own_namespace: Some(&args.own_namespace),
             manager_fresh: args.manager_ready,
         });
-        let mut after = document.object.clone();
+        let decision = refuse_if_owned_by_a_topology(document, decision);
 
+        let mut after = document.object.clone();
         json_patch::patch(&mut after, &decision.patch).map_err(|source| Error::Patch {
             origin: document.origin.clone(),
             source,
@@ -235,6 +236,37 @@ impl Run<'_> {
             decision,
             after,
         })
+    }
+}
+
+/// Cluster API's topology controller sets this label on each object that it applies:
+/// <https://github.com/kubernetes-sigs/cluster-api/blob/v1.8.4/api/v1beta1/common_types.go>
+const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
+
+/// The topology controller answers a write by hand within a second: it applies the provider of the ClusterClass again, but
+/// not leader migration, which it never owned. Then all machines are replaced. The webhook changes the controller's own
+/// writes, so its changes last.
+fn refuse_if_owned_by_a_topology(document: &Document, decision: Decision) -> Decision {
+    let labels = document.object.pointer("/metadata/labels");
+    let is_owned = labels.is_some_and(|labels| labels.get(TOPOLOGY_OWNED).is_some());
+    if decision.outcome != Outcome::Changed || !is_owned {
+        return decision;
+    }
+
+    let refusal = format!(
+        "outrigger: nothing changed, as the label {TOPOLOGY_OWNED} says that the topology controller of Cluster API writes this \
+         object, and would restore the old flags at once, without leader migration; change the topology of the Cluster or its \
+         ClusterClass, or let the webhook change the object in the management cluster"
+    );
+    let mut audit_annotations = decision.audit_annotations;
+    audit_annotations.insert("decision".to_owned(), Outcome::Refused.as_str().to_owned());
+    audit_annotations.insert("reasons".to_owned(), refusal.clone());
+    Decision {
+        outcome: Outcome::Refused,
+        patch: Vec::new(),
+        warnings: vec![refusal.clone()],
+        reasons: vec![refusal],
+        audit_annotations,
     }
 }
 

@@ -298,8 +298,8 @@ impl ListEdit<'_> {
                 builder.add(&self.path.index(items.len()), self.new.clone());
                 ListBefore::List
             }
-            Some(other) => {
-                builder.replace(&self.path, other.clone(), json!([self.new]));
+            Some(_) => {
+                builder.replace(&self.path, json!([self.new]));
                 ListBefore::Null
             }
         }
@@ -307,12 +307,9 @@ impl ListEdit<'_> {
 
     fn take(&self, builder: &mut Builder, before: ListBefore, at: usize, items: &[Value]) {
         match (before, items) {
-            (ListBefore::Missing, [_]) => builder.remove(&self.path, json!(items)),
-            (ListBefore::Null, [_]) => builder.replace(&self.path, json!(items), Value::Null),
-            (_, items) => {
-                let item = items.get(at).cloned().unwrap_or_default();
-                builder.remove(&self.path.index(at), item);
-            }
+            (ListBefore::Missing, [_]) => builder.remove(&self.path),
+            (ListBefore::Null, [_]) => builder.replace(&self.path, Value::Null),
+            _ => builder.remove(&self.path.index(at)),
         }
     }
 }

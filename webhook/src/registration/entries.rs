@@ -78,8 +78,7 @@ pub struct Entry {
     pub rules: &'static [Resources],
     pub namespaces: Namespaces,
     pub pod_label: Option<PodLabel>,
-    /// Whether the object waits for an unavailable webhook: Pods of a kube-controller-manager, because none is safer
-    /// than two owners. All other objects pass.
+    /// Whether the object waits for an unavailable webhook. All others pass.
     pub blocks: bool,
 }
 
@@ -154,6 +153,11 @@ const TAGGED_CLASSES: &[Resources] = &[
     of(&["storage.k8s.io"], &["storageclasses", "volumeattributesclasses"]),
     of(&["snapshot.storage.k8s.io"], &["volumesnapshotclasses"]),
 ];
+
+/// Entries whose objects wait for an unavailable webhook, besides the Pods of a kube-controller-manager, of which none is
+/// safer than two owners. The owner of these (a topology, Git) applies its original again and again: one such write
+/// without the webhook replaces all machines by machines with the in-tree provider, and without leader migration.
+const BLOCKING: [&str; 2] = ["cluster-api-control-planes", "cluster-api-bootstrap"];
 
 /// Entries of the main configuration after those of Pods.
 const PROVISIONERS: [(&str, &[Resources], Namespaces); 13] = [
@@ -242,7 +246,7 @@ fn entry(configuration: Configuration, name: &str, rules: &'static [Resources], 
         rules,
         namespaces,
         pod_label: None,
-        blocks: false,
+        blocks: BLOCKING.contains(&name),
     }
 }
 

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 /// The name of the Service, the service account and the roles.
 pub const NAME: &str = "outrigger-webhook";
 
-/// The treatment of a Pod of a kube-controller-manager while the webhook is unavailable.
+/// The treatment of the objects of blocking entries while the webhook is unavailable: Pods of a kube-controller-manager,
+/// and control planes and machine configurations of Cluster API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// It waits, so that two owners are impossible.
+    /// They wait, so that none gets the in-tree provider in a phase that forbids it.
     #[default]
     Fail,
-    /// It starts as its owner wrote it.
+    /// They are stored as their owner wrote them.
     Ignore,
 }
 

@@ -94,7 +94,8 @@ pub fn webhook(entry: &Entry, options: &Options) -> Option<Value> {
     Some(webhook)
 }
 
-/// `Ignore`: an unavailable webhook must not keep anything from starting, except where two owners are worse than none.
+/// `Ignore`: an unavailable webhook must not keep anything from starting, except where the original of the owner is worse
+/// than no write.
 fn failure_policy(entry: &Entry, options: &Options) -> &'static str {
     if entry.blocks {
         options.control_plane_policy.as_str()
