@@ -169,6 +169,15 @@ mod tests {
         assert!(small(&format!("\"{}\"", "x".repeat(100_001))).is_err());
     }
 
+    /// An object must be written as it was read.
+    #[test]
+    fn a_number_with_seventeen_digits_keeps_the_last_one() {
+        for text in ["-2.4986347232196154e+240", "0.30000000000000004", "5e-324"] {
+            let read = parse(text, MAX_DEPTH).unwrap();
+            assert_eq!(read.as_f64(), text.parse().ok(), "{text}");
+        }
+    }
+
     #[test]
     fn what_is_read_equals_what_serde_json_reads() {
         let text = r#"{"a":[1,-2,3.5,true,null,"x\n"],"b":{"c":{}},"big":18446744073709551615}"#;
