@@ -21,10 +21,10 @@ endif
 
 RUN := $(CURDIR)/target
 DEMO_TOOLS := k8s-1.26 etcd kustomize moto
-TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm kstatus
+TEST_TOOLS := $(DEMO_TOOLS) k8s-1.36 kubectl helm crane aws-ccm json-patch kstatus
 KUBELET_TOOLS := kubelets containerd
 NODES_TOOLS := k8s-1.26 etcd moto kubectl helm $(KUBELET_TOOLS)
-LONG_TESTS := crash leader_changes iam golden_api kubelets cert_manager
+LONG_TESTS := crash leader_changes iam golden_api json_patches kubelets cert_manager
 BENCH_TOOLS := k8s-1.36 etcd webhook-go moto aws-ccm
 
 NEXTEST = $$(e2e/tools/cargo-program cargo-nextest 0.9.151 --no-default-features --features default-no-update) nextest
@@ -61,8 +61,8 @@ test: check-languages tools-test binaries ## run the tests: unit, property, gold
 
 # `make test` runs a fixed part of each, and nothing with cert-manager.
 test-long: TEST_TOOLS += $(if $(filter cert_manager,$(or $(TESTS),$(LONG_TESTS))),cert-manager)
-test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, the guide of kubeadm on real kubelets, cert-manager; TESTS=crash selects one; two hours
-	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all \
+test-long: check-languages tools-test binaries ## run the long campaigns in full: kills at every write, 200 leader changes, all IAM roles, all golden cases, 100,000 JSON patches, the guide of kubeadm on real kubelets, cert-manager; TESTS=crash selects one; two hours
+	@OUTRIGGER_TOOLS=$(RUN)/tools.env OUTRIGGER_CRASH=all OUTRIGGER_LEADER_CHANGES=200 OUTRIGGER_IAM=all OUTRIGGER_GOLDEN=all OUTRIGGER_JSON_PATCHES=100000 \
 		$(NEXTEST) run --locked --workspace --profile long $(addprefix --test ,$(or $(TESTS),$(LONG_TESTS)))
 
 FUZZ_SECONDS = $$((60 * $(MINUTES) / $(words $(TARGETS))))

@@ -35,6 +35,10 @@ pub enum Tool {
     MotoPython,
     /// Flux' status library as a program.
     Kstatus,
+    /// The JSON patch library, encoder and decoder of an API server, by its minor.
+    JsonPatch122,
+    JsonPatch126,
+    JsonPatch136,
     /// The webhook's counterpart in `make bench`.
     WebhookGo,
     /// The controllers of cert-manager, beside `crds`, the folder of its definitions.
@@ -67,6 +71,9 @@ impl Tool {
             Self::AwsCloudControllerManager => ("AWS_CLOUD_CONTROLLER_MANAGER", "aws-ccm"),
             Self::MotoPython => ("MOTO_PYTHON", "moto"),
             Self::Kstatus => ("KSTATUS", "kstatus"),
+            Self::JsonPatch122 => ("JSON_PATCH_1_22", "json-patch"),
+            Self::JsonPatch126 => ("JSON_PATCH_1_26", "json-patch"),
+            Self::JsonPatch136 => ("JSON_PATCH_1_36", "json-patch"),
             Self::WebhookGo => ("WEBHOOK_GO", "webhook-go"),
             Self::CertManagerController => ("CERT_MANAGER_CONTROLLER", "cert-manager"),
             Self::CertManagerCainjector => ("CERT_MANAGER_CAINJECTOR", "cert-manager"),
