@@ -225,6 +225,12 @@ impl Bench {
         self.health("/metrics").await
     }
 
+    /// The API server's metrics, as text.
+    pub async fn metrics_of_the_api_server(&self) -> Result<String> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        Ok(self.admin.request_text(request).await?)
+    }
+
     /// A page of the webhook's health port.
     pub async fn health(&self, page: &str) -> Result<String> {
         let url = self.health.replace("/readyz", page);

@@ -63,6 +63,18 @@ async fn while_it_is_away(bench: &Bench, stored: &Value) -> Result<()> {
         );
     }
 
+    // The alert OutriggerWebhookBlocksWrites reads it.
+    let metrics = bench.metrics_of_the_api_server().await?;
+    let counted = |line: &str| {
+        let labels = [
+            r#"error_type="calling_webhook_error""#,
+            r#"name="cluster-api-bootstrap.outrigger.dev""#,
+        ];
+        line.starts_with("apiserver_admission_webhook_rejection_count{")
+            && labels.iter().all(|label| line.contains(label))
+    };
+    ensure!(metrics.lines().any(counted), "the API server does not count it");
+
     let status = json!({"status": {"replicas": 3}});
     bench.merge(&format!("{CONTROL_PLANE}/status"), &status).await?;
     let now = bench.read(CONTROL_PLANE).await?;

@@ -49,6 +49,12 @@ pub async fn of_go_are_no_obstacle(bench: &Bench) -> Result<()> {
         crate::components::delete(bench, &path).await?;
     }
     kubeadms_configuration(bench).await.context("kubeadm-config")?;
+
+    // The alert OutriggerWebhookPatchRejected reads it. No step before this one may have caused it, either.
+    let metrics = bench.metrics_of_the_api_server().await?;
+    let mut lines = metrics.lines();
+    let rejected = lines.find(|line| line.contains("apiserver_internal_error") && line.contains("outrigger.dev"));
+    ensure!(rejected.is_none(), "{rejected:?}");
     definitions::withdraw(bench, &definitions).await
 }
 
