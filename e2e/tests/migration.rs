@@ -399,36 +399,7 @@ async fn a_hasty_operator_cannot_make_two_owners() {
         .await
         .expect("it leads");
 
-    environment
-        .wait_condition("Ready", SEEN, &progress)
-        .await
-        .expect("InTree");
-    assert_eq!(
-        kstatus(&environment.migrations().get(CLUSTER).await.expect("the object")).await,
-        "Current"
-    );
-
-    // Two flips within a second, and not one Pod rolled.
-    environment.set_phase("Prepare").await.expect("Prepare");
-    let patch = Patch::Merge(json!({"spec": {"phase": "Migrate"}}));
-    let patched = environment
-        .migrations()
-        .patch(CLUSTER, &PatchParams::default(), &patch)
-        .await;
-    assert_eq!(kstatus(&patched.expect("Migrate")).await, "InProgress");
-    environment
-        .wait_condition("Stalled", SEEN, &progress)
-        .await
-        .expect("a person has to roll it");
-    let stalled = environment.migrations().get(CLUSTER).await.expect("the object");
-    assert_eq!(kstatus(&stalled).await, "Failed");
-    let status = stalled.status.unwrap_or_default();
-    assert!(
-        status.missing.iter().all(|fact| !fact.fix.is_empty()),
-        "{:?}",
-        status.missing
-    );
-    assert_eq!(status.missing[0].code, "UnguardedControllerManager");
+    two_phases_at_once(&environment, &progress).await;
     assert_eq!(
         environment.holder(Lease::M),
         None,
@@ -487,6 +458,39 @@ async fn a_hasty_operator_cannot_make_two_owners() {
 }
 
 /// How long both sides owned the Service controller.
+/// Two changes of the phase within a second, and not one Pod rolled: Flux' library says that a person has to act.
+async fn two_phases_at_once(environment: &Environment, progress: &Progress) {
+    environment
+        .wait_condition("Ready", SEEN, progress)
+        .await
+        .expect("InTree");
+    assert_eq!(
+        kstatus(&environment.migrations().get(CLUSTER).await.expect("the object")).await,
+        "Current"
+    );
+
+    environment.set_phase("Prepare").await.expect("Prepare");
+    let patch = Patch::Merge(json!({"spec": {"phase": "Migrate"}}));
+    let patched = environment
+        .migrations()
+        .patch(CLUSTER, &PatchParams::default(), &patch)
+        .await;
+    assert_eq!(kstatus(&patched.expect("Migrate")).await, "InProgress");
+    environment
+        .wait_condition("Stalled", SEEN, progress)
+        .await
+        .expect("a person has to roll it");
+    let stalled = environment.migrations().get(CLUSTER).await.expect("the object");
+    assert_eq!(kstatus(&stalled).await, "Failed");
+    let status = stalled.status.unwrap_or_default();
+    assert!(
+        status.missing.iter().all(|fact| !fact.fix.is_empty()),
+        "{:?}",
+        status.missing
+    );
+    assert_eq!(status.missing[0].code, "UnguardedControllerManager");
+}
+
 /// What Flux' status library says about the object.
 async fn kstatus(object: &CloudProviderMigration) -> String {
     let tools = Tools::load(&[Tool::Kstatus]).await.expect("kstatus");

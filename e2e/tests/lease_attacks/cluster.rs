@@ -330,7 +330,7 @@ impl Cluster {
     /// Waits until our manager holds M.
     pub async fn owned(&self, what: &str) -> String {
         self.held(what, Lease::M, |holder| {
-            holder.is_some_and(|holder| Self::is_ours(holder))
+            holder.is_some_and(Self::is_ours)
         })
         .await
     }
