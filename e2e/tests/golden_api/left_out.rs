@@ -43,6 +43,7 @@ const KNOWN_BY_NAME: &[&str] = &[
     "kubeadm-config/kubelet-config-of-one-instance",
     "kubeadm-config/kubelet-config-with-a-provider-is-warned-about",
     "kubeadm-config/kubelet-config-with-the-gate-off",
+    "kubeadm-config/migrate-ampersand-in-an-address",
     "kubeadm-config/migrate-map",
     "kubeadm-config/migrate-unprepared-waits",
     "kubeadm-config/migrate-v1beta2-1-22-keeps-the-volume-plugin",
