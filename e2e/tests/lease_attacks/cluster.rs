@@ -268,6 +268,21 @@ impl Cluster {
         answer
     }
 
+    /// Lets our manager list the Pods now: what it does not watch, it would list some seconds later.
+    pub async fn wake(&self, path: &str) {
+        let now = request::micro_time(Timestamp::now());
+        let annotation = json!({"metadata": {"annotations": {"example.com/changed": now}}});
+        request::patch(&self.management, path, &annotation)
+            .await
+            .granted()
+            .expect("written");
+    }
+
+    /// The path of the mirror Pod of [`Self::show_old_manager`].
+    pub fn shown(host: Host) -> String {
+        format!("{}/kube-controller-manager-{}", request::pods(SYSTEM), host.name)
+    }
+
     pub async fn create_migration(&self, phase: &str) {
         let object = json!({
             "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
@@ -329,10 +344,8 @@ impl Cluster {
 
     /// Waits until our manager holds M.
     pub async fn owned(&self, what: &str) -> String {
-        self.held(what, Lease::M, |holder| {
-            holder.is_some_and(Self::is_ours)
-        })
-        .await
+        self.held(what, Lease::M, |holder| holder.is_some_and(Self::is_ours))
+            .await
     }
 
     pub fn mark(&self) -> Mark {
@@ -377,11 +390,18 @@ impl Cluster {
         let changes: Vec<LeaseChange> = changes.filter(|change| change.lease == Lease::M).collect();
         let ends = changes.iter().skip(1).map(|change| change.at).chain([Timestamp::now()]);
         let spans = changes.iter().zip(ends);
-        let ours = spans.filter_map(|(change, end)| {
-            let holder = change.holder.clone().filter(|holder| Self::is_ours(holder))?;
-            Some((change.at, end, holder))
-        });
-        ours.collect()
+        let mut ours: Vec<(Timestamp, Timestamp, String)> = Vec::new();
+        for (change, end) in spans {
+            let Some(holder) = change.holder.clone().filter(|holder| Self::is_ours(holder)) else {
+                continue;
+            };
+            match ours.last_mut().filter(|last| last.1 == change.at && last.2 == holder) {
+                // A renewal.
+                Some(last) => last.1 = end,
+                None => ours.push((change.at, end, holder)),
+            }
+        }
+        ours
     }
 }
 

@@ -109,6 +109,7 @@ async fn forged_pods(cluster: &Cluster, report: &mut Report) {
     let pod = forged("kube-controller-manager", TEAM, WORKER.name);
     let created = request::post(&principals.team_editor, &request::pods(TEAM), &pod.object(None)).await;
     created.granted().expect("created");
+    cluster.wake(&Cluster::shown(SECOND)).await;
     sleep(READ).await;
     report.unchanged(cluster, "pod-in-other-namespace", &mark, "nothing");
 
@@ -270,9 +271,7 @@ async fn takeover(cluster: &mut Cluster, report: &mut Report) {
         .granted()
         .expect("created");
 
-    let own = format!("kube-controller-manager-{}", FIRST.name);
-    let own = format!("{}/{own}", request::pods(SYSTEM));
-    request::delete(&cluster.principals.first_kubelet, &own)
+    request::delete(&cluster.principals.first_kubelet, &Cluster::shown(FIRST))
         .await
         .granted()
         .expect("deleted");

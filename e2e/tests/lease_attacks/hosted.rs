@@ -143,6 +143,7 @@ async fn creates_pods(tenant: &Cluster, report: &mut Report) {
         .await;
     created.granted().expect("created");
     tenant.create_migration("InTree").await;
+    tenant.wake(&format!("{}/{}", request::pods(NAMESPACE), OLD.name)).await;
     sleep(READ).await;
     report.unchanged(tenant, "tenant-creates-pods", &mark, KEPT);
 }

@@ -19,10 +19,10 @@ const KEPT: &str = "keeps M and its permit";
 
 pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {
     owned(cluster).await;
-    services(cluster, report).await;
     ignored_pods(cluster, report).await;
     standbys(cluster, report).await;
     spec(cluster, report).await;
+    services(cluster, report).await;
     unlocked(cluster, report).await;
 }
 
@@ -102,6 +102,7 @@ async fn ignored_pods(cluster: &Cluster, report: &mut Report) {
     let in_team = forged("kube-controller-manager", TEAM, without_election());
     let created = request::post(&principals.team_editor, &request::pods(TEAM), &in_team.object(None)).await;
     created.granted().expect("created");
+    cluster.wake(&Cluster::shown(FIRST)).await;
     sleep(READ).await;
     report.unchanged(cluster, "pod-in-other-namespace-later", &mark, KEPT);
 

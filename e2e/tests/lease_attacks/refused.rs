@@ -1,4 +1,4 @@
-//! What the API server refuses, and for each principal a request that it grants: a refusal is of the request, not of the
+//! Requests that the API server refuses, and for each principal a request that it grants: a refusal is of the request, not of the
 //! credentials.
 
 use kube::Client;
@@ -72,9 +72,8 @@ async fn pods(cluster: &Cluster, report: &mut Report) {
     let own = pod("own", WORKER.name);
     granted(&cluster.mirror(&principals.worker_kubelet, &own, WORKER.address).await);
     let of_first = pod("first", FIRST.name);
-    let answer = cluster
-        .mirror(&principals.worker_kubelet, &of_first, FIRST.address)
-        .await;
+    let forged = pod("first-forged", FIRST.name);
+    let answer = cluster.mirror(&principals.worker_kubelet, &forged, FIRST.address).await;
     report.refused("mirror-of-other-node", &answer, FORBIDDEN);
     granted(
         &cluster

@@ -1,4 +1,4 @@
-//! What was done, a line for each attack.
+//! A line for each attack, with its result.
 
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_environment::review::Answer;

@@ -10,16 +10,17 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::request::micro_time;
 
-/// Half of a real one's times, and longer than our manager's renew deadline.
+/// Longer than our manager's renew deadline. As in a real one, a process that lost its lease acts until the renew deadline
+/// after its next attempt, and not until its record would have expired.
 pub const DURATION: Duration = Duration::from_secs(8);
-const RENEW_DEADLINE: Duration = Duration::from_secs(5);
+const RENEW_DEADLINE: Duration = Duration::from_secs(4);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// What it runs under which lease.
+/// The controllers that it runs, and under which lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The shared controllers, under K.
@@ -140,7 +141,6 @@ struct Election {
     identity: String,
     /// The last record, and when it changed.
     observed: Option<(Value, Instant)>,
-    renewed: Instant,
 }
 
 impl Election {
@@ -150,7 +150,6 @@ impl Election {
             name,
             identity: identity.to_owned(),
             observed: None,
-            renewed: Instant::now(),
         }
     }
 
@@ -163,17 +162,12 @@ impl Election {
     /// Renews it after the retry period. False when that failed for the renew deadline.
     async fn holds(&mut self) -> bool {
         sleep(RETRY_PERIOD).await;
-        self.attempt().await || self.renewed.elapsed() < RENEW_DEADLINE
+        timeout(RENEW_DEADLINE, self.acquire()).await.is_ok()
     }
 
     /// client-go's `tryAcquireOrRenew`.
     async fn attempt(&mut self) -> bool {
-        let began = Instant::now();
-        let wrote = self.write().await.unwrap_or(false);
-        if wrote {
-            self.renewed = began;
-        }
-        wrote
+        self.write().await.unwrap_or(false)
     }
 
     async fn write(&mut self) -> Result<bool, kube::Error> {

@@ -82,7 +82,7 @@ struct Past {
     offers: BTreeMap<String, Offer>,
     last_offer: Option<Offer>,
     proven: Vec<Proven>,
-    /// Those that this process judged itself. The others are of the latch.
+    /// The identities that this process judged itself. The others are of the latch.
     judged: Vec<String>,
     phase: Option<Phase>,
     led_before: Option<String>,
