@@ -201,7 +201,7 @@ impl Records<'_> {
     fn held_by_other(&self) -> Spans {
         let of_m = self.tenures.iter().filter(|tenure| tenure.lease == Lease::M);
         let by_other = of_m.map(|tenure| {
-            let leads = self.held(|main| main.lease == Lease::C && main.holder == tenure.holder, until);
+            let leads = self.held(|main| is_ours(main, Lease::C) && main.holder == tenure.holder, until);
             self.seen(|other| other == tenure).and(&leads.not())
         });
         by_other.fold(Spans::of([]), |all, one| all.or(&one))
@@ -541,10 +541,14 @@ mod tests {
             assert!(owned().is_false(condition, 150, 151), "it leads");
         }
 
-        // A predecessor of ours.
+        // A predecessor of ours, and another program in its place.
         let mut run = owned();
         run.tenures[0].until = at(160);
         run.may_be_written([CPM, "False", "LeaseHeldByOther"], 158, 202);
+        for tenure in &mut run.tenures {
+            tenure.actor.side = Side::Old;
+        }
+        run.may_be_written([CPM, "False", "LeaseHeldByOther"], 98, 202);
     }
 
     #[test]
