@@ -111,7 +111,7 @@ pub const ATTACKS: &[Attack] = attacks! {
     "attestation-at-creation", SPEC, First, OPERATOR, "creates the migration with an attestation";
     "attestation-left-over", SPEC, First, OPERATOR, "leaves the attestation of an earlier run in the migration";
     "in-tree-while-owned", SPEC, Objects, OPERATOR, "goes back to InTree while our manager owns the controllers";
-    "targets", SPEC, Objects, OPERATOR, "selects no kube-controller-manager by spec.targets";
+    "targets", SPEC, Hosted, OPERATOR, "selects no kube-controller-manager by spec.targets";
 
     "tenant-calls-management", HOSTED, Hosted, TENANT, "uses its credentials in the management cluster";
     "tenant-creates-pods", HOSTED, Hosted, TENANT, "creates Pods in its own kube-system";

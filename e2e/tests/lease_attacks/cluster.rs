@@ -72,24 +72,27 @@ impl Principals {
             let user = User::new(format!("system:node:{}", host.name)).in_group("system:nodes");
             api.client(&user, AGENT).await.expect("a client")
         };
-        let operator = User::new("olivia");
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "olivia"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "outrigger-operator"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "olivia"}],
-        });
-        manifests::apply(admin, &[binding]).await.expect("bound");
-
         Self {
             team_editor: editor(api, admin, TEAM).await,
             system_editor: editor(api, admin, SYSTEM).await,
             worker_kubelet: kubelet(WORKER).await,
             first_kubelet: kubelet(FIRST).await,
             second_kubelet: kubelet(SECOND).await,
-            operator: api.client(&operator, AGENT).await.expect("a client"),
+            operator: operator(api, admin).await,
         }
     }
+}
+
+/// A user with ClusterRole `outrigger-operator`.
+pub async fn operator(api: &ApiServer, admin: &Client) -> Client {
+    let name = "olivia";
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "outrigger-operator"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    });
+    manifests::apply(admin, &[binding]).await.expect("bound");
+    api.client(&User::new(name), AGENT).await.expect("a client")
 }
 
 /// A ServiceAccount with the rules of ClusterRole `edit` in a namespace, by a token of TokenRequest. Without a

@@ -66,6 +66,7 @@ pub async fn attack(cluster: &mut Cluster, report: &mut Report) {
         .granted()
         .expect("written");
     cluster.owned(&format!("{holder} lost M")).await;
+    sleep(FREE).await;
     report.answered(
         cluster,
         "m-stolen-guarded",

@@ -29,6 +29,7 @@ pub async fn attack(report: &mut Report) {
     calls_management(&tenant, &management, report).await;
     creates_pods(&tenant, report).await;
     of_its_namespace(&tenant, &management, report).await;
+    selects_nothing(&tenant, &management, report).await;
     writes_leases(&tenant, report).await;
 }
 
@@ -167,6 +168,33 @@ async fn of_its_namespace(tenant: &Cluster, management: &ApiServer, report: &mut
         .await
         .granted()
         .expect("deleted");
+}
+
+/// The operator of the migration.
+async fn selects_nothing(tenant: &Cluster, management: &ApiServer, report: &mut Report) {
+    let operator = super::cluster::operator(management, &tenant.management).await;
+    let path = format!("{MIGRATIONS}/{CLUSTER}");
+    let targets = |namespace: &str| {
+        json!({"spec": {"targets": [{"profile": "HostedControlPlane",
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]}})
+    };
+    let mark = tenant.mark();
+    request::patch(&operator, &path, &targets("nowhere"))
+        .await
+        .granted()
+        .expect("granted");
+    sleep(READ).await;
+    report.unchanged(
+        tenant,
+        "targets",
+        &mark,
+        "keeps M and its permit: its leader was proven before",
+    );
+    request::patch(&operator, &path, &targets(NAMESPACE))
+        .await
+        .granted()
+        .expect("granted");
+    sleep(READ).await;
 }
 
 async fn writes_leases(tenant: &Cluster, report: &mut Report) {

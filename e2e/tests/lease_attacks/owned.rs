@@ -152,27 +152,6 @@ async fn standbys(cluster: &Cluster, report: &mut Report) {
 
 async fn spec(cluster: &Cluster, report: &mut Report) {
     let mark = cluster.mark();
-    let nowhere = json!([{"profile": "HostedControlPlane",
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "nowhere"}}}]);
-    cluster
-        .change_migration(json!({"targets": nowhere}))
-        .await
-        .granted()
-        .expect("granted");
-    sleep(READ).await;
-    cluster
-        .change_migration(json!({"targets": null}))
-        .await
-        .granted()
-        .expect("granted");
-    report.unchanged(
-        cluster,
-        "targets",
-        &mark,
-        "keeps M and its permit: its leader was proven before",
-    );
-
-    let mark = cluster.mark();
     let answer = cluster.change_migration(json!({"phase": "InTree"})).await;
     report.refused("in-tree-while-owned", &answer, 422);
     cluster

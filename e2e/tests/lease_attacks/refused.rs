@@ -3,7 +3,6 @@
 
 use kube::Client;
 use outrigger_cluster_harness::cluster::Version;
-use outrigger_environment::review::Answer;
 use serde_json::json;
 
 use super::attacks::Stage;
@@ -52,11 +51,7 @@ async fn leases(principals: &Principals, report: &mut Report) {
 
     // A user that edits kube-system may write them, from 1.24 on.
     let annotation = json!({"metadata": {"annotations": {"a": "b"}}});
-    granted(&request::patch(&principals.system_editor, &request::lease(K), &annotation).await);
-}
-
-fn granted(answer: &Answer) {
-    assert!(answer.is_granted(), "{}: {}", answer.code, answer.message());
+    report.granted(&request::patch(&principals.system_editor, &request::lease(K), &annotation).await);
 }
 
 async fn pods(cluster: &Cluster, report: &mut Report) {
@@ -70,12 +65,12 @@ async fn pods(cluster: &Cluster, report: &mut Report) {
         command: Form::External.command(),
     };
     let own = pod("own", WORKER.name);
-    granted(&cluster.mirror(&principals.worker_kubelet, &own, WORKER.address).await);
+    report.granted(&cluster.mirror(&principals.worker_kubelet, &own, WORKER.address).await);
     let of_first = pod("first", FIRST.name);
     let forged = pod("first-forged", FIRST.name);
     let answer = cluster.mirror(&principals.worker_kubelet, &forged, FIRST.address).await;
     report.refused("mirror-of-other-node", &answer, FORBIDDEN);
-    granted(
+    report.granted(
         &cluster
             .mirror(&principals.first_kubelet, &of_first, FIRST.address)
             .await,
@@ -92,7 +87,7 @@ async fn pods(cluster: &Cluster, report: &mut Report) {
 
     let mut in_team = pod("kube-controller-manager", WORKER.name);
     (in_team.namespace, in_team.is_mirror) = (TEAM, false);
-    granted(&request::post(&principals.team_editor, &request::pods(TEAM), &in_team.object(None)).await);
+    report.granted(&request::post(&principals.team_editor, &request::pods(TEAM), &in_team.object(None)).await);
     in_team.namespace = SYSTEM;
     let answer = request::post(&principals.team_editor, &request::pods(SYSTEM), &in_team.object(None)).await;
     report.refused("team-creates-pods", &answer, FORBIDDEN);
@@ -102,7 +97,7 @@ async fn labels(principals: &Principals, report: &mut Report) {
     let path = |name: &str| format!("{NODES}/{name}");
     let kubelet = &principals.worker_kubelet;
     let allowed = json!({"metadata": {"labels": {"node.kubernetes.io/control-plane": ""}}});
-    granted(&request::patch(kubelet, &path(WORKER.name), &allowed).await);
+    report.granted(&request::patch(kubelet, &path(WORKER.name), &allowed).await);
 
     let label = json!({"metadata": {"labels": {ROLE: ""}}});
     let answer = request::patch(kubelet, &path(WORKER.name), &label).await;
@@ -136,7 +131,7 @@ async fn others(principals: &Principals, report: &mut Report) {
         let answer = request::patch(client, &path, &attested).await;
         report.refused("spec-by-others", &answer, FORBIDDEN);
     }
-    granted(&request::patch(&principals.operator, &path, &attested).await);
+    report.granted(&request::patch(&principals.operator, &path, &attested).await);
     let status = json!({"status": {"conditions": []}});
     let answer = request::patch(&principals.operator, &format!("{path}/status"), &status).await;
     report.refused("status-by-operator", &answer, FORBIDDEN);
@@ -144,7 +139,7 @@ async fn others(principals: &Principals, report: &mut Report) {
     let services = format!("/api/v1/namespaces/{TEAM}/services");
     let service =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
-    granted(&request::post(&principals.team_editor, &services, &service).await);
+    report.granted(&request::post(&principals.team_editor, &services, &service).await);
     let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "forged"}]}}});
     let answer = request::patch(&principals.team_editor, &format!("{services}/web/status"), &status).await;
     report.refused("service-status", &answer, FORBIDDEN);

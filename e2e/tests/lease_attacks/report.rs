@@ -39,6 +39,14 @@ impl Report {
         self.line(name, &said, "nothing");
     }
 
+    /// A request that is no attack: the credentials of the principal are good.
+    pub fn granted(&mut self, answer: &Answer) {
+        if !answer.is_granted() {
+            self.failed
+                .push(format!("not granted: {} {}", answer.code, answer.message()));
+        }
+    }
+
     /// An attack that our manager answers in this way. Two owners are never an answer.
     pub fn answered(&mut self, cluster: &Cluster, name: &str, mark: &Mark, did: &str) {
         let two_owners = cluster.overlap(mark);
