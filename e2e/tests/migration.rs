@@ -491,7 +491,7 @@ async fn two_phases_at_once(environment: &Environment, progress: &Progress) {
     assert_eq!(status.missing[0].code, "UnguardedControllerManager");
 }
 
-/// What Flux' status library says about the object.
+/// The status that Flux' library gives the object.
 async fn kstatus(object: &CloudProviderMigration) -> String {
     let tools = Tools::load(&[Tool::Kstatus]).await.expect("kstatus");
     let mut process = tokio::process::Command::new(tools.path(Tool::Kstatus).expect("its path"))

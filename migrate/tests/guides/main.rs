@@ -122,7 +122,7 @@ fn wrong_command_lines_are_found() {
         ),
         ("outrigger check", "check"),
         ("outriger mutate -f a", "outriger"),
-        ("kubectl wait cpm a --for=condition=Ready", "Ready"),
+        ("kubectl wait cpm a --for=condition=Readi", "Readi"),
         (
             r#"kubectl get cpm -o custom-columns='A:.status.conditions[?(@.type=="Applied")].status'"#,
             "Applied",

@@ -126,7 +126,7 @@ fn is<T: DeserializeOwned>(name: &str) -> bool {
 
 fn capitalized(page: &Page) -> Vec<String> {
     let mut known = conditions();
-    known.extend(rows("### Reasons of ControlPlaneMigrated"));
+    known.extend(rows("### Reasons of Ready"));
     known.extend(rows("## Events"));
     let is_known = |name: &str| {
         let is_value = is::<Phase>(name) || is::<Profile>(name) || is::<Mode>(name) || is::<NodeTaint>(name);
