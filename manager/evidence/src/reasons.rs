@@ -12,7 +12,7 @@ pub struct Reason {
     pub ends: Ends,
 }
 
-/// What ends the state.
+/// The end of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// The state of the phase is reached.

@@ -1,6 +1,7 @@
 //! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use outrigger_evidence::facts::{OwnSettings, Reading};
@@ -10,8 +11,8 @@ use outrigger_shared::event::About;
 use outrigger_shared::leader_migration::Placement;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
@@ -32,6 +33,9 @@ pub type Elections = Arc<dyn Fn(&About, &str) + Send + Sync>;
 /// (<https://github.com/kubernetes/client-go/blob/v0.34.0/tools/leaderelection/leaderelection.go>).
 const BECAME_LEADER: &str = "became leader";
 const STOPPED_LEADING: &str = "stopped leading";
+/// The loss of lease C also ends what runs under M. The process waits this long for that reason before it names another one;
+/// its permits are void by then.
+const NOTICED: Duration = Duration::from_millis(200);
 
 #[derive(Clone)]
 pub enum Mode {
@@ -82,6 +86,18 @@ pub struct Setup {
 impl Setup {
     fn election(&self, lease: &About, message: &str) {
         (self.elections)(lease, &format!("{} {message}", self.identity));
+    }
+}
+
+/// The end of the task that leads under lease M.
+fn of_migrated(ended: Result<Result<(), Ended>, JoinError>) -> Ended {
+    match ended {
+        Ok(Ok(())) => Ended::Controllers {
+            lease: "migration".into(),
+            cause: "the migration loop returned".into(),
+        },
+        Ok(Err(ended)) => ended,
+        Err(panic) => Ended::Task(panic),
     }
 }
 
@@ -157,11 +173,7 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
     let ended = tokio::select! {
         () = shutdown.cancelled() => None,
         ended = main.broken() => Some(ended),
-        ended = &mut migrated => Some(match ended {
-            Ok(Ok(())) => Ended::Controllers { lease: "migration".into(), cause: "the migration loop returned".into() },
-            Ok(Err(ended)) => ended,
-            Err(panic) => Ended::Task(panic),
-        }),
+        ended = &mut migrated => Some(timeout(NOTICED, main.broken()).await.unwrap_or_else(|_| of_migrated(ended))),
     };
     if let Some(ended) = ended {
         setup.election(&lease, STOPPED_LEADING);

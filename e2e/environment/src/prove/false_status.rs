@@ -161,6 +161,7 @@ fn continue_quietly(record: &mut Inputs, end: Timestamp) -> Timestamp {
     record.statements.retain(|said| said.at < end);
     record.aws_calls.retain(|call| call.at < end);
     record.pauses.retain(|pause| pause.from < end);
+    record.processes.retain(|span| span.started < end);
     for span in &mut record.processes {
         span.ended = span.ended.filter(|ended| *ended < end);
     }
@@ -307,6 +308,7 @@ mod tests {
                 process("original", OLD, "--cloud-provider=aws", (0, Some(40))),
                 process("external", OLD, "--cloud-provider=external", (41, None)),
                 process("ours", OURS, "--migration=prod", (5, Some(80))),
+                process("next", OURS, "--migration=prod", (92, None)),
             ],
             holders: names.into(),
             statements: vec![
@@ -315,7 +317,7 @@ mod tests {
                 statement(61, "Migrate", ["ControlPlaneMigrated", "True", "Migrated"]),
             ],
             snapshots: vec![snapshot],
-            until: at(90),
+            until: at(95),
             ..Inputs::default()
         }
     }
