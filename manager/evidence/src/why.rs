@@ -12,9 +12,9 @@ use crate::facts::WatchFailure;
 pub struct Item {
     /// `CamelCase`, stable.
     pub code: &'static str,
-    /// What is the case.
+    /// The observed fact.
     pub observation: String,
-    /// What ends it; empty if it ends by itself.
+    /// The remedy; empty if the state ends by itself.
     pub fix: String,
 }
 

@@ -65,7 +65,7 @@ pub struct CloudProviderMigrationStatus {
     /// See [`condition`]. Each message names the missing step and how to take it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What prevents the condition `Ready`, at most [`MAX_MISSING`].
+    /// The facts that prevent the condition `Ready`, at most [`MAX_MISSING`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingFact>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,9 +126,9 @@ pub struct MissingFact {
     /// `CamelCase`, stable.
     pub code: String,
     pub observation: String,
-    /// What the manager does not do, or does, because of it.
+    /// The effect on the manager.
     pub consequence: String,
-    /// What ends it; absent if it ends by itself.
+    /// The remedy; absent if the state ends by itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fix: String,
 }

@@ -25,7 +25,7 @@ pub(super) const UNTIL_STALLED: Duration = Duration::from_secs(30);
 pub(super) struct State {
     pub truth: Option<bool>,
     pub reason: &'static str,
-    /// What the items are about; empty, or with a colon at its end.
+    /// The subject of the items; empty, or with a colon at its end.
     lead: &'static str,
     pub items: Vec<Item>,
     /// Facts that change nothing now.
@@ -183,7 +183,7 @@ fn ready(report: &Report, prepared: &State, control_plane: &State) -> State {
     }
 }
 
-/// What prevents the state of the phase.
+/// The facts that prevent the state of the phase.
 pub(super) fn missing(ready: &State, report: &Report) -> Vec<MissingFact> {
     if ready.is_true() {
         return Vec::new();
@@ -201,7 +201,7 @@ pub(super) fn missing(ready: &State, report: &Report) -> Vec<MissingFact> {
         .collect()
 }
 
-/// What this manager does, or does not do, while the state of the phase is not reached.
+/// The effect on this manager while the state of the phase is not reached.
 fn consequence(report: &Report) -> String {
     let phase = report
         .decision
