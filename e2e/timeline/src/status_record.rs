@@ -181,8 +181,8 @@ impl Judge<'_> {
             let ObservedBy { identity, time } = said.part;
             let leads = |tenure: &Tenure| tenure.lease == Lease::C && tenure.holder == *identity;
             let led = self.records.held(leads, |tenure| tenure.until);
-            let truth = led.and(&Spans::of([(*time, *time + OBSERVED)]));
-            let text = match self.fault(said, &truth, &truth)? {
+            let renewed = led.and(&Spans::of([(*time, *time + OBSERVED)]));
+            let text = match self.fault(said, &led, &renewed)? {
                 Fault::WhenWritten => self.records.record(said.from),
                 Fault::Stale(_, time) => format!("that was not renewed for {} s more", time.as_secs()),
             };
@@ -325,5 +325,51 @@ mod tests {
         assert!(!is_stale(900, &tenures, |inputs| inputs.processes.clear()), "none runs");
         assert!(!is_stale(900, &tenures, |inputs| inputs.processes[0].ended = Some(at(120))));
         assert!(!is_stale(900, &tenures, |inputs| inputs.processes[0].component = "other".into()));
+    }
+
+    #[test]
+    fn an_observer_leads_when_it_writes_and_renews_the_time_each_minute() {
+        let led = tenure(Lease::C, "next", Side::New, (100, 300));
+        let next = tenure(Lease::C, "other", Side::New, (300, 1000));
+        let tenures = [led, next];
+        let is_false = |identity: &str, written: i64, replaced: i64| {
+            let said = Statement {
+                at: at(written),
+                observed_by: Some(ObservedBy {
+                    identity: identity.into(),
+                    time: at(written),
+                }),
+                ..Statement::default()
+            };
+            let next = Statement {
+                at: at(replaced),
+                ..Statement::default()
+            };
+            let inputs = Inputs {
+                statements: vec![said, next],
+                until: at(1000),
+                ..Inputs::default()
+            };
+            let rules = Rules::new(Component::outrigger_manager());
+            !contradictions(&tenures, &inputs, &rules).is_empty()
+        };
+        for (second, expected) in [(97, true), (98, false), (302, false), (303, true)] {
+            assert_eq!(is_false("next_a", second, second + 1), expected, "{second}");
+        }
+        assert!(is_false("nobody_0", 200, 201));
+        for (replaced, expected) in [(230, false), (231, true)] {
+            assert_eq!(
+                is_false("next_a", 150, replaced),
+                expected,
+                "not renewed until {replaced}"
+            );
+        }
+        for (replaced, expected) in [(320, false), (321, true)] {
+            assert_eq!(
+                is_false("next_a", 290, replaced),
+                expected,
+                "another one leads at {replaced}"
+            );
+        }
     }
 }
