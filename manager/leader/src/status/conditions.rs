@@ -502,7 +502,7 @@ fn not_held(report: &Report, lease_problem: Option<&str>) -> State {
     }
 
     let other = facts.migration.holder.as_ref();
-    let other = other.filter(|holder| facts.migration.live_holder.is_some() || **holder != report.inputs.identity);
+    let other = other.filter(|holder| **holder != report.inputs.identity);
     match (&report.decision.action, lease_problem, other) {
         (LeaseAction::Compete, Some(problem), _) => State::new(
             Some(false),

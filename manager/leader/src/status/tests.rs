@@ -200,6 +200,15 @@ fn the_holder_of_the_lease_is_named_with_the_time_until_it_is_acquired() {
     }
 }
 
+/// The watch of the lease shows the acquisition before the answer to the request.
+#[test]
+fn this_manager_is_never_the_other_process_that_holds_the_lease() {
+    let mut inputs = migrating();
+    inputs.facts.migration = held("us");
+    let (_, reason, message) = shown(&report(inputs), None);
+    assert_eq!(reason, "Acquiring", "{message}");
+}
+
 #[test]
 fn an_attestation_for_prepare_does_not_state_that_the_control_plane_is_migrated() {
     let of = |phase, attested: Option<Phase>| {
