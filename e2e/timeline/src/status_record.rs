@@ -221,6 +221,11 @@ mod tests {
             holder: Some("ours_a".into()),
             ..Statement::default()
         };
+        is_contradicted_until(said, replaced, tenures)
+    }
+
+    /// Whether the status is contradicted. It is replaced at this second.
+    fn is_contradicted_until(said: Statement, replaced: i64, tenures: &[Tenure]) -> bool {
         let next = Statement {
             at: at(replaced),
             ..Statement::default()
@@ -341,17 +346,7 @@ mod tests {
                 }),
                 ..Statement::default()
             };
-            let next = Statement {
-                at: at(replaced),
-                ..Statement::default()
-            };
-            let inputs = Inputs {
-                statements: vec![said, next],
-                until: at(1000),
-                ..Inputs::default()
-            };
-            let rules = Rules::new(Component::outrigger_manager());
-            !contradictions(&tenures, &inputs, &rules).is_empty()
+            is_contradicted_until(said, replaced, &tenures)
         };
         for (second, expected) in [(97, true), (98, false), (302, false), (303, true)] {
             assert_eq!(is_false("next_a", second, second + 1), expected, "{second}");
