@@ -12,6 +12,7 @@
 //! | which names did a controller ever have | [`controller`] |
 //! | which lease guards a controller | [`leader_migration`] |
 //! | how is a YAML text inside an object changed without touching the rest of it | [`yaml_text`] |
+//! | how much work may one decision take | [`work`] |
 //! | how is an Event written | [`event`] |
 //! | how much of a file that an operator names is read | [`limited_file`] |
 //! | how much of other crates' events a log may show | [`log_limits`] |
@@ -35,4 +36,5 @@ pub mod provider_id;
 pub mod tags;
 pub mod taints;
 pub mod version;
+pub mod work;
 pub mod yaml_text;
