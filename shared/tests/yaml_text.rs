@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 
+use outrigger_shared::work::WorkBudget;
 use outrigger_shared::yaml_text::{LineEdit, MAX_BYTES, MAX_DEPTH, Refusal, YamlText, undo};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -407,4 +408,114 @@ proptest! {
         prop_assert_eq!(undo(text.text(), text.edits()), Some(before.clone()));
         prop_assert!(serde_json::to_string(text.edits()).unwrap().len() < 3 * (before.len() + 200));
     }
+}
+
+/// A text of some hundred bytes that stands for a value with 2^18 leaves.
+fn doubling_aliases() -> String {
+    let lines = (1..18).map(|line| format!("a{line}: &a{line} [*a{0}, *a{0}]\n", line - 1));
+    format!("a0: &a0 [x, x]\n{}", lines.collect::<String>())
+}
+
+#[test]
+fn aliases_are_expanded_up_to_a_limit() {
+    let refused = YamlText::parse(&doubling_aliases());
+    assert!(matches!(refused, Err(Refusal::Aliases)), "{refused:?}");
+    // A merge of a map is an alias too.
+    let merges = format!(
+        "a: &a {{{}}}\nb: [{}]\n",
+        "x: 1, y: 2",
+        vec!["{<<: *a}"; 400].join(", ")
+    );
+    assert!(matches!(YamlText::parse(&merges), Err(Refusal::Aliases)));
+
+    let few = format!("a: &a [x, y]\nb: [{}]\n", vec!["*a"; 50].join(", "));
+    let read = YamlText::parse(&few).unwrap();
+    assert_eq!(read.documents()[0]["b"].as_array().unwrap().len(), 50);
+}
+
+/// Steps of the first edits of as many documents, in one batch.
+fn steps_of_a_batch(edits: usize) -> u64 {
+    let before = "a: aws\nb: 1\n---\n".repeat(64);
+    let mut text = YamlText::parse(&before).unwrap();
+    let mut budget = WorkBudget::new(u64::MAX);
+    budget.run(|| {
+        text.batch(|text| (0..edits).try_for_each(|document| text.set(document, &["a"], "external")))
+            .unwrap();
+    });
+
+    let after = [
+        "a: external\nb: 1\n---\n".repeat(edits),
+        "a: aws\nb: 1\n---\n".repeat(64 - edits),
+    ]
+    .concat();
+    assert_eq!(text.text(), after);
+    assert_eq!(text.edits().len(), edits, "each edit can be undone alone");
+    assert_eq!(undo(&after, text.edits()).as_deref(), Some(&*before));
+    budget.used()
+}
+
+#[test]
+fn a_batch_parses_the_text_once() {
+    let (one, all) = (steps_of_a_batch(1), steps_of_a_batch(64));
+    assert!(all < 4 * one, "{one} steps for one edit, {all} for 64");
+}
+
+#[test]
+fn a_batch_may_need_the_result_of_its_earlier_edits() {
+    for (before, after) in [
+        ("a:\n- x\n- y\n- z\n", "a:\n- y\n- w\n- new\n"),
+        ("a: [x, y, z]\n", "a: [y, w, new]\n"),
+    ] {
+        let mut text = YamlText::parse(before).unwrap();
+        text.batch(|text| {
+            text.remove(0, &["a", "0"])?;
+            text.set(0, &["a", "1"], "w")?;
+            text.push(0, &["a"], &json!("new"))
+        })
+        .unwrap();
+        assert_eq!(text.text(), after);
+        assert_eq!(undo(after, text.edits()).as_deref(), Some(before));
+    }
+
+    let mut text = YamlText::parse("m:\n").unwrap();
+    text.batch(|text| {
+        text.insert(0, &["m", "a", "b"], &json!("1"))?;
+        text.set(0, &["m", "a", "c"], "2")?;
+        text.set(0, &["m", "a", "b"], "3")
+    })
+    .unwrap();
+    assert_eq!(text.documents()[0], json!({"m": {"a": {"b": "3", "c": "2"}}}));
+    assert_eq!(undo(text.text(), text.edits()).as_deref(), Some("m:\n"));
+}
+
+#[test]
+fn a_batch_with_an_edit_that_is_refused_changes_nothing() {
+    let before = "a: aws\nb: |\n  text\n";
+    let mut text = YamlText::parse(before).unwrap();
+    let refusal = text
+        .batch(|text| {
+            text.set(0, &["a"], "external")?;
+            text.set(0, &["b"], "external")
+        })
+        .unwrap_err();
+    assert!(refusal.to_string().starts_with("b (line 3)"), "{refusal}");
+    assert_eq!((text.text(), text.edits().len()), (before, 0));
+    assert_eq!(text.documents()[0]["a"], "aws");
+    text.set(0, &["a"], "external").unwrap();
+}
+
+#[test]
+fn a_text_that_needs_more_work_than_is_left_is_refused() {
+    let before = "a: aws\n".to_owned() + &"# comment\n".repeat(1000);
+    let mut needed = WorkBudget::new(u64::MAX);
+    let read = needed.run(|| YamlText::parse(&before)).unwrap();
+    let mut less = WorkBudget::new(needed.used() - 1);
+    let refused = less.run(|| YamlText::parse(&before));
+    assert!(matches!(refused, Err(Refusal::Work(_))), "{refused:?}");
+
+    let mut text = read.clone();
+    let mut budget = WorkBudget::new(needed.used());
+    let refused = budget.run(|| text.set(0, &["a"], "external"));
+    assert!(matches!(refused, Err(Refusal::Work(_))), "{refused:?}");
+    assert_eq!((text.text(), text.documents()), (&*before, read.documents()));
 }

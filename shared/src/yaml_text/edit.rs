@@ -1,12 +1,17 @@
 //! The edits.
 
+use std::borrow::Cow;
+
 use granit_parser::ScalarStyle;
 use serde_json::{Map, Value};
 
 use super::{
-    LineEdit, Refusal, YamlText, child_mut, put, render, take,
+    Refusal, YamlText,
+    batch::{Change, Edit, Splice},
+    render,
     tree::{Entry, Kind, Node},
 };
+use crate::work;
 
 const OTHERWISE: &str = "is written in a way that no single edit can change safely";
 
@@ -17,36 +22,43 @@ impl YamlText {
         if self.get(document, path).and_then(Value::as_str) == Some(new) {
             return Ok(());
         }
+        self.edit(|text| text.setting(document, path, new))
+    }
 
+    fn setting(&self, document: usize, path: &[&str], new: &str) -> Result<Edit, Refusal> {
         let by_hand = format!("set it to {}", render::text(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
         let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
         let (node, depth) = walk(root, path);
         if depth < path.len() {
-            return self.insert(document, path, &Value::from(new));
+            return self.inserting(document, path, &Value::from(new));
         }
         let Kind::Scalar(style) = node.kind else {
             return Err(refused("is not a string"));
         };
 
         let written = render::text(new, style);
-        let text = if node.is_void() {
-            self.fill(node, &written)
+        let splice = if node.is_void() {
+            self.filled(node, &written).ok_or_else(|| refused(OTHERWISE))?
         } else {
             let own = self.text.get(node.start..node.end).unwrap_or_default();
             let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
             if node.is_marked || is_block || own.contains('\n') {
                 return Err(refused("is an anchor, a tag or a string over several lines"));
             }
-            self.spliced(node.start, node.end, &written)
+            Splice::new(node.start, node.end, written)
         };
 
-        let refusal = refused(OTHERWISE);
-        self.accept(text, document, refusal, |value| put(value, path, Value::from(new)))
+        let change = Change::Put(Value::from(new));
+        Ok(Edit::new(document, path, change, splice, refused(OTHERWISE)))
     }
 
     /// Adds an entry at the end of a map, together with the maps on the way. Refused if something is there.
     pub fn insert(&mut self, document: usize, path: &[&str], new: &Value) -> Result<(), Refusal> {
+        self.edit(|text| text.inserting(document, path, new))
+    }
+
+    fn inserting(&self, document: usize, path: &[&str], new: &Value) -> Result<Edit, Refusal> {
         let by_hand = format!("add {}", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
         let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
@@ -54,27 +66,33 @@ impl YamlText {
         let Some((key, deeper)) = path.get(depth..).and_then(<[&str]>::split_first) else {
             return Err(refused("exists already"));
         };
+        // An earlier edit of the same batch has added it.
+        if self.get(document, path.get(..=depth).unwrap_or_default()).is_some() {
+            return Err(refused("exists already"));
+        }
 
         let value = deeper.iter().rev().fold(new.clone(), |value, key| {
             Value::Object(Map::from_iter([((*key).to_owned(), value)]))
         });
-        let text = match &holder.kind {
+        let splice = match &holder.kind {
             Kind::Map { entries, flow } => self.with_entry(holder, entries, *flow, key, &value),
             Kind::Scalar(ScalarStyle::Plain) => {
                 let map = Value::Object(Map::from_iter([((*key).to_owned(), value)]));
                 let written = render::flow(&map, ScalarStyle::Plain);
                 if holder.is_void() {
-                    self.fill(holder, &written)
+                    self.filled(holder, &written)
                 } else {
-                    self.spliced(holder.start, holder.end, &written)
+                    Some(Splice::new(holder.start, holder.end, written))
                 }
             }
             Kind::Alias => return Err(refused("is below an alias of an anchor")),
             _ => return Err(refused("has no map above it")),
         };
 
-        let refusal = refused(OTHERWISE);
-        self.accept(text, document, refusal, |value| put(value, path, new.clone()))
+        let splice = splice.ok_or_else(|| refused(OTHERWISE))?;
+        let change = Change::Put(new.clone());
+        let appends_to = path.get(..depth).unwrap_or_default();
+        Ok(Edit::new(document, path, change, splice, refused(OTHERWISE)).at_end_of(appends_to))
     }
 
     /// Adds an item at the end of a list that is there.
@@ -85,6 +103,10 @@ impl YamlText {
 
     /// Adds an item to a list that is there, before the item at the index, or at the end.
     pub fn insert_item(&mut self, document: usize, path: &[&str], index: usize, new: &Value) -> Result<(), Refusal> {
+        self.edit(|text| text.inserting_item(document, path, index, new))
+    }
+
+    fn inserting_item(&self, document: usize, path: &[&str], index: usize, new: &Value) -> Result<Edit, Refusal> {
         let by_hand = format!("add {} to it", render::flow(new, ScalarStyle::Plain));
         let refused = |why| self.refusal(document, path, why, &by_hand);
         let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
@@ -102,27 +124,43 @@ impl YamlText {
             return Err(refused("does not exist"));
         }
 
-        let text = self.with_item(holder, items, *flow, index, new);
-        let refusal = refused(OTHERWISE);
-        self.accept(text, document, refusal, |value| {
-            let list = path.iter().try_fold(value, |here, key| child_mut(here, key));
-            let Some(Value::Array(list)) = list else { return false };
-            list.insert(index.min(list.len()), new.clone());
-            true
+        let splice = self.with_item(holder, items, *flow, index, new);
+        let splice = splice.ok_or_else(|| refused(OTHERWISE))?;
+        let edit = Edit::new(
+            document,
+            path,
+            Change::Insert(index, new.clone()),
+            splice,
+            refused(OTHERWISE),
+        );
+
+        Ok(if index >= items.len() {
+            edit.at_end_of(path)
+        } else {
+            edit.moving_items_of(path)
         })
     }
 
     /// Takes out an entry of a map or an item of a list, with its lines. Does nothing if it is not there.
     pub fn remove(&mut self, document: usize, path: &[&str]) -> Result<(), Refusal> {
-        let mut intended = self.documents.clone();
-        if intended.get_mut(document).and_then(|value| take(value, path)).is_none() {
+        if path.is_empty() || self.get(document, path).is_none() {
             return Ok(());
         }
+        self.edit(|text| text.removing(document, path))
+    }
+
+    fn removing(&self, document: usize, path: &[&str]) -> Result<Edit, Refusal> {
         let refusal = self.refusal(document, path, OTHERWISE, "remove it");
-        match self.without(document, path) {
-            Some(text) => self.commit(text, &intended, refusal),
-            None => Err(refusal),
-        }
+        let Some(splice) = self.without(document, path) else {
+            return Err(refusal);
+        };
+
+        let above = path.split_last().map_or(path, |(_, above)| above);
+        let edit = Edit::new(document, path, Change::Take, splice, refusal);
+        Ok(match self.get(document, above) {
+            Some(Value::Array(_)) => edit.moving_items_of(above),
+            _ => edit,
+        })
     }
 
     /// Edits the YAML text that a path leads to. One in a block (`|`) keeps its lines and their indentation; one on a
@@ -137,49 +175,37 @@ impl YamlText {
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let by_hand = "change the text inside it";
-        let refused = |why| self.refusal(document, path, why, by_hand);
         let text = self.get(document, path).and_then(Value::as_str);
-        let mut inner = Self::parse(text.ok_or_else(|| refused("is not a string"))?)?;
-        let result = change(&mut inner)?;
+        let text = text.ok_or_else(|| self.refusal(document, path, "is not a string", by_hand))?;
+        let mut inner = Self::parse(text)?;
+        let result = inner.batch(change)?;
         if inner.edits.is_empty() {
             return Ok(result);
         }
 
-        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
-        let (node, _) = walk(root, path);
-        match node.kind {
-            Kind::Scalar(ScalarStyle::Literal) if !node.is_marked => {
-                let text = self.with_inner(node.start, node.end, &inner.edits);
-                let text = text.ok_or_else(|| refused("has an indentation that cannot be parsed"))?;
-                let refusal = refused("is written in a way that no edit can change safely");
-                self.accept(Some(text), document, refusal, |value| {
-                    put(value, path, Value::from(inner.text))
-                })?;
-            }
-            Kind::Scalar(ScalarStyle::Folded) => return Err(refused("is a folded block (>)").into()),
-            _ => self.set(document, path, &inner.text)?,
-        }
+        self.edit(|text| text.replacing_inner(document, path, &inner))?;
 
         Ok(result)
     }
 
-    /// Accepts a text, if there is one, as [`Self::commit`] does. `change` makes the intended value from the present one.
-    fn accept(
-        &mut self,
-        text: Option<String>,
-        document: usize,
-        refusal: Refusal,
-        change: impl FnOnce(&mut Value) -> bool,
-    ) -> Result<(), Refusal> {
-        let mut intended = self.documents.clone();
-        let is_made = intended.get_mut(document).is_some_and(change);
-        match text {
-            Some(text) if is_made => self.commit(text, &intended, refusal),
-            _ => Err(refusal),
+    fn replacing_inner(&self, document: usize, path: &[&str], inner: &Self) -> Result<Edit, Refusal> {
+        let refused = |why| self.refusal(document, path, why, "change the text inside it");
+        let root = self.roots.get(document).ok_or_else(|| refused("does not exist"))?;
+        let (node, _) = walk(root, path);
+        match node.kind {
+            Kind::Scalar(ScalarStyle::Literal) if !node.is_marked => {
+                let splice = self.with_inner(node.start, node.end, inner);
+                let splice = splice.ok_or_else(|| refused("has an indentation that cannot be parsed"))?;
+                let refusal = refused("is written in a way that no edit can change safely");
+                let change = Change::Put(Value::from(inner.text.as_str()));
+                Ok(Edit::new(document, path, change, splice, refusal))
+            }
+            Kind::Scalar(ScalarStyle::Folded) => Err(refused("is a folded block (>)")),
+            _ => self.setting(document, path, &inner.text),
         }
     }
 
-    fn without(&self, document: usize, path: &[&str]) -> Option<String> {
+    fn without(&self, document: usize, path: &[&str]) -> Option<Splice> {
         let (last, above) = path.split_last()?;
         let root = self.roots.get(document)?;
         let (holder, depth) = walk(root, above);
@@ -219,7 +245,7 @@ impl YamlText {
             };
 
             let is_one_line = !self.text.get(from..to)?.contains('\n');
-            return is_one_line.then(|| self.spliced(from, to, ""))?;
+            return is_one_line.then(|| Splice::new(from, to, String::new()));
         }
 
         let (first, end) = (self.line_of(start), self.line_of(end));
@@ -235,16 +261,18 @@ impl YamlText {
         let (above_key, _) = self.line_of(first.0.checked_sub(1)?);
         let head = self.text.get(above_key..first.0)?.trim_end();
         let head_end = above_key + head.len();
-        let emptied = head.ends_with(':').then(|| self.without_lines(first.0, end.1))?;
+        let lines = head.ends_with(':').then(|| self.without_lines(first.0, end.1))?;
+        // A removal at the end of the text also takes the line feed before it.
+        let between = self.text.get(head_end..lines.from.max(head_end)).unwrap_or_default();
 
-        Some(format!(
-            "{} {empty}{}",
-            emptied.get(..head_end)?,
-            emptied.get(head_end..)?
+        Some(Splice::new(
+            head_end,
+            lines.to,
+            format!(" {empty}{between}{}", lines.new),
         ))
     }
 
-    fn with_entry(&self, holder: &Node, entries: &[Entry], flow: bool, key: &str, value: &Value) -> Option<String> {
+    fn with_entry(&self, holder: &Node, entries: &[Entry], flow: bool, key: &str, value: &Value) -> Option<Splice> {
         let like = entries.last().map_or(ScalarStyle::Plain, |last| style_of(&last.value));
         let on_one_line = || {
             format!(
@@ -258,7 +286,7 @@ impl YamlText {
             [] => self.within(holder, &format!("{{{}}}", on_one_line())),
             [.., last] if flow => {
                 let end = last.value.end.max(last.key.end);
-                self.spliced(end, end, &format!(", {}", on_one_line()))
+                Some(Splice::new(end, end, format!(", {}", on_one_line())))
             }
             [first, .., last] | [first @ last] => {
                 let column = first.key.start - self.line_of(first.key.start).0;
@@ -268,14 +296,14 @@ impl YamlText {
         }
     }
 
-    fn with_item(&self, holder: &Node, items: &[Node], flow: bool, index: usize, new: &Value) -> Option<String> {
+    fn with_item(&self, holder: &Node, items: &[Node], flow: bool, index: usize, new: &Value) -> Option<Splice> {
         let like = items.last().map_or(ScalarStyle::Plain, style_of);
         let written = || render::flow(new, like);
         let before = index.min(items.len()).checked_sub(1).and_then(|last| items.get(last));
         match (before, items.first()) {
             (None, None) => self.within(holder, &format!("[{}]", written())),
-            (None, Some(first)) if flow => self.spliced(first.start, first.start, &format!("{}, ", written())),
-            (Some(last), _) if flow => self.spliced(last.end, last.end, &format!(", {}", written())),
+            (None, Some(first)) if flow => Some(Splice::new(first.start, first.start, format!("{}, ", written()))),
+            (Some(last), _) if flow => Some(Splice::new(last.end, last.end, format!(", {}", written()))),
             // The line of the first item may begin with something else, as a list in a list does.
             (None, Some(_)) => None,
             (Some(last), _) => {
@@ -285,40 +313,52 @@ impl YamlText {
         }
     }
 
-    fn within(&self, holder: &Node, written: &str) -> Option<String> {
+    fn within(&self, holder: &Node, written: &str) -> Option<Splice> {
         let own = self.text.get(holder.start..holder.end)?;
         let is_one_line = !own.contains('\n') && !holder.is_marked;
-        is_one_line.then(|| self.spliced(holder.start, holder.end, written))?
+        is_one_line.then(|| Splice::new(holder.start, holder.end, written.to_owned()))
     }
 
-    /// The text with edits of the lines of a block, whose content begins at `start`.
-    fn with_inner(&self, start: usize, end: usize, edits: &[LineEdit]) -> Option<String> {
+    /// The edits of a text in a block whose content begins at `start`, as one replacement of the block's lines.
+    fn with_inner(&self, start: usize, end: usize, inner: &Self) -> Option<Splice> {
         let header = self.text.get(..start)?.rfind('|')?;
-        let (header, _) = self.line_of(header);
-        let before = self.text.get(..header)?.bytes().filter(|byte| *byte == b'\n').count();
+        let (_, header_end) = self.line_of(header);
         let (line, line_end) = self.line_of(start);
         let first = self.text.get(line..line_end.min(end.max(line)))?;
         let indent = first.len() - first.trim_start_matches(' ').len();
         let ending = if first.ends_with('\r') { "\r" } else { "" };
-        let mut lines: Vec<String> = self.text.split('\n').map(str::to_owned).collect();
 
-        for edit in edits {
-            let from = before + 1 + edit.at;
-            let to = from + edit.was.len();
-            lines.get(from..to)?;
+        // Each line of the inner text is a line of the block; an edit may add lines behind the last one.
+        let block = self.text.get(header_end + 1..)?;
+        let before = inner
+            .edits
+            .iter()
+            .rev()
+            .try_fold(inner.text.split('\n').count(), |lines, edit| {
+                (lines + edit.was.len()).checked_sub(edit.now.len())
+            })?;
+        let mut lines: Vec<Cow<'_, str>> = block.split('\n').take(before).map(Cow::from).collect();
+        let length = lines.iter().map(|line| line.len() + 1).sum::<usize>() - 1;
+        work::take(inner.edits.len().saturating_mul(lines.len() / 16 + 1)).ok()?;
+
+        for edit in &inner.edits {
+            let to = edit.at + edit.was.len();
+            lines.get(edit.at..to)?;
 
             let now = edit.now.iter().map(|line| match line.as_str() {
-                "" => ending.to_owned(),
-                line => format!("{:indent$}{line}{ending}", ""),
+                "" => Cow::from(ending),
+                line => Cow::from(format!("{:indent$}{line}{ending}", "")),
             });
-            lines.splice(from..to, now);
+            lines.splice(edit.at..to, now);
         }
 
-        Some(lines.join("\n"))
+        let start = header_end + 1;
+        let splice = Splice::new(start, start + length, lines.join("\n"));
+        Some(splice.trimmed(&self.text))
     }
 
     /// Writes a value behind a key that has none.
-    fn fill(&self, void: &Node, written: &str) -> Option<String> {
+    fn filled(&self, void: &Node, written: &str) -> Option<Splice> {
         let behind = self.text.get(void.start..)?;
         let colon = behind.find(':').filter(|place| {
             let between = behind.get(..*place).unwrap_or_default();
@@ -329,11 +369,7 @@ impl YamlText {
             None => self.text.get(..void.start)?.ends_with(':').then_some(void.start)?,
         };
 
-        self.spliced(at, at, &format!(" {written}"))
-    }
-
-    fn spliced(&self, from: usize, to: usize, new: &str) -> Option<String> {
-        Some([self.text.get(..from)?, new, self.text.get(to..)?].concat())
+        Some(Splice::new(at, at, format!(" {written}")))
     }
 
     /// Where the line of a byte begins, and where it ends (before its line feed).
@@ -345,23 +381,21 @@ impl YamlText {
     }
 
     /// Puts lines below the line of a byte, ended as that one is.
-    fn with_lines_behind(&self, at: usize, lines: &[String]) -> String {
+    fn with_lines_behind(&self, at: usize, lines: &[String]) -> Splice {
         let (start, end) = self.line_of(at);
-        let (before, after) = self.text.split_at_checked(end).unwrap_or((&self.text, ""));
         let ends_with_return = self.text.get(start..end).is_some_and(|line| line.ends_with('\r'));
         let ending = if ends_with_return { "\r" } else { "" };
         let new: Vec<String> = lines.iter().map(|line| format!("\n{line}{ending}")).collect();
-        [before, &new.concat(), after].concat()
+        Splice::new(end, end, new.concat())
     }
 
     /// Takes out whole lines, from the start of one to the end of another, with one line feed.
-    fn without_lines(&self, from: usize, to: usize) -> String {
-        let (before, rest) = self.text.split_at_checked(from).unwrap_or((&self.text, ""));
+    fn without_lines(&self, from: usize, to: usize) -> Splice {
         let behind = self.text.get(to..).unwrap_or_default();
-        match behind.strip_prefix('\n') {
-            Some(behind) => [before, behind].concat(),
-            None if rest.is_empty() => before.to_owned(),
-            None => [before.strip_suffix('\n').unwrap_or(before), behind].concat(),
+        let has_line_before = self.text.get(..from).is_some_and(|before| before.ends_with('\n'));
+        match behind.starts_with('\n') {
+            true => Splice::new(from, to + 1, String::new()),
+            false => Splice::new(from - usize::from(has_line_before), to, String::new()),
         }
     }
 

@@ -1,28 +1,38 @@
 //! YAML as text inside of objects, edited line by line: comments, order, quoting and indentation stay as their owner
 //! wrote them, byte for byte.
 //!
-//! The parser gives the position of each value, and an edit splices the text there. **Each edit is verified:** the new
-//! text is parsed, and the edit is kept only if every document has exactly the intended value. Other texts are refused,
-//! with the position and the text to write by hand.
+//! The parser gives the position of each value, and an edit splices the text there. **Edits are verified:** the new
+//! text is parsed, and the edits are kept only if every document has exactly the intended value. Other texts are refused,
+//! with the position and the text to write by hand. [`YamlText::batch`] makes several edits with one verification.
+//!
+//! Parsers and edits take steps from the budget of [`crate::work`], and aliases are expanded only up to a limit: a text of
+//! a kilobyte can stand for millions of values.
 //!
 //! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
 
 use serde_json::{Map, Value};
 
+mod batch;
 mod edit;
 mod lines;
 mod render;
 mod tree;
 
 pub use self::lines::{LineEdit, undo};
-use self::tree::Node;
+use self::{batch::Edit, tree::Node};
+use crate::work::{self, WorkExceeded};
 
-/// Longest text that is edited, in bytes. A real one has a few thousand. Each edit reads the whole text anew, so this
-/// also bounds the work per review.
+/// Longest text that is edited, in bytes. A real one has a few thousand.
 pub const MAX_BYTES: usize = 256 * 1024;
 
 /// Deepest nesting that is edited.
 pub const MAX_DEPTH: usize = 64;
+
+/// Most values that the aliases of a text stand for. Aliases of aliases double the values with each line.
+pub const MAX_ALIASED: usize = 500;
+
+/// Steps per byte of a text that is parsed, by two parsers.
+const STEPS_PER_BYTE: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -34,6 +44,10 @@ pub enum Refusal {
     /// Beyond any real one.
     #[error("the text is nested deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
+    #[error("the aliases of the text stand for more than {MAX_ALIASED} values; write them out")]
+    Aliases,
+    #[error("the text cannot be edited: {0}; shorten it")]
+    Work(#[from] WorkExceeded),
     /// The text can be read, but not safely changed there.
     #[error("{at} {why}, so the text is not edited; {by_hand} by hand")]
     Place {
@@ -51,6 +65,9 @@ pub struct YamlText {
     documents: Vec<Value>,
     roots: Vec<Node>,
     edits: Vec<LineEdit>,
+    /// Edits of the batch that are in `documents`, but not in `text` yet.
+    pending: Vec<Edit>,
+    is_batch: bool,
 }
 
 impl YamlText {
@@ -62,6 +79,7 @@ impl YamlText {
         if text.len() > MAX_BYTES {
             return Err(Refusal::TooLong(text.len()));
         }
+        work::take(STEPS_PER_BYTE * text.len() + 100)?;
 
         let roots = tree::documents(text)?;
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
@@ -78,9 +96,12 @@ impl YamlText {
             documents,
             roots,
             edits: Vec::new(),
+            pending: Vec::new(),
+            is_batch: false,
         })
     }
 
+    /// Without the edits of a batch that has not ended.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -103,20 +124,6 @@ impl YamlText {
     pub fn get(&self, document: usize, path: &[&str]) -> Option<&Value> {
         let root = self.documents.get(document)?;
         path.iter().try_fold(root, |here, key| child(here, key))
-    }
-
-    /// Accepts a new text if it has the intended change and no other.
-    fn commit(&mut self, text: String, intended: &[Value], refusal: Refusal) -> Result<(), Refusal> {
-        let read = match Self::parse(&text) {
-            Ok(read) if read.documents == intended => read,
-            _ => return Err(refusal),
-        };
-
-        let mut edits = std::mem::take(&mut self.edits);
-        edits.extend(lines::between(&self.text, &text));
-        *self = Self { edits, ..read };
-
-        Ok(())
     }
 }
 

@@ -1,8 +1,10 @@
 //! Positions and styles of the values in a text.
 
+use std::collections::HashMap;
+
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
-use super::{MAX_DEPTH, Refusal};
+use super::{MAX_ALIASED, MAX_DEPTH, Refusal};
 
 /// A node of a document, with its place in bytes.
 #[derive(Clone, Debug)]
@@ -67,6 +69,10 @@ pub(super) fn documents(text: &str) -> Result<Vec<Node>, Refusal> {
 struct Builder {
     roots: Vec<Node>,
     open: Vec<Open>,
+    /// Values below each anchor, its aliases expanded.
+    anchors: HashMap<usize, usize>,
+    /// Values that all aliases stand for.
+    aliased: usize,
 }
 
 /// A collection whose end has not come yet; in a map keys and values take turns.
@@ -75,6 +81,9 @@ struct Open {
     flow: bool,
     start: usize,
     is_marked: bool,
+    anchor: usize,
+    /// Values in it, its aliases expanded.
+    values: usize,
     nodes: Vec<(Node, Option<String>)>,
 }
 
@@ -95,25 +104,32 @@ impl Builder {
                 let is_empty_document =
                     self.open.is_empty() && style == ScalarStyle::Plain && is_null(&value) && !node.is_marked;
                 if !is_empty_document {
-                    self.place(node, Some(value.into_owned()));
+                    self.place(node, Some(value.into_owned()), anchor, 1);
                 }
             }
-            Event::Alias(_) => {
+            Event::Alias(anchor) => {
+                let values = self.anchors.get(&anchor).copied().unwrap_or(1);
+                self.aliased += values;
+                if self.aliased > MAX_ALIASED {
+                    return Err(Refusal::Aliases);
+                }
+
                 let node = Node {
                     kind: Kind::Alias,
                     start,
                     end,
                     is_marked: true,
                 };
-                self.place(node, None);
+                self.place(node, None, 0, values);
             }
             Event::SequenceStart(style, anchor, tag) => {
-                self.begin(false, style, start, anchor != 0 || tag.is_some())?
+                self.begin(false, style, start, anchor, tag.is_some())?;
             }
-            Event::MappingStart(style, anchor, tag) => self.begin(true, style, start, anchor != 0 || tag.is_some())?,
+            Event::MappingStart(style, anchor, tag) => self.begin(true, style, start, anchor, tag.is_some())?,
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
-                    self.place(open.close(end), None);
+                    let (anchor, values) = (open.anchor, open.values);
+                    self.place(open.close(end), None, anchor, values);
                 }
             }
             _ => {}
@@ -122,7 +138,14 @@ impl Builder {
         Ok(())
     }
 
-    fn begin(&mut self, is_map: bool, style: StructureStyle, start: usize, is_marked: bool) -> Result<(), Refusal> {
+    fn begin(
+        &mut self,
+        is_map: bool,
+        style: StructureStyle,
+        start: usize,
+        anchor: usize,
+        has_tag: bool,
+    ) -> Result<(), Refusal> {
         if self.open.len() >= MAX_DEPTH {
             return Err(Refusal::TooDeep);
         }
@@ -131,16 +154,25 @@ impl Builder {
             is_map,
             flow: style == StructureStyle::Flow,
             start,
-            is_marked,
+            is_marked: anchor != 0 || has_tag,
+            anchor,
+            values: 1,
             nodes: Vec::new(),
         });
 
         Ok(())
     }
 
-    fn place(&mut self, node: Node, text: Option<String>) {
+    fn place(&mut self, node: Node, text: Option<String>, anchor: usize, values: usize) {
+        if anchor != 0 {
+            self.anchors.insert(anchor, values);
+        }
+
         match self.open.last_mut() {
-            Some(open) => open.nodes.push((node, text)),
+            Some(open) => {
+                open.values += values;
+                open.nodes.push((node, text));
+            }
             None => self.roots.push(node),
         }
     }
