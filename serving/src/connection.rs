@@ -22,7 +22,7 @@ use tower::ServiceExt;
 
 use crate::server::Tracked;
 use crate::slots::Place;
-use crate::{ConnectionLimits, Ended, PeerCertificates};
+use crate::{ConnectionLimits, Ended, PeerCertificates, Source};
 
 /// Which HTTP the TLS handshake agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,7 @@ pub(crate) struct Connection<S> {
     pub(crate) stream: S,
     pub(crate) version: Version,
     pub(crate) peer: Option<PeerCertificates>,
+    pub(crate) source: Source,
     pub(crate) place: Place,
     pub(crate) limits: ConnectionLimits,
 }
@@ -50,10 +51,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
     /// Serves requests until the peer or a limit ends the connection, or `stop` does. The caller ends it at once by
     /// dropping.
     pub(crate) async fn serve(self, http: &Builder<Tracked>, router: Router, stop: &CancellationToken) -> Ended {
-        let (limits, peer) = (self.limits, self.peer);
+        let (limits, peer, source) = (self.limits, self.peer, self.source);
         let activity = Arc::new(Activity::new(Instant::now(), self.version, self.place));
         let watched = Arc::clone(&activity);
         let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(source);
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }

@@ -17,7 +17,7 @@ mod server;
 mod slots;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +136,10 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 /// The caller's certificate and its intermediates, leaf first: an extension of each request whose connection has one.
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
+/// The address of the caller: an extension of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Source(pub IpAddr);
 
 /// Binds a port. `SO_REUSEADDR` is set in any case, as Go does; processes that share a port need `SO_REUSEPORT` on each
 /// side.

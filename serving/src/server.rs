@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::{Connection, Version};
 use crate::slots::{Caller, Place, Slot, Slots};
-use crate::{ConnectionLimits, Observer, PeerCertificates, Refused};
+use crate::{ConnectionLimits, Observer, PeerCertificates, Refused, Source};
 
 /// The largest header block. hyper's own limit for HTTP/2 is the same; API servers and kubelets send far less.
 /// <https://docs.rs/hyper/latest/hyper/server/conn/http2/struct.Builder.html#method.max_header_list_size>
@@ -120,29 +120,30 @@ impl Acceptor {
         };
 
         let acceptor = Arc::clone(self);
+        let source = Source(peer.ip().to_canonical());
         tasks.spawn(async move {
             let abort = acceptor.abort.clone();
-            abort.run_until_cancelled(acceptor.hold(stream, slot)).await;
+            abort.run_until_cancelled(acceptor.hold(stream, slot, source)).await;
         });
     }
 
-    async fn hold(self: Arc<Self>, stream: TcpStream, slot: Slot) {
+    async fn hold(self: Arc<Self>, stream: TcpStream, slot: Slot, source: Source) {
         let _open = Open::new(&self.observer);
         // In a box: each layer around a future holds it twice, and a crowd that only connects gets no further than this
         // one.
-        let serving = Box::pin(self.serve(stream, slot.place()));
+        let serving = Box::pin(self.serve(stream, slot.place(), source));
         if slot.run(serving).await.is_none() {
             self.observer.refused(Refused::TooManyConnections);
         }
     }
 
-    async fn serve(&self, stream: TcpStream, place: &Place) {
+    async fn serve(&self, stream: TcpStream, place: &Place, source: Source) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
 
         let Some(tls) = &self.tls else {
-            return Box::pin(self.converse(stream, Version::One, None, place)).await;
+            return Box::pin(self.converse(stream, Version::One, (None, source), place)).await;
         };
 
         let handshake = timeout(self.limits.handshake, tls.accept(stream));
@@ -162,7 +163,7 @@ impl Acceptor {
                     .map(|shown| PeerCertificates(shown.iter().map(|one| one.clone().into_owned()).collect()));
                 // In a box, because it is ten times as large as the handshake, which is all that most of a crowd get
                 // to.
-                Box::pin(self.converse(stream, version, peer, place)).await;
+                Box::pin(self.converse(stream, version, (peer, source), place)).await;
             }
         }
     }
@@ -171,7 +172,7 @@ impl Acceptor {
         &self,
         stream: S,
         version: Version,
-        peer: Option<PeerCertificates>,
+        (peer, source): (Option<PeerCertificates>, Source),
         place: &Place,
     ) {
         let age = spread(self.limits.age, place.number());
@@ -179,6 +180,7 @@ impl Acceptor {
             stream,
             version,
             peer,
+            source,
             place: place.clone(),
             limits: ConnectionLimits { age, ..self.limits },
         };
