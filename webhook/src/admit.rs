@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use outrigger_shared::migration::{CloudProviderMigration, Target};
+use outrigger_shared::work::WorkBudget;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::decide::{
-    self, Decision, Input, Migration, RequestedPhase, Validation, ValidationOutcome, decide, validate,
+    self, Decision, Input, Migration, RequestedPhase, Shortage, Validation, ValidationOutcome, decide, validate,
 };
+use crate::decision_threads::DecisionThreads;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
-use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Verdict};
-use crate::view::{Clusters, MigrationSnapshot, Migrations, Namespaces};
+use crate::review::{self, Denial, Incoming, Malformed, Request, Response, Review, Subject, Verdict};
+use crate::view::{Clusters, Labels, MigrationSnapshot, Migrations, Namespaces};
 
 #[derive(Debug)]
 pub struct Reviewer {
@@ -55,52 +59,134 @@ pub enum Endpoint {
     Validate,
 }
 
+/// A review that is decided, or waits for what the clusters know.
+enum Step {
+    Answered(Response),
+    Waiting(Box<Waiting>),
+}
+
+struct Waiting {
+    review: Review,
+    work: WorkBudget,
+    /// Memory for the objects.
+    objects: Option<OwnedSemaphorePermit>,
+}
+
+/// What a decision knows beside the review.
+struct Situation {
+    endpoint: Endpoint,
+    path: Option<String>,
+    migrations: Arc<MigrationSnapshot>,
+    namespace_labels: Option<Labels>,
+}
+
 impl Reviewer {
     /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
-    /// `/validate/PATH`. Memory for its objects is taken from `budget`.
+    /// `/validate/PATH`. Memory for its objects is taken from `budget`. It is read and decided on `threads`.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the body holds no request with a UID, before the first list of migrations, or when memory
     /// is short.
     pub async fn admit(
-        &self,
-        endpoint: Endpoint,
-        path: Option<&str>,
-        body: &[u8],
+        self: &Arc<Self>,
+        threads: &DecisionThreads,
+        (endpoint, path): (Endpoint, Option<&str>),
+        body: Bytes,
         budget: MemoryBudget,
     ) -> Result<Response, NotAdmitted> {
-        let known = self.migrations.known().ok_or(NotAdmitted::NotReady)?;
-        let incoming = review::parse(body, &budget)?;
+        let mut situation = Situation {
+            endpoint,
+            path: path.map(str::to_owned),
+            migrations: self.migrations.known().ok_or(NotAdmitted::NotReady)?,
+            namespace_labels: None,
+        };
+        let first = Situation {
+            endpoint,
+            path: situation.path.clone(),
+            migrations: Arc::clone(&situation.migrations),
+            namespace_labels: None,
+        };
+        let reviewer = Arc::clone(self);
+        let step = threads.run(move || reviewer.read(first, &body, budget)).await?;
+        let waiting = match step {
+            Step::Answered(response) => return Ok(response),
+            Step::Waiting(waiting) => waiting,
+        };
+
+        let request = &waiting.review.request;
+        situation.migrations = self.with_requested_phase(request, situation.migrations).await;
+        // The namespaces of a migration's path are those of another cluster.
+        if situation.path.is_none() && self.lacks_namespace(&situation, request) {
+            situation.namespace_labels = self.namespaces.labels(&request.namespace).await;
+        }
+
+        let reviewer = Arc::clone(self);
+        Ok(threads.run(move || reviewer.finish(&situation, *waiting)).await)
+    }
+
+    /// Reads a review, and decides it unless it has to wait.
+    fn read(&self, mut situation: Situation, body: &[u8], budget: MemoryBudget) -> Result<Step, NotAdmitted> {
+        let mut work = WorkBudget::new(decide::MAX_WORK);
+        let incoming = work.run(|| review::parse(body, &budget))?;
         if budget.is_shared_memory_exhausted() {
             return Err(NotAdmitted::NoMemory);
         }
 
-        let _objects = budget.close();
-        match incoming {
+        let review = match incoming {
             Incoming::Unreadable(reply, reason) => {
                 self.metrics.error(reason.class());
-                tracing::warn!(%reason, "cannot read request; object allowed unchanged");
-                Ok(reply.pass_unread(&reason))
+                let Subject { kind, namespace, name } = reply.subject();
+                tracing::warn!(kind, namespace, name, %reason, "cannot read request; object allowed unchanged");
+                return Ok(Step::Answered(reply.pass_unread(&reason)));
             }
-            Incoming::Review(review) => {
-                let Review { request, reply } = *review;
-                let known = self.with_requested_phase(&request, known).await;
-                Ok(match endpoint {
-                    Endpoint::Mutate => {
-                        let decision = self.decide_with(path, &request, &known, decide).await;
-                        self.report(&request, &decision);
-                        reply.allow(Verdict {
-                            patch: decision.patch,
-                            warnings: decision.warnings,
-                            audit: decision.audit_annotations,
-                        })
-                    }
-                    Endpoint::Validate => {
-                        let validation = self.decide_with(path, &request, &known, validate).await;
-                        self.report_validation(&request, &validation);
-                        answer(reply, validation)
-                    }
+            Incoming::Review(review) => *review,
+        };
+        let waiting = Waiting {
+            review,
+            work,
+            objects: budget.close(),
+        };
+
+        let request = &waiting.review.request;
+        let requested = request.object.as_ref();
+        let requested = requested.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
+        situation.namespace_labels = self.namespaces.cached(&request.namespace);
+        if requested.is_some() || (situation.path.is_none() && self.lacks_namespace(&situation, request)) {
+            return Ok(Step::Waiting(Box::new(waiting)));
+        }
+
+        Ok(Step::Answered(self.finish(&situation, waiting)))
+    }
+
+    /// Whether a rule and a target may be about the object, if the labels of its namespace were known.
+    fn lacks_namespace(&self, situation: &Situation, request: &Request) -> bool {
+        match situation.endpoint {
+            Endpoint::Mutate => self.decide_with(situation, request, decide::lacks_namespace),
+            Endpoint::Validate => self.decide_with(situation, request, decide::validation_lacks_namespace),
+        }
+    }
+
+    fn finish(&self, situation: &Situation, waiting: Waiting) -> Response {
+        let Waiting {
+            review: Review { request, reply },
+            mut work,
+            objects: _objects,
+        } = waiting;
+
+        match situation.endpoint {
+            Endpoint::Mutate => {
+                let decision = work.run(|| self.decide_with(situation, &request, decide));
+                self.report(&request, &decision);
+                reply.allow(Verdict {
+                    patch: decision.patch,
+                    warnings: decision.warnings,
+                    audit: decision.audit_annotations,
                 })
+            }
+            Endpoint::Validate => {
+                let validation = work.run(|| self.decide_with(situation, &request, validate));
+                self.report_validation(&request, &validation);
+                answer(reply, validation)
             }
         }
     }
@@ -117,14 +203,13 @@ impl Reviewer {
         newer.unwrap_or(known)
     }
 
-    async fn decide_with<T: Default>(
+    fn decide_with<T: Default>(
         &self,
-        path: Option<&str>,
+        situation: &Situation,
         request: &Request,
-        known: &MigrationSnapshot,
         rule: impl FnOnce(&Input<'_>) -> T,
     ) -> T {
-        let now = Instant::now();
+        let (path, known, now) = (situation.path.as_deref(), &situation.migrations, Instant::now());
         let migrations: Vec<Migration<'_>> = known
             .iter()
             .map(|migration| Migration {
@@ -137,17 +222,13 @@ impl Reviewer {
         };
 
         let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let labels = match namespace {
-            Some(name) => self.namespaces.labels(name).await,
-            None => None,
-        };
         rule(&Input {
             operation: operation(request.operation),
             group: &request.kind.group,
             kind: &request.kind.kind,
             subresource: &request.sub_resource,
             namespace,
-            namespace_labels: labels.as_deref(),
+            namespace_labels: situation.namespace_labels.as_deref(),
             name: &request.name,
             object,
             old_object: request.old_object.as_ref(),
@@ -180,6 +261,7 @@ impl Reviewer {
 
     fn report_validation(&self, request: &Request, validation: &Validation) {
         self.metrics.validation(&request.kind.kind, validation.outcome);
+        self.report_shortage(validation.shortage);
         if !matches!(
             validation.outcome,
             ValidationOutcome::Warned | ValidationOutcome::Denied
@@ -199,9 +281,16 @@ impl Reviewer {
         );
     }
 
+    fn report_shortage(&self, shortage: Option<Shortage>) {
+        if shortage == Some(Shortage::Work) {
+            self.metrics.error(review::TOO_MUCH_WORK);
+        }
+    }
+
     fn report(&self, request: &Request, decision: &Decision) {
         let phase = decision.audit_annotations.get("phase").map(String::as_str);
         self.metrics.review(&request.kind.kind, decision.outcome, phase);
+        self.report_shortage(decision.shortage);
         if decision.outcome == decide::Outcome::NotOurs {
             return;
         }

@@ -224,6 +224,7 @@ impl Limits {
             memory: self.max_total_body_bytes,
             objects: self.max_total_object_bytes,
             requests: self.max_concurrent_requests,
+            bodies: self.max_concurrent_requests,
             time: self.request_timeout,
         }
     }

@@ -6,8 +6,11 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
+
+use crate::bodies::BodyPlace;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
@@ -18,6 +21,10 @@ pub enum BodyError {
     NoMemory,
     #[error("the body did not arrive within {} ms", limit.as_millis())]
     TooSlow { limit: Duration },
+    #[error("the body arrives too slowly")]
+    BelowRate,
+    #[error("too many bodies are being received; this one was the slowest of its source")]
+    Displaced,
     #[error("the body ended early: {reason}")]
     Broken { reason: String },
 }
@@ -69,16 +76,16 @@ pub fn discard(mut body: Body, limit: usize, time: Duration) {
     }));
 }
 
-/// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte. It stops at the first byte above
+/// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte, as fast as `place` requires. It stops at the first byte above
 /// the limit, also without a Content-Length.
 ///
 /// # Errors
 /// [`BodyError`]; nothing stays allocated.
 pub async fn read(
     mut body: Body,
-    limit: usize,
-    time: Duration,
+    (limit, time): (usize, Duration),
     budget: &Arc<Semaphore>,
+    place: &BodyPlace,
 ) -> Result<HeldBody, BodyError> {
     if exceeds(&body, limit) {
         return Err(BodyError::TooLarge { limit });
@@ -87,7 +94,7 @@ pub async fn read(
     let reading = async {
         let mut bytes = BytesMut::new();
         let mut budget_held: Option<OwnedSemaphorePermit> = None;
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = next_frame(&mut body, place).await? {
             let frame = frame.map_err(|error| BodyError::Broken {
                 reason: error.to_string(),
             })?;
@@ -106,6 +113,7 @@ pub async fn read(
                 none => *none = Some(permit),
             }
 
+            place.received(data.len());
             bytes.extend_from_slice(&data);
         }
 
@@ -123,6 +131,21 @@ pub async fn read(
     result.unwrap_or(Err(BodyError::TooSlow { limit: time }))
 }
 
+/// The next part of the body, unless it comes too late.
+async fn next_frame(
+    body: &mut Body,
+    place: &BodyPlace,
+) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, BodyError> {
+    let deadline = place.deadline().ok_or(BodyError::Displaced)?;
+    tokio::select! {
+        // A part that has arrived counts, whatever else happened.
+        biased;
+        frame = body.frame() => Ok(frame),
+        () = place.displaced() => Err(BodyError::Displaced),
+        () = sleep_until(deadline) => Err(BodyError::BelowRate),
+    }
+}
+
 fn exceeds(body: &Body, limit: usize) -> bool {
     use hyper::body::Body as _;
     body.size_hint().lower() > limit as u64
@@ -131,6 +154,12 @@ fn exceeds(body: &Body, limit: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bodies::Bodies;
+
+    async fn read(body: Body, limit: usize, time: Duration, budget: &Arc<Semaphore>) -> Result<HeldBody, BodyError> {
+        let place = Bodies::new(1).add(std::net::Ipv4Addr::LOCALHOST.into(), tokio::time::Instant::now());
+        super::read(body, (limit, time), budget, &place).await
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! Strict JSON, as an API server writes it: no duplicate keys, limited nesting, limited memory.
+//! Strict JSON, as an API server writes it: no duplicate keys, limited nesting, limited memory and work.
 //!
 //! Parsers disagree on which of two equal keys counts, which an attacker can exploit, and nesting costs stack.
 //! Kubernetes objects have neither.
@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+use outrigger_shared::work::{self, WorkExceeded};
 
 use crate::memory_budget::{BudgetExceeded, MemoryBudget};
 
@@ -24,6 +26,10 @@ const ELEMENT: usize = 2 * size_of::<Value>();
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
 /// Bytes of the first entry in addition: a tree node has eleven slots.
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) - ENTRY;
+/// Steps of a value, with the passes over it that every rule makes.
+const STEPS_PER_VALUE: usize = 10;
+/// Bytes of a string that cost one step.
+const BYTES_PER_STEP: usize = 32;
 /// Bytes of a string without its letters.
 const STRING: usize = 16;
 
@@ -59,6 +65,7 @@ struct Strict<'r> {
 
 impl Strict<'_> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
+        work::take(STEPS_PER_VALUE + bytes / BYTES_PER_STEP).map_err(|exceeded: WorkExceeded| E::custom(exceeded))?;
         self.budget
             .take(bytes)
             .map_err(|BudgetExceeded| E::custom("objects and arrays have more entries than there is memory for"))

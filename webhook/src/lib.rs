@@ -9,6 +9,7 @@
 //! | subject | module |
 //! |---|---|
 //! | changes of an object, and their reasons | [`decide`] |
+//! | threads for decisions | [`decision_threads`] |
 //! | parsing of reviews, and responses | [`review`] |
 //! | state of the clusters | [`view`] |
 //! | stored objects that are not in the form of their phase | [`stored_objects`] |
@@ -16,13 +17,15 @@
 //! | what the registration in the cluster lacks | [`registration_check`] |
 //! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
-//! | limits, shutdown | [`outrigger_serving`], [`body`] |
+//! | limits, shutdown | [`outrigger_serving`], [`bodies`], [`body`] |
 //! | flags | [`args`] |
 
 pub mod admit;
 pub mod args;
+pub mod bodies;
 pub mod body;
 pub mod decide;
+pub mod decision_threads;
 pub mod duration;
 pub mod health;
 pub mod json;

@@ -6,6 +6,7 @@
 //! <https://github.com/evanphx/json-patch/blob/v4.12.0/patch.go#L179-L190>.
 
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
+use outrigger_shared::work;
 use serde_json::{Map, Value, json};
 
 /// Maximum product of the lengths of two lists that are compared item by item; longer lists are replaced.
@@ -115,6 +116,11 @@ impl Builder {
     }
 
     fn elements<T: Clone + PartialEq + Into<Value>>(&mut self, path: &Path, before: &[T], after: &[T]) {
+        // The decision is refused then, so an empty patch does not matter.
+        if work::take(before.len().saturating_mul(after.len())).is_err() {
+            return;
+        }
+
         let kept = longest_common(before, after);
         let (mut old, mut new) = (0, 0);
         let ends = std::iter::once((before.len(), after.len()));

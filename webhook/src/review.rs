@@ -4,16 +4,24 @@
 //! JSON: a typed object would lose fields that this build does not know.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::PatchOperation;
-use serde::{Deserialize, Serialize};
+use outrigger_shared::work;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::json;
 use crate::memory_budget::MemoryBudget;
+
+/// The class of a decision that was not made within its work budget, in metrics and audit annotations.
+pub const TOO_MUCH_WORK: &str = "too_much_work";
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -21,6 +29,8 @@ const KIND: &str = "AdmissionReview";
 /// The API server cuts a warning after 256 characters and drops all warnings past 4,096.
 const MAX_WARNING: usize = 256;
 const MAX_WARNINGS: usize = 4096;
+/// Characters of a caller's text in an error or a log. A name of an object has at most 253.
+const MAX_SHOWN: usize = 256;
 
 /// The body is no review. Without a UID it can only be answered with an HTTP error.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +56,8 @@ pub enum Unreadable {
         field: &'static str,
         source: serde_json::Error,
     },
+    #[error("request.{field} is larger than one decision may read; it needs more work than one decision may take")]
+    Work { field: &'static str },
     #[error("request.operation is {operation:?}, not CREATE, UPDATE, DELETE or CONNECT")]
     Operation { operation: String },
 }
@@ -68,6 +80,7 @@ impl Unreadable {
         match self {
             Self::Missing { .. } => "no_object",
             Self::Object { .. } => "unreadable_object",
+            Self::Work { .. } => TOO_MUCH_WORK,
             Self::Operation { .. } => "unknown_operation",
         }
     }
@@ -134,6 +147,17 @@ pub enum Incoming {
 #[must_use = "an admission request must be answered"]
 pub struct Reply {
     uid: String,
+    subject: Subject,
+}
+
+/// The object of a request, for logs.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Subject {
+    pub kind: String,
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Empty when the API server generates the name.
+    pub name: String,
 }
 
 /// Patch, warnings and audit annotations of an allowed request.
@@ -206,7 +230,31 @@ struct Envelope<'b> {
     #[serde(default)]
     kind: String,
     #[serde(borrow)]
-    request: Option<RawRequest<'b>>,
+    request: Option<Map<RawRequest<'b>>>,
+}
+
+/// A JSON object. A derived `Deserialize` reads the fields of an array too, by their order.
+#[derive(Default)]
+struct Map<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Map<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MapVisitor(PhantomData))
+    }
+}
+
+struct MapVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for MapVisitor<T> {
+    type Value = Map<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Map<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Map)
+    }
 }
 
 #[derive(Deserialize)]
@@ -214,9 +262,9 @@ struct Envelope<'b> {
 struct RawRequest<'b> {
     uid: Option<String>,
     #[serde(default)]
-    kind: Type,
+    kind: Map<Type>,
     #[serde(default)]
-    resource: Type,
+    resource: Map<Type>,
     #[serde(default)]
     sub_resource: String,
     #[serde(default)]
@@ -237,7 +285,7 @@ struct RawRequest<'b> {
 /// # Errors
 /// [`Malformed`] without a request that has a UID. Later errors are answered: [`Incoming::Unreadable`].
 pub fn parse(body: &[u8], budget: &MemoryBudget) -> Result<Incoming, Malformed> {
-    let envelope: Envelope<'_> = serde_json::from_slice(body)?;
+    let Map(envelope) = serde_json::from_slice::<Map<Envelope<'_>>>(body)?;
     if envelope.api_version != API_VERSION || envelope.kind != KIND {
         return Err(Malformed::Kind {
             api_version: short(&envelope.api_version),
@@ -245,9 +293,14 @@ pub fn parse(body: &[u8], budget: &MemoryBudget) -> Result<Incoming, Malformed> 
         });
     }
 
-    let mut raw = envelope.request.ok_or(Malformed::NoRequest)?;
+    let Map(mut raw) = envelope.request.ok_or(Malformed::NoRequest)?;
     let uid = raw.uid.take().filter(|uid| !uid.is_empty()).ok_or(Malformed::NoUid)?;
-    let reply = Reply { uid };
+    let subject = Subject {
+        kind: short(&raw.kind.0.kind),
+        namespace: short(&raw.namespace),
+        name: short(&raw.name),
+    };
+    let reply = Reply { uid, subject };
 
     Ok(match request(raw, budget) {
         Ok(request) => Incoming::Review(Box::new(Review { request, reply })),
@@ -282,8 +335,8 @@ fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unread
     }
 
     Ok(Request {
-        kind: raw.kind,
-        resource: raw.resource,
+        kind: raw.kind.0,
+        resource: raw.resource.0,
         sub_resource: raw.sub_resource,
         name: raw.name,
         namespace: raw.namespace,
@@ -297,14 +350,21 @@ fn request(raw: RawRequest<'_>, budget: &MemoryBudget) -> Result<Request, Unread
 fn object(field: &'static str, raw: Option<&RawValue>, budget: &MemoryBudget) -> Result<Option<Value>, Unreadable> {
     raw.map(|raw| json::parse_within(raw.get(), json::MAX_DEPTH, budget))
         .transpose()
-        .map_err(|source| Unreadable::Object { field, source })
+        .map_err(|source| match work::is_exceeded() {
+            true => Unreadable::Work { field },
+            false => Unreadable::Object { field, source },
+        })
 }
 
 fn short(text: &str) -> String {
-    text.chars().take(64).collect()
+    text.chars().take(MAX_SHOWN).collect()
 }
 
 impl Reply {
+    pub const fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
     pub fn allow(self, verdict: Verdict) -> Response {
         // The API server would decode and apply an empty patch for nothing.
         let patch = (!verdict.patch.is_empty()).then_some(Encoded(verdict.patch));

@@ -9,6 +9,7 @@
 //!
 //! Errors are one line of plain text, which the API server copies into its own error or audit annotation.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,18 +19,23 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use http::{HeaderMap, StatusCode, header};
-use outrigger_serving::Aborted;
+use outrigger_serving::{Aborted, Source};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::admit::{Endpoint, NotAdmitted, Reviewer};
+use crate::bodies::Bodies;
 use crate::body::{self, BodyError};
+use crate::decision_threads::DecisionThreads;
 use crate::duration;
 use crate::memory_budget::MemoryBudget;
 
 /// At most this much of the caller's timeout is reserved for sending the response.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
+
+/// The source of requests that come by no connection, as in tests.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Limits for requests of one server.
 #[derive(Debug, Clone)]
@@ -40,8 +46,10 @@ pub struct RequestLimits {
     pub memory: usize,
     /// Memory for the objects of all requests, in bytes. One request gets at most half of it.
     pub objects: usize,
-    /// Requests that are being read or decided.
+    /// Requests whose body is complete, that are being decided.
     pub requests: usize,
+    /// Bodies that are being received.
+    pub bodies: usize,
     /// Time for one request, unless its `timeout` parameter is shorter.
     pub time: Duration,
 }
@@ -51,6 +59,8 @@ struct AdmissionHandler {
     reviewer: Arc<Reviewer>,
     limits: RequestLimits,
     slots: Semaphore,
+    bodies: Arc<Bodies>,
+    threads: DecisionThreads,
     memory: Arc<Semaphore>,
     objects: Arc<Semaphore>,
 }
@@ -78,7 +88,8 @@ impl RequestError {
             Self::ContentType => "content_type",
             Self::Body(BodyError::TooLarge { .. }) => "too_large",
             Self::Body(BodyError::NoMemory) => "no_memory",
-            Self::Body(BodyError::TooSlow { .. }) => "body_too_slow",
+            Self::Body(BodyError::TooSlow { .. } | BodyError::BelowRate) => "body_too_slow",
+            Self::Body(BodyError::Displaced) => "body_displaced",
             Self::Body(BodyError::Broken { .. }) => "body_broken",
             Self::NotAdmitted(error) => error.class(),
             Self::TooSlow(_) => "timeout",
@@ -90,11 +101,11 @@ impl RequestError {
         match self {
             // No Retry-After beside it: the API server's client would wait that long before the failure policy.
             Self::Busy
-            | Self::Body(BodyError::NoMemory)
+            | Self::Body(BodyError::NoMemory | BodyError::Displaced)
             | Self::NotAdmitted(NotAdmitted::NotReady | NotAdmitted::NoMemory) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Body(BodyError::TooSlow { .. }) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(BodyError::TooSlow { .. } | BodyError::BelowRate) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyError::Broken { .. }) | Self::NotAdmitted(NotAdmitted::Malformed(_)) => {
                 StatusCode::BAD_REQUEST
             }
@@ -107,6 +118,8 @@ impl RequestError {
 pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
     let handler = Arc::new(AdmissionHandler {
         slots: Semaphore::new(limits.requests),
+        bodies: Bodies::new(limits.bodies),
+        threads: DecisionThreads::of_this_machine(),
         memory: Arc::new(Semaphore::new(limits.memory)),
         objects: Arc::new(Semaphore::new(limits.objects)),
         reviewer,
@@ -148,12 +161,6 @@ impl AdmissionHandler {
     }
 
     async fn review(&self, endpoint: Endpoint, path: Option<&str>, request: Request) -> Result<Response, RequestError> {
-        // No queue: a server at its limit answers at once, before the timeout of the caller.
-        let Ok(_slot) = self.slots.try_acquire() else {
-            body::discard(request.into_body(), self.limits.body, self.limits.time);
-            return Err(RequestError::Busy);
-        };
-
         let (parts, body) = request.into_parts();
         if !is_json(&parts.headers) {
             return Err(RequestError::ContentType);
@@ -164,9 +171,19 @@ impl AdmissionHandler {
             .time
             .min(requested_timeout(parts.uri.query()).unwrap_or(Duration::MAX));
         let reading = async {
-            let held = body::read(body, self.limits.body, time, &self.memory).await?;
+            let source = parts.extensions.get::<Source>().map_or(UNKNOWN, |source| source.0);
+            let place = self.bodies.add(source, Instant::now());
+            let held = body::read(body, (self.limits.body, time), &self.memory, &place).await?;
+            drop(place);
+
+            // Only a complete body takes a slot: a caller that sends none must not keep others out. No queue: a server
+            // at its limit answers at once, before the timeout of the caller.
+            let _slot = self.slots.try_acquire().map_err(|_| RequestError::Busy)?;
             let budget = MemoryBudget::new(&self.objects, self.limits.objects / 2);
-            let response = self.reviewer.admit(endpoint, path, &held.bytes, budget).await?;
+            let response = self
+                .reviewer
+                .admit(&self.threads, (endpoint, path), held.bytes.clone(), budget);
+            let response = response.await?;
             Ok(held.answer(serde_json::to_vec(&response)?))
         };
         let answer = tokio::time::timeout(time, reading)

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 const SHORT: Duration = Duration::from_millis(300);
 /// Longer than a test waits.
+/// Sent by a server when it begins to receive a body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const NEVER: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -258,16 +260,20 @@ async fn one_connection_past_the_cap_is_closed_at_once_and_a_freed_place_is_give
     .await;
 }
 
-/// A request of which half the body has been sent.
+/// A request of which half the body has been sent. The server receives the rest: it has sent 100 Continue.
 async fn half_sent(server: &Server, uid: &str) -> (tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>) {
     let body = review(uid).into_bytes();
     let head = format!(
-        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     let mut stream = server.connect(H1).await.unwrap();
     let (now, later) = body.split_at(body.len() / 2);
-    stream.write_all(&[head.as_bytes(), now].concat()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut interim = vec![0; CONTINUE.len()];
+    within(stream.read_exact(&mut interim)).await.unwrap();
+    assert_eq!(interim, CONTINUE);
+    stream.write_all(now).await.unwrap();
     stream.flush().await.unwrap();
     (stream, later.to_vec())
 }
@@ -279,41 +285,33 @@ async fn finish(mut stream: tokio_rustls::client::TlsStream<TcpStream>, later: &
     answer
 }
 
-/// One request at a time, for which the server waits long.
-fn one_request() -> Options {
+fn no_slots() -> Options {
     let mut options = Options::default();
-    options.requests.requests = 1;
-    options.requests.time = NEVER;
+    options.requests.requests = 0;
     options
-}
-
-/// Waits until the server, which takes one request at a time, has taken one.
-async fn until_taken(server: &Server) {
-    within(async {
-        while server.post("/mutate", review("probe")).await.0 != 503 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
 async fn past_its_limit_the_server_answers_503_at_once_instead_of_queueing() {
-    let server = Server::start(one_request()).await;
-    let (stream, later) = half_sent(&server, "first").await;
-    until_taken(&server).await;
-    // The first is not answered before it is whole, so this one does not wait for it.
+    let server = Server::start(no_slots()).await;
     let (status, text) = within(server.post("/mutate", review("second"))).await;
     assert_eq!(status, 503, "{text}");
-    assert!(finish(stream, &later).await.contains("first"));
+}
+
+/// A caller may be slow without harm to others.
+#[tokio::test]
+async fn a_body_that_is_not_complete_takes_no_slot() {
+    let mut options = Options::default();
+    options.requests.requests = 1;
+    let server = Server::start(options).await;
+    let (stream, later) = half_sent(&server, "first").await;
     server.assert_serving().await;
+    assert!(finish(stream, &later).await.contains("first"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusing_many_long_bodies_does_not_end_the_connection_that_others_share() {
-    let server = Server::start(one_request()).await;
-    let (stream, later) = half_sent(&server, "first").await;
-    until_taken(&server).await;
+    let server = Server::start(no_slots()).await;
     let client = server.h2().await;
     let long = bytes::Bytes::from(vec![b' '; 100 * 1024]);
     within(async {
@@ -331,24 +329,18 @@ async fn refusing_many_long_bodies_does_not_end_the_connection_that_others_share
         }
     })
     .await;
-    assert!(finish(stream, &later).await.contains("first"));
     let mut client = client;
-    assert_eq!(
-        read(client.send_request(request("/mutate", review("alive"))).await.unwrap())
-            .await
-            .0,
-        200
-    );
+    let answer = client.send_request(request("/mutate", review("alive"))).await.unwrap();
+    assert_eq!(read(answer).await.0, 503);
 }
 
 #[tokio::test]
 async fn a_request_in_flight_is_answered_while_the_server_drains_and_new_ones_are_not_taken() {
-    let mut options = one_request();
+    let mut options = Options::default();
     options.connections.drain = Duration::from_secs(15);
     let server = Server::start(options).await;
     let idle = server.h2().await;
     let (stream, later) = half_sent(&server, "in-flight").await;
-    until_taken(&server).await;
     server.stop.cancel();
     within(async {
         while TcpStream::connect(server.address).await.is_ok() {
@@ -367,11 +359,10 @@ async fn a_request_in_flight_is_answered_while_the_server_drains_and_new_ones_ar
 
 #[tokio::test]
 async fn a_request_that_outlives_the_drain_is_cut() {
-    let mut options = one_request();
+    let mut options = Options::default();
     options.connections.drain = SHORT;
     let server = Server::start(options).await;
     let (stream, _later) = half_sent(&server, "late").await;
-    until_taken(&server).await;
     assert_eq!(server.finish().await, Drained::Cut);
     drop(stream);
 }

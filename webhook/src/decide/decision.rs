@@ -54,6 +54,17 @@ pub struct Decision {
     pub audit_annotations: BTreeMap<String, String>,
     /// Why the object is changed, or is not.
     pub reasons: Vec<String>,
+    /// What the decision lacks; with it, another one may be right.
+    pub shortage: Option<Shortage>,
+}
+
+/// Why an object is not decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// A target may select the object, but the labels of its namespace are not known.
+    NamespaceLabels,
+    /// The object needs more work than one decision may take.
+    Work,
 }
 
 /// Result of the rules of a kind, before the mode of the migration is applied.
@@ -102,6 +113,14 @@ impl Decision {
             warnings: vec![warning],
             audit_annotations,
             ..Self::default()
+        }
+    }
+
+    /// A refusal that says what the decision lacks.
+    pub(super) fn lacking(shortage: Shortage, warning: String) -> Self {
+        Self {
+            shortage: Some(shortage),
+            ..Self::refusal(warning)
         }
     }
 
@@ -156,6 +175,7 @@ impl Decision {
             warnings,
             audit_annotations,
             reasons,
+            shortage: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use outrigger_shared::{
     command_line::{CommandLine, Edit},
+    work,
     yaml_text::{self, LineEdit, YamlText},
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -89,6 +90,9 @@ impl Document {
             let same = |other: &&Entry| entry.is_arguments_at(other);
             let group = 1 + before.iter().rev().take_while(same).count();
             let (rest, group) = last.split_at(last.len() - group);
+            if work::take(undo_steps(&value, group)).is_err() {
+                break;
+            }
             // The owner has written another value since; keep it.
             let _kept: Option<()> = take_back(&mut value, group);
             last = rest;
@@ -268,8 +272,26 @@ impl Document {
     }
 }
 
+/// Steps to undo a change, or the changes of one list, whose items are read and compared.
+fn undo_steps(value: &Value, group: &[Entry]) -> usize {
+    let Some(
+        Entry::Field { at, .. } | Entry::Element { at, .. } | Entry::Text { at, .. } | Entry::Arguments { at, .. },
+    ) = group.first()
+    else {
+        return 0;
+    };
+
+    let length = match value.pointer(at) {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(fields)) => fields.len(),
+        Some(Value::String(text)) => text.len() / 8,
+        _ => 1,
+    };
+    (20 * length).saturating_add(50).saturating_mul(group.len())
+}
+
 fn add_once(texts: &mut Vec<String>, text: String) {
-    if !texts.contains(&text) {
+    if work::take(texts.len() + 20).is_ok() && !texts.contains(&text) {
         texts.push(text);
     }
 }

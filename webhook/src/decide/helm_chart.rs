@@ -112,7 +112,7 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
         FlagsLocation::Content => {
             let mut text = YamlText::parse(text_at(&object, CONTENT_POINTER).unwrap_or_default())?;
-            let reasons = in_text(&mut text, ARGS_OF_CONTENT, &situation)?;
+            let reasons = text.batch(|text| in_text(text, ARGS_OF_CONTENT, &situation))?;
 
             document.set_text(&Path::new(&CONTENT), &text, reasons)?;
         }
@@ -170,13 +170,13 @@ pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situ
 
     let named = |obstacle: Obstacle| Obstacle::Other(format!("{}: {obstacle}", path.pointer()));
     let mut text = YamlText::parse(text).map_err(|refusal| named(refusal.into()))?;
-    let mut reasons = Vec::new();
+    let reasons = text.batch(|text| {
+        let numbers = 0..text.documents().len();
+        let reasons: Result<Vec<_>, _> = numbers.map(|number| chart_in_text(text, number, situation)).collect();
+        Ok(reasons?.concat())
+    });
 
-    for number in 0..text.documents().len() {
-        reasons.extend(chart_in_text(&mut text, number, situation).map_err(named)?);
-    }
-
-    document.set_text(path, &text, reasons)?;
+    document.set_text(path, &text, reasons.map_err(named)?)?;
 
     Ok(())
 }

@@ -144,14 +144,17 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let line = yaml_arguments::read(&text, manager, shape)?;
     provisioner_object::warn_of_flags(document, Component::KubeControllerManager, &line, &situation)?;
 
-    let mut component = |path, component| {
+    let mut component = |text: &mut YamlText, path, component| {
         let place = ListPath { document: number, path };
-        let line = yaml_arguments::read(&text, place, shape)?;
+        let line = yaml_arguments::read(text, place, shape)?;
         provisioner_object::note_warnings(document, &line, component, &situation, None);
-        yaml_arguments::arguments(&mut text, place, shape, component, &situation)
+        yaml_arguments::arguments(text, place, shape, component, &situation)
     };
-    let mut reasons = component(&CONTROLLER_MANAGER, Component::KubeControllerManager)?;
-    reasons.extend(component(&API_SERVER, Component::KubeApiserver)?);
+    let reasons = text.batch(|text| {
+        let mut reasons = component(text, &CONTROLLER_MANAGER, Component::KubeControllerManager)?;
+        reasons.extend(component(text, &API_SERVER, Component::KubeApiserver)?);
+        Ok::<_, Obstacle>(reasons)
+    })?;
     document.set_text(&path, &text, reasons)?;
 
     Ok(())

@@ -20,6 +20,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use outrigger_shared::work;
 use serde_json::{Map, Value};
 
 use crate::patch::Path;
@@ -30,6 +31,9 @@ const ROLE_LABELS: [&str; 3] = [
     "rke.cattle.io/etcd-role",
     "rke.cattle.io/worker-role",
 ];
+
+/// Steps to compare a section with every combination of roles.
+const STEPS_PER_SECTION: usize = 20;
 
 /// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +147,11 @@ impl<'a> MachineConfig<'a> {
     /// the key.
     pub fn counting(&self, key: &str, class: fn(Roles) -> bool) -> BTreeSet<Option<Section>> {
         let mut all = BTreeSet::new();
+        // Callers ask for each list, and each list may be in each section.
+        if work::take(STEPS_PER_SECTION * (self.entries.len() + 1)).is_err() {
+            return all;
+        }
+
         for roles in Roles::all().filter(|roles| class(*roles)) {
             let mut here = BTreeSet::from([None]);
             for (place, _) in self.places().filter(|(_, config)| config.contains_key(key)) {
@@ -166,7 +175,10 @@ impl<'a> MachineConfig<'a> {
     }
 
     pub fn value(&self, place: Section, key: &str) -> Option<&'a Value> {
-        let (_, config) = self.places().find(|(other, _)| *other == place)?;
+        let config = match place {
+            Section::Global => self.global?,
+            Section::Selector(index) => self.entries.get(index)?.get("config")?.as_object()?,
+        };
         config.get(key)
     }
 

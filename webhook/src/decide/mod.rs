@@ -28,7 +28,7 @@
 //! | what is refused, where an operator asks for it | `validate.rs` |
 //! | how long a warning may be | `warning.rs` |
 
-use outrigger_shared::annotations;
+use outrigger_shared::{annotations, work};
 
 use self::decision::Draft;
 use self::fields::annotation;
@@ -64,15 +64,44 @@ mod warning;
 mod workload;
 mod yaml_arguments;
 
-pub use self::decision::{Decision, Outcome};
+pub use self::decision::{Decision, Outcome, Shortage};
 pub use self::input::{Input, Migration, Operation, RequestedPhase};
 pub use self::kind::Kind;
 pub use self::kinds::{is_checked, kinds};
-pub use self::validate::{Validation, ValidationOutcome, validate};
+pub use self::validate::{Validation, ValidationOutcome, validate, validation_lacks_namespace};
 pub use self::workload::static_pods;
 
+/// Steps of one decision, with the reading of its objects: at most 5 ms of processor time in a release build.
+/// `docs/benchmarks.md` has the measurement.
+pub const MAX_WORK: u64 = 250_000;
+
+/// Decides within [`MAX_WORK`], or what is left of the active budget ([`work`]).
 #[must_use]
 pub fn decide(input: &Input<'_>) -> Decision {
+    match work::within(MAX_WORK, || decide_now(input)) {
+        (decision, false) => decision,
+        (_, true) => Decision::lacking(
+            Shortage::Work,
+            "outrigger: nothing changed, because the object needs more work than one decision may take; make its texts \
+             and lists shorter"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Whether the decision depends on labels of the object's namespace that are not known.
+#[must_use]
+pub fn lacks_namespace(input: &Input<'_>) -> bool {
+    let is_decided = input.operation != Operation::Other && input.subresource.is_empty();
+    let is_decided = is_decided && input.namespace.is_some() && input.namespace_labels.is_none();
+    is_decided && kinds::concerned(input).any(|kind| is_unknown(&matching::find(input, kind.profiles)))
+}
+
+const fn is_unknown(found: &Match<'_>) -> bool {
+    matches!(found, Match::NamespaceUnknown(_))
+}
+
+fn decide_now(input: &Input<'_>) -> Decision {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
         return Decision::default();
     }
@@ -86,9 +115,12 @@ pub fn decide(input: &Input<'_>) -> Decision {
 fn decide_as(input: &Input<'_>, kind: &Kind) -> Decision {
     match matching::find(input, kind.profiles) {
         Match::None => Decision::default(),
-        Match::NamespaceUnknown(namespace) => Decision::refusal(format!(
-            "outrigger: nothing changed, as the labels of namespace {namespace} are not known; write the object again"
-        )),
+        Match::NamespaceUnknown(namespace) => Decision::lacking(
+            Shortage::NamespaceLabels,
+            format!(
+                "outrigger: nothing changed, as the labels of namespace {namespace} are not known; write the object again"
+            ),
+        ),
         Match::Several(names) => Decision::refusal(format!(
             "outrigger: nothing changed, as several migrations match: {}; correct their spec.targets",
             names.join(", ")

@@ -11,6 +11,7 @@ use outrigger_shared::{
     migration::Phase,
     phase_flags::{self, Change, Circumstances, NodeIpam, OwnConfiguration, Refusal, flag},
     version::KubernetesVersion,
+    work::WorkExceeded,
     yaml_text,
 };
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub(super) enum Obstacle {
     Place(#[from] NotAnObject),
     #[error(transparent)]
     Text(#[from] yaml_text::Refusal),
+    #[error(transparent)]
+    Work(#[from] WorkExceeded),
     /// Other reasons, with the remedy.
     #[error("{0}")]
     Other(String),

@@ -26,7 +26,7 @@
 //! only where it takes effect, and an API server without a provider is not changed. Rancher itself manages the tags of
 //! machines.
 
-use std::collections::BTreeSet;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use outrigger_shared::{
     command_line::{CommandLine, Unreadable},
@@ -34,6 +34,7 @@ use outrigger_shared::{
     migration::{Phase, Profile},
     phase_flags::{self, Refusal, flag},
     version::KubernetesVersion,
+    work,
 };
 use serde_json::{Value, json};
 
@@ -81,6 +82,8 @@ const RULES: Rules = Rules {
 
 /// Manifests, possibly with the HelmChart of the cloud-controller-manager.
 pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
+/// Steps to read and write a list of ordinary length.
+const STEPS_PER_LIST: usize = 500;
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
 pub(super) fn control_plane(roles: Roles) -> bool {
@@ -94,6 +97,8 @@ pub(super) struct Cluster<'a> {
     is_k3s: bool,
     /// Rancher creates the machines and names them.
     has_pools: bool,
+    /// Asked for each list, and computed from all of them.
+    providers: RefCell<Vec<(Component, Option<&'static str>)>>,
 }
 
 impl<'a> Cluster<'a> {
@@ -105,6 +110,7 @@ impl<'a> Cluster<'a> {
             version,
             is_k3s: text.is_some_and(|text| text.contains("+k3s") || text.contains("-k3s")),
             has_pools: pools.is_some_and(|pools| !pools.is_empty()),
+            providers: RefCell::default(),
         }
     }
 
@@ -128,7 +134,15 @@ impl<'a> Cluster<'a> {
     }
 
     fn provider(&self, component: Component, class: fn(Roles) -> bool) -> Option<&'static str> {
-        rke2_provider::passed(self.name(class), component, self.version)
+        let mut known = self.providers.borrow_mut();
+        let found = known.iter().find(|(other, _)| *other == component);
+        if let Some((_, provider)) = found {
+            return *provider;
+        }
+
+        let provider = rke2_provider::passed(self.name(class), component, self.version);
+        known.push((component, provider));
+        provider
     }
 
     /// Whether `cloud-provider-name` becomes `external`, which renames Nodes.
@@ -256,6 +270,7 @@ impl ComponentList {
     /// Writes the flags of the phase into every effective list.
     fn write(&self, document: &mut Document, cluster: &Cluster<'_>, situation: &Situation<'_>) -> Result<(), Obstacle> {
         for place in cluster.places(self) {
+            work::take(STEPS_PER_LIST)?;
             let whole = cluster.whole_line(place, self)?;
             provisioner_object::warn_of_flags(document, self.component, &whole, situation)?;
 

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use outrigger_shared::{
     controller::{Controller, Party},
     migration::{Mode, Phase, Profile, condition},
+    work,
 };
 use serde_json::Value;
 
 use super::{
-    Input, Migration, Operation, kubermatic,
+    Input, MAX_WORK, Migration, Operation, Shortage, kubermatic,
     matching::{self, Match},
     tags,
 };
@@ -52,6 +53,8 @@ pub struct Validation {
     pub warnings: Vec<String>,
     /// For the API server's audit log.
     pub audit_annotations: BTreeMap<String, String>,
+    /// What the validation lacks; with it, another result may be right.
+    pub shortage: Option<Shortage>,
 }
 
 struct Violation {
@@ -59,8 +62,30 @@ struct Violation {
     refuses: bool,
 }
 
+/// Validates within [`MAX_WORK`], or what is left of the active budget ([`work`]).
 #[must_use]
 pub fn validate(input: &Input<'_>) -> Validation {
+    match work::within(MAX_WORK, || validate_now(input)) {
+        (validation, false) => validation,
+        (_, true) => Validation::lacking(
+            Shortage::Work,
+            "outrigger: not validated, because the object needs more work than one decision may take; make its texts and \
+             lists shorter"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Whether the validation depends on labels of the object's namespace that are not known.
+#[must_use]
+pub fn validation_lacks_namespace(input: &Input<'_>) -> bool {
+    // It is cheap: with unknown labels it ends before it reads the fields of the object.
+    input.namespace.is_some()
+        && input.namespace_labels.is_none()
+        && validate(input).shortage == Some(Shortage::NamespaceLabels)
+}
+
+fn validate_now(input: &Input<'_>) -> Validation {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
         return Validation::default();
     }
@@ -114,9 +139,12 @@ fn validation_of(found: Match<'_>, violations: impl FnOnce(&Migration<'_>) -> Ve
     };
     match found {
         Match::None => Validation::default(),
-        Match::NamespaceUnknown(namespace) => undecided(format!(
-            "outrigger: not validated, as the labels of namespace {namespace} are not known; write the object again"
-        )),
+        Match::NamespaceUnknown(namespace) => Validation::lacking(
+            Shortage::NamespaceLabels,
+            format!(
+                "outrigger: not validated, as the labels of namespace {namespace} are not known; write the object again"
+            ),
+        ),
         Match::Several(names) => undecided(format!(
             "outrigger: not validated, as several migrations match: {}; correct their spec.targets",
             names.join(", ")
@@ -126,6 +154,15 @@ fn validation_of(found: Match<'_>, violations: impl FnOnce(&Migration<'_>) -> Ve
 }
 
 impl Validation {
+    fn lacking(shortage: Shortage, warning: String) -> Self {
+        Self {
+            outcome: ValidationOutcome::Warned,
+            warnings: vec![warning],
+            shortage: Some(shortage),
+            ..Self::default()
+        }
+    }
+
     fn of(violations: &[Violation], migration: &str, mode: Mode) -> Self {
         let refused: Vec<&str> = violations
             .iter()
@@ -159,6 +196,7 @@ impl Validation {
             },
             warnings: warned.map(|violation| text(&violation.text)).collect(),
             audit_annotations,
+            shortage: None,
         }
     }
 }

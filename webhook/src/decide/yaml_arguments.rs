@@ -36,9 +36,8 @@ pub(super) fn arguments(
     let mut line = read(text, place, shape)?;
     let reasons = provisioner_object::flags(&mut line, component, situation, None)?;
     let shape = shape.of(text.get(place.document, place.path));
-    for edit in line.edits() {
-        write(text, place, shape, edit)?;
-    }
+    text.batch(|text| line.edits().iter().try_for_each(|edit| write(text, place, shape, edit)))?;
+
     Ok(reasons)
 }
 

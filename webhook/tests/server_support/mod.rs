@@ -29,7 +29,7 @@ use outrigger_webhook::routes::{self, RequestLimits};
 use outrigger_webhook::view::{Clusters, Index, Migrations, Namespaces};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -66,6 +66,7 @@ impl Default for Options {
                 memory: 64 * 1024 * 1024,
                 objects: 128 * 1024 * 1024,
                 requests: 64,
+                bodies: 64,
                 time: 10 * second,
             },
             migrations: Some(Vec::new()),
@@ -187,13 +188,26 @@ impl Server {
 }
 
 pub async fn connect(address: SocketAddr, trusted: &str, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_from(None, address, trusted, protocol).await
+}
+
+pub async fn connect_from(
+    source: Option<SocketAddr>,
+    address: SocketAddr,
+    trusted: &str,
+    protocol: &[u8],
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut config = rustls::ClientConfig::builder_with_provider(outrigger_certs::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(bundle::roots(trusted).unwrap())
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
-    let tcp = TcpStream::connect(address).await?;
+    let socket = TcpSocket::new_v4()?;
+    if let Some(source) = source {
+        socket.bind(source)?;
+    }
+    let tcp = socket.connect(address).await?;
     tcp.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config))
         .connect(ServerName::try_from("localhost").unwrap(), tcp)

@@ -1,0 +1,64 @@
+//! The processor time of a decision about the worst object of each kind, with the reading of its JSON.
+//!
+//! Fails if one takes longer than a decision may. The steps are the same on every machine, the time of a step is not:
+//! the last column shows whether a step stands for too much work.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints and fails by panicking"
+)]
+
+#[path = "../tests/worst_objects/mod.rs"]
+mod worst_objects;
+
+use std::time::{Duration, Instant};
+
+use outrigger_shared::migration::Phase;
+use worst_objects::{WorstObject, decided, worst_objects};
+
+/// Processor time of one decision.
+const LIMIT: Duration = Duration::from_millis(5);
+
+/// The shortest time of several runs: other processes only add time.
+const RUNS: usize = 15;
+
+fn shortest(object: &WorstObject, phase: Phase) -> Duration {
+    let once = |_| {
+        let text = object.value.to_string();
+        let begin = Instant::now();
+        let decision = decided(&text, object.profile, phase);
+        let time = begin.elapsed();
+        drop(decision);
+        time
+    };
+    (0..RUNS).map(once).min().unwrap()
+}
+
+fn main() {
+    println!("| object | KiB | phase | decision | steps | ms | ns per step |\n|---|---|---|---|---|---|---|");
+    let mut slow = Vec::new();
+    for object in worst_objects() {
+        for phase in [Phase::Prepare, Phase::Migrate] {
+            let text = object.value.to_string();
+            let (decision, steps) = decided(&text, object.profile, phase);
+            let time = shortest(&object, phase);
+
+            let outcome = decision
+                .shortage
+                .map_or(decision.outcome.as_str(), |_| "over the budget");
+            println!(
+                "| {} | {} | {phase} | {outcome} | {steps} | {:.2} | {:.1} |",
+                object.name,
+                text.len() / 1024,
+                time.as_secs_f64() * 1e3,
+                time.as_secs_f64() * 1e9 / steps.max(1) as f64,
+            );
+            if time > LIMIT {
+                slow.push(format!("{}, {phase}: {time:?}", object.name));
+            }
+        }
+    }
+
+    assert!(slow.is_empty(), "longer than {LIMIT:?}: {slow:#?}");
+}
