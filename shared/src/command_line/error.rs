@@ -1,5 +1,7 @@
 //! Why a command line is not read.
 
+use crate::work::WorkExceeded;
+
 /// Longest command line that is read, in tokens. Real ones have fewer than 200; the limit bounds the work per review.
 pub const MAX_TOKENS: usize = 4096;
 
@@ -49,4 +51,6 @@ pub enum Unreadable {
         /// `command` or `args`.
         list: &'static str,
     },
+    #[error("{0}; shorten the command line")]
+    Work(#[from] WorkExceeded),
 }

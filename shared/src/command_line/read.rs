@@ -7,7 +7,12 @@
 use serde_json::Value;
 
 use super::error::Unreadable;
+use crate::work;
+
 use super::line::{CommandLine, Environment, Flag, Kind, Style};
+
+/// Steps to compare a token with a flag.
+const STEPS_PER_TOKEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occurrence<'a> {
@@ -107,6 +112,8 @@ impl CommandLine {
         from: usize,
         flag: Flag,
     ) -> Result<Vec<Occurrence<'a>>, Unreadable> {
+        work::take(STEPS_PER_TOKEN * tokens.len())?;
+
         let mut found = Vec::new();
         let mut position = from;
         let end = from + self.flags_end(tokens.get(from..).unwrap_or_default());

@@ -7,6 +7,8 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
+use crate::work;
+
 use super::error::{MAX_TOKENS, Unreadable};
 use super::line::{CommandLine, Edit, Environment, Style};
 
@@ -69,6 +71,8 @@ impl CommandLine {
             }
         }
 
+        // It is parsed anew for each flag.
+        work::take(found.map_or(0, |(_, _, text)| text.len()))?;
         found
             .map(|(position, prefix, text)| Wrapped::parse(position, prefix, text, &self.environment))
             .transpose()

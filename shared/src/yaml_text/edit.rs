@@ -66,8 +66,9 @@ impl YamlText {
         let Some((key, deeper)) = path.get(depth..).and_then(<[&str]>::split_first) else {
             return Err(refused("exists already"));
         };
-        // An earlier edit of the same batch has added it.
-        if self.get(document, path.get(..=depth).unwrap_or_default()).is_some() {
+        // An earlier edit of the same batch has added it. Values below an alias are no part of this place.
+        let is_alias = matches!(holder.kind, Kind::Alias);
+        if !is_alias && self.get(document, path.get(..=depth).unwrap_or_default()).is_some() {
             return Err(refused("exists already"));
         }
 
