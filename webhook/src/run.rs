@@ -81,7 +81,9 @@ pub async fn run(args: Args) -> Result<()> {
         limits: health::limits(),
         observer: metrics.of_port(Port::Health),
     };
-    let health_serving = tasks.spawn(health_server.serve(health_listener, stop.clone()));
+    let health_listener = health_listener.into_std().context("cannot serve probes")?;
+    let health_stop = stop.clone();
+    let health_serving = tasks.spawn_blocking(move || serve_apart(health_server, health_listener, health_stop));
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
@@ -107,11 +109,20 @@ pub async fn run(args: Args) -> Result<()> {
     stop.cancel();
     tasks.close();
     // The health server ends open probes and scrapes by its own drain time.
-    health_serving.await.context("the health server ended abnormally")?;
+    health_serving.await.context("the health server ended abnormally")??;
     tasks.wait().await;
     tracing::info!(clean = drained == Drained::Clean, "stopped");
 
     Ok(())
+}
+
+/// Serves on this thread alone, with a runtime of its own: probes and metrics wait for no other work of the process.
+fn serve_apart(server: Server, listener: std::net::TcpListener, stop: CancellationToken) -> Result<Drained> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener)?;
+        Ok(server.serve(listener, stop).await)
+    })
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
