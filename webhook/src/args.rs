@@ -131,7 +131,8 @@ pub struct Limits {
     /// Maximum number of concurrent requests per HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_streams_per_connection: u32,
-    /// Maximum number of concurrent requests; further requests get status 503
+    /// Maximum number of concurrent requests with a complete body; further requests get status 503. As many bodies are
+    /// received at the same time; the slowest one of the source with the most ends for a further one
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_concurrent_requests: usize,
     /// Maximum size of a request body; a larger one gets status 413

@@ -124,7 +124,7 @@ pub async fn read(
     };
 
     let result = timeout(time, reading).await;
-    if matches!(result, Ok(Err(BodyError::NoMemory))) {
+    if matches!(result, Ok(Err(BodyError::NoMemory | BodyError::Displaced))) {
         discard(body, limit, time);
     }
 

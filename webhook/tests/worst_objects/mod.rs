@@ -79,6 +79,7 @@ pub fn worst_objects() -> Vec<WorstObject> {
         sections_with_lists(800),
         lines_of_values(20_000),
         flow_in_values(60),
+        arguments(4000),
         arguments(8000),
         repeated_flags(8000),
         containers(800),
@@ -86,8 +87,11 @@ pub fn worst_objects() -> Vec<WorstObject> {
         nested_variables(26),
         script(8000),
         files(2000),
-        extra_arguments(8000),
-        rancher_arguments(8000),
+        extra_arguments(4000),
+        rancher_arguments(4000),
+        charts_in_a_manifest(20),
+        manifest(100),
+        wrapped(2000),
     ]
 }
 
@@ -133,6 +137,15 @@ pub fn charts_in_a_manifest(charts: usize) -> WorstObject {
     named("charts", charts, Profile::RancherRKE2, cluster(config))
 }
 
+/// One chart among so many KiB of other objects.
+pub fn manifest(kibibytes: usize) -> WorstObject {
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata:\n  key: value of some length\n---\n";
+    let chart = charts_in_a_manifest(1).value["spec"]["rkeConfig"]["additionalManifest"].clone();
+    let manifest = other.repeat(kibibytes * 1024 / other.len()) + chart.as_str().unwrap();
+    let config = json!({"machineGlobalConfig": {"cloud-provider-name": "aws"}, "additionalManifest": manifest});
+    named("KiB of a manifest", kibibytes, Profile::RancherRKE2, cluster(config))
+}
+
 pub fn sections_with_lists(sections: usize) -> WorstObject {
     let section = |number: usize| {
         json!({"config": {"kube-controller-manager-arg": ["a=b"], "kubelet-arg": ["c=d"]},
@@ -174,6 +187,24 @@ pub fn arguments(arguments: usize) -> WorstObject {
         arguments,
         Profile::HostedControlPlane,
         with_arguments(&args),
+    )
+}
+
+/// Kubermatic's prober has the command line as JSON.
+pub fn wrapped(arguments: usize) -> WorstObject {
+    let more = (0..arguments).map(|number| format!("--x{number}=y"));
+    let args: Vec<String> = std::iter::once("--cloud-provider=aws".to_owned()).chain(more).collect();
+    let text = json!({"command": "/usr/local/bin/kube-controller-manager", "args": args}).to_string();
+    let container = container(
+        PROGRAM,
+        &["/http-prober-bin/http-prober"],
+        &["-command".to_owned(), text],
+    );
+    named(
+        "wrapped arguments",
+        arguments,
+        Profile::HostedControlPlane,
+        deployment(&[container]),
     )
 }
 
