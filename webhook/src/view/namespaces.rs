@@ -24,6 +24,9 @@ const ASK: Duration = Duration::from_millis(800);
 
 pub type Labels = Arc<BTreeMap<String, String>>;
 
+/// A read that several callers wait for.
+type Read = Shared<BoxFuture<'static, Option<Labels>>>;
+
 pub struct Namespaces {
     labels: RwLock<Option<HashMap<String, Labels>>>,
     api: Option<Api<PartialObjectMeta<Namespace>>>,
@@ -33,7 +36,7 @@ pub struct Namespaces {
 /// The reads of the last seconds, and those that are under way: one for each name.
 #[derive(Default)]
 struct Reads {
-    results: HashMap<String, (Instant, Shared<BoxFuture<'static, Option<Labels>>>)>,
+    results: HashMap<String, (Instant, Read)>,
     /// Start of the second in which `begun` counts.
     second: Option<Instant>,
     begun: usize,
@@ -84,7 +87,7 @@ impl Namespaces {
     }
 
     /// The read of a namespace that is under way or was done just now, or a new one. None above the rate.
-    fn read_once(&self, name: &str) -> Option<Shared<BoxFuture<'static, Option<Labels>>>> {
+    fn read_once(&self, name: &str) -> Option<Read> {
         let (api, now) = (self.api.clone()?, Instant::now());
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.results.retain(|_, (until, _)| *until > now);
