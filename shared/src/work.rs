@@ -27,6 +27,8 @@ pub struct WorkBudget {
 
 thread_local! {
     static ACTIVE: Cell<Option<WorkBudget>> = const { Cell::new(None) };
+    /// Counts the calls of [`WorkBudget::run`].
+    static RUNS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Makes the previous budget active again, also after a panic.
@@ -50,6 +52,7 @@ impl WorkBudget {
 
     /// Runs `work` with this budget active on this thread.
     pub fn run<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        RUNS.set(RUNS.get().wrapping_add(1));
         let previous = Previous(ACTIVE.replace(Some(*self)));
         let result = work();
         *self = ACTIVE.get().unwrap_or(*self);
@@ -100,6 +103,11 @@ pub fn take(steps: usize) -> Result<(), WorkExceeded> {
 #[must_use]
 pub fn is_exceeded() -> bool {
     ACTIVE.get().is_some_and(|budget| budget.is_exceeded)
+}
+
+/// A number of the active budget's run on this thread: results of the same run may be used again.
+pub(crate) fn active_run() -> Option<u64> {
+    ACTIVE.get().map(|_| RUNS.get())
 }
 
 /// Runs `work` within the active budget, or within a new one of so many steps. Returns whether it was exceeded.

@@ -27,9 +27,9 @@ const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
 /// Bytes of the first entry in addition: a tree node has eleven slots.
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) - ENTRY;
 /// Steps of a value, with the passes over it that every rule makes.
-const STEPS_PER_VALUE: usize = 10;
+const STEPS_PER_VALUE: usize = 4;
 /// Bytes of a string that cost one step.
-const BYTES_PER_STEP: usize = 32;
+const BYTES_PER_STEP: usize = 128;
 /// Bytes of a string without its letters.
 const STRING: usize = 16;
 

@@ -13,6 +13,8 @@ use super::line::{CommandLine, Environment, Flag, Kind, Style};
 
 /// Steps to compare a token with a flag.
 const STEPS_PER_TOKEN: usize = 8;
+/// Steps to find the program and the other list.
+const STEPS_PER_SCAN: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occurrence<'a> {
@@ -112,7 +114,7 @@ impl CommandLine {
         from: usize,
         flag: Flag,
     ) -> Result<Vec<Occurrence<'a>>, Unreadable> {
-        work::take(STEPS_PER_TOKEN * tokens.len())?;
+        work::take(STEPS_PER_TOKEN * tokens.len() + STEPS_PER_SCAN)?;
 
         let mut found = Vec::new();
         let mut position = from;

@@ -72,7 +72,7 @@ impl CommandLine {
         }
 
         // It is parsed anew for each flag.
-        work::take(found.map_or(0, |(_, _, text)| text.len()))?;
+        work::take(found.map_or(0, |(_, _, text)| 2 * text.len()))?;
         found
             .map(|(position, prefix, text)| Wrapped::parse(position, prefix, text, &self.environment))
             .transpose()

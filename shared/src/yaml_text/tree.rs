@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
 use super::{MAX_ALIASED, MAX_DEPTH, Refusal};
+use crate::work;
+
+/// Steps per value, and per start and end of a map or list, of both parsers.
+const STEPS_PER_EVENT: usize = 20;
 
 /// A node of a document, with its place in bytes.
 #[derive(Clone, Debug)]
@@ -59,6 +63,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Node>, Refusal> {
             let message = error.to_string();
             Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
         })?;
+        work::take(STEPS_PER_EVENT)?;
         builder.take(event, span, text)?;
     }
 

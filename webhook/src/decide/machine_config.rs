@@ -33,7 +33,7 @@ const ROLE_LABELS: [&str; 3] = [
 ];
 
 /// Steps to compare a section with every combination of roles.
-const STEPS_PER_SECTION: usize = 20;
+const STEPS_PER_SECTION: usize = 40;
 
 /// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

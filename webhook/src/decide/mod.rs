@@ -73,7 +73,7 @@ pub use self::workload::static_pods;
 
 /// Steps of one decision, with the reading of its objects: at most 5 ms of processor time in a release build.
 /// `docs/benchmarks.md` has the measurement.
-pub const MAX_WORK: u64 = 250_000;
+pub const MAX_WORK: u64 = 350_000;
 
 /// Decides within [`MAX_WORK`], or what is left of the active budget ([`work`]).
 #[must_use]

@@ -83,7 +83,7 @@ const RULES: Rules = Rules {
 /// Manifests, possibly with the HelmChart of the cloud-controller-manager.
 pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
 /// Steps to read and write a list of ordinary length.
-const STEPS_PER_LIST: usize = 500;
+const STEPS_PER_LIST: usize = 800;
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
 pub(super) fn control_plane(roles: Roles) -> bool {
@@ -310,6 +310,9 @@ fn note_warnings(document: &mut Document, cluster: &Cluster<'_>, situation: &Sit
     for target in [&KUBE_CONTROLLER_MANAGER, &KUBE_APISERVER, &KUBELET] {
         let provider = cluster.provider(target.component, target.class);
         for place in cluster.places(target) {
+            if work::take(STEPS_PER_LIST).is_err() {
+                return;
+            }
             let path = place.unwrap_or(Section::Global).path().child(target.key);
             if let Ok(own) = document.arguments(&path, ListFormat::Bare) {
                 provisioner_object::note_warnings(document, &own, target.component, situation, provider);

@@ -1,6 +1,6 @@
 //! Warns of silent errors in Rancher's machine configuration.
 
-use outrigger_shared::migration::Phase;
+use outrigger_shared::{migration::Phase, work};
 use serde_json::{Map, Value};
 
 use super::{
@@ -154,11 +154,16 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
     let places: Vec<(Section, &Map<String, Value>)> = config.places().collect();
     let mut warnings = Vec::new();
     for (number, (later, keys)) in places.iter().enumerate() {
+        // Each list is compared with those of all earlier sections.
+        if work::take(20 * number * keys.len()).is_err() {
+            break;
+        }
+
         for (key, list) in keys.iter().filter(|(key, _)| key.ends_with("-arg")) {
             let earlier = places.iter().take(number).find(|(earlier, others)| {
                 let lost = others
                     .get(key)
-                    .is_some_and(|other| items(other).any(|item| loses(list, item)));
+                    .is_some_and(|other| is_compared(list, other) && items(other).any(|item| loses(list, item)));
                 lost && roles.iter().any(|roles| config.overlap(*earlier, *later, *roles))
             });
             if let Some((earlier, _)) = earlier {
@@ -175,6 +180,11 @@ fn replaced_lists(config: &MachineConfig<'_>, roles: &[Roles]) -> Vec<String> {
     }
 
     warnings
+}
+
+/// Whether there is work left to compare each item with each other one.
+fn is_compared(list: &Value, other: &Value) -> bool {
+    work::take(2 * items(list).count() * items(other).count()).is_ok()
 }
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
