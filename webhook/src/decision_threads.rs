@@ -61,7 +61,9 @@ mod tests {
         let threads = Arc::new(DecisionThreads::new(1));
         let (end, ended) = mpsc::channel::<()>();
         let own = Arc::clone(&threads);
-        let first = tokio::spawn(async move { own.run(move || ended.recv().is_ok()).await });
+        // The wait ends also if the decision blocks the thread of this test.
+        let wait = std::time::Duration::from_secs(10);
+        let first = tokio::spawn(async move { own.run(move || ended.recv_timeout(wait).is_ok()).await });
         let own = Arc::clone(&threads);
         let second = tokio::spawn(async move { own.run(|| 2).await });
         for _ in 0..100 {
