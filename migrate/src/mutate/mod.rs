@@ -267,6 +267,7 @@ fn refuse_if_owned_by_a_topology(document: &Document, decision: Decision) -> Dec
         warnings: vec![refusal.clone()],
         reasons: vec![refusal],
         audit_annotations,
+        shortage: None,
     }
 }
 
