@@ -3,10 +3,15 @@
 //! The positions of the parsed text stay valid for all edits of a batch, as long as no edit needs the result of an
 //! earlier one; then the earlier ones are verified first. The text is parsed once at the end, not once for each edit.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{Refusal, YamlText, child_mut, lines, put, take};
 use crate::work;
+
+/// Steps per byte of a text whose values are copied for the first edit.
+const STEPS_PER_COPIED_BYTE: usize = 3;
 
 /// A replacement of a range of bytes of the parsed text.
 #[derive(Clone, Debug)]
@@ -179,7 +184,11 @@ impl YamlText {
             }
 
             let edit = edit?;
-            if !edit.apply(&mut text.documents) {
+            if Arc::strong_count(&text.documents) > 1 {
+                work::take(STEPS_PER_COPIED_BYTE * text.text.len())?;
+            }
+            let documents: &mut Vec<Value> = Arc::make_mut(&mut text.documents);
+            if !edit.apply(documents) {
                 return Err(edit.refusal);
             }
             text.pending.push(edit);
@@ -217,13 +226,13 @@ impl YamlText {
 
     /// Verifies edits one after the other, to find the one to refuse.
     fn verify_each(&mut self, pending: Vec<Edit>) -> Result<(), Refusal> {
-        let mut intended = Self::parse(&self.text)?.documents;
+        let mut intended = Vec::clone(&Self::parse(&self.text)?.documents);
         for (number, edit) in pending.iter().enumerate() {
             edit.apply(&mut intended);
             let (text, edits) = self.spliced(pending.get(..=number).unwrap_or_default())?;
             let is_last = number + 1 == pending.len();
             match Self::parse(&text) {
-                Ok(read) if read.documents == intended => {
+                Ok(read) if *read.documents == intended => {
                     if is_last {
                         self.accept(read, edits);
                     }

@@ -10,6 +10,8 @@
 //!
 //! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 mod batch;
@@ -63,8 +65,9 @@ pub enum Refusal {
 #[derive(Clone, Debug)]
 pub struct YamlText {
     text: String,
-    documents: Vec<Value>,
-    roots: Vec<Node>,
+    /// Shared by copies, as the next one.
+    documents: Arc<Vec<Value>>,
+    roots: Arc<Vec<Node>>,
     edits: Vec<LineEdit>,
     /// Edits of the batch that are in `documents`, but not in `text` yet.
     pending: Vec<Edit>,
@@ -81,8 +84,7 @@ impl YamlText {
             return Err(Refusal::TooLong(text.len()));
         }
         if let Some(known) = cache::get(text) {
-            // A copy.
-            work::take(text.len() + 50)?;
+            work::take(text.len() / 8 + 50)?;
             return Ok(known);
         }
         work::take(STEPS_PER_BYTE * text.len() + 200)?;
@@ -99,8 +101,8 @@ impl YamlText {
 
         let parsed = Self {
             text: text.to_owned(),
-            documents,
-            roots,
+            documents: Arc::new(documents),
+            roots: Arc::new(roots),
             edits: Vec::new(),
             pending: Vec::new(),
             is_batch: false,

@@ -71,8 +71,8 @@ pub use self::kinds::{is_checked, kinds};
 pub use self::validate::{Validation, ValidationOutcome, validate, validation_lacks_namespace};
 pub use self::workload::static_pods;
 
-/// Steps of one decision, with the reading of its objects: at most 5 ms of processor time in a release build.
-/// `docs/benchmarks.md` has the measurement.
+/// Steps of one decision, with the reading of its objects: 5 ms of processor time in a release build is the aim.
+/// `benches/worst_objects.rs` measures it.
 pub const MAX_WORK: u64 = 350_000;
 
 /// Decides within [`MAX_WORK`], or what is left of the active budget ([`work`]).
