@@ -72,7 +72,7 @@ struct Waiting {
     objects: Option<OwnedSemaphorePermit>,
 }
 
-/// What a decision knows beside the review.
+/// Knowledge of a decision beside the review.
 struct Situation {
     endpoint: Endpoint,
     path: Option<String>,

@@ -43,7 +43,7 @@ impl Splice {
     }
 }
 
-/// What an edit means for the value of the document.
+/// The effect of an edit on the value of the document.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Put(Value),

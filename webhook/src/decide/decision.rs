@@ -54,7 +54,7 @@ pub struct Decision {
     pub audit_annotations: BTreeMap<String, String>,
     /// Why the object is changed, or is not.
     pub reasons: Vec<String>,
-    /// What the decision lacks; with it, another one may be right.
+    /// The shortage without which another decision may be right.
     pub shortage: Option<Shortage>,
 }
 

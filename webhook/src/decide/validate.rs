@@ -53,7 +53,7 @@ pub struct Validation {
     pub warnings: Vec<String>,
     /// For the API server's audit log.
     pub audit_annotations: BTreeMap<String, String>,
-    /// What the validation lacks; with it, another result may be right.
+    /// The shortage without which another result may be right.
     pub shortage: Option<Shortage>,
 }
 
