@@ -519,3 +519,34 @@ fn a_text_that_needs_more_work_than_is_left_is_refused() {
     assert!(matches!(refused, Err(Refusal::Work(_))), "{refused:?}");
     assert_eq!((text.text(), text.documents()), (&*before, read.documents()));
 }
+
+#[test]
+fn only_the_documents_with_a_word_are_read_and_changed() {
+    let other = "a: {not yaml\n---\n# a comment\nkind: Other\nlist: [x]\n---\n";
+    let text = format!("{other}kind: Mine\nlist: [x]\n---\nkind: Another\n");
+    assert!(matches!(YamlText::parse(&text), Err(Refusal::Syntax(_))));
+
+    let mut read = YamlText::parse_documents_with(&text, "Mine").unwrap();
+    assert_eq!(read.documents(), [json!({"kind": "Mine", "list": ["x"]})]);
+    read.push(0, &["list"], &json!("y")).unwrap();
+    read.set(0, &["kind"], "Yours").unwrap_err();
+    assert_eq!(
+        read.text(),
+        format!("{other}kind: Mine\nlist: [x, \"y\"]\n---\nkind: Another\n")
+    );
+
+    let undone = undo(read.text(), read.edits()).unwrap();
+    assert_eq!(undone, text);
+}
+
+#[test]
+fn a_fault_is_placed_in_the_whole_text() {
+    let text = "kind: Other\n---\nkind: Mine\nlist: &a [x]\n---\nkind: Mine\nbad: [\n";
+    let refusal = YamlText::parse_documents_with(text, "Mine").unwrap_err().to_string();
+    assert!(refusal.contains("in the document of line 5"), "{refusal}");
+
+    let marked = text.split("---\nkind: Mine\nbad").next().unwrap();
+    let mut read = YamlText::parse_documents_with(marked, "Mine").unwrap();
+    let refusal = read.set(0, &["list"], "y").unwrap_err().to_string();
+    assert!(refusal.contains("line 4"), "{refusal}");
+}

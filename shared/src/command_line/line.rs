@@ -1,6 +1,7 @@
 //! The types of a command line: flags, its two lists, how they write flags, and its edits.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ impl Flag {
 }
 
 /// Known values of a container's environment, by name.
-pub(super) type Environment = BTreeMap<String, String>;
+pub(super) type Environment = HashMap<String, String>;
 
 /// How a list writes flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,20 +131,21 @@ pub struct CommandLine {
     pub(super) command: Option<Vec<String>>,
     pub(super) args: Option<Vec<String>>,
     pub(super) edits: Vec<Edit>,
-    pub(super) environment: Environment,
+    /// Shared by copies, as the next one.
+    pub(super) environment: Arc<Environment>,
     /// Tokens with `$(NAME)` whose values are known, as the component gets them.
-    pub(super) expanded: BTreeMap<String, String>,
+    pub(super) expanded: Arc<HashMap<String, String>>,
 }
 
 impl CommandLine {
-    pub(super) const fn new(style: Style, command: Option<Vec<String>>, args: Option<Vec<String>>) -> Self {
+    pub(super) fn new(style: Style, command: Option<Vec<String>>, args: Option<Vec<String>>) -> Self {
         Self {
             style,
             command,
             args,
             edits: Vec::new(),
-            environment: BTreeMap::new(),
-            expanded: BTreeMap::new(),
+            environment: Arc::default(),
+            expanded: Arc::default(),
         }
     }
 

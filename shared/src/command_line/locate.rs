@@ -2,6 +2,7 @@
 
 use super::error::Unreadable;
 use super::line::CommandLine;
+use crate::work;
 
 /// Where a component's own words begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ impl CommandLine {
 
     /// The same without parsing JSON.
     pub(super) fn locate_outside(&self) -> Result<Located, Unreadable> {
+        work::take(self.lookup_steps())?;
         match self.walk() {
             Walked::Program(located) => Ok(located),
             Walked::Shell(_) => Err(Unreadable::ShellScript),

@@ -13,6 +13,8 @@
 //! A list that cannot be read with certainty is [`Unreadable`] and never changed: a shell script, a value that the
 //! kubelet fills in later from another source (`$(VAR)`).
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 mod edit;
@@ -29,6 +31,11 @@ pub use self::{
     line::{CommandLine, Edit, Flag, Kind, List},
     read::read_boolean,
 };
+use crate::work;
+
+/// Steps to copy a token, and to copy an environment variable with its name.
+const STEPS_PER_COPIED_TOKEN: usize = 4;
+const STEPS_PER_VARIABLE: usize = 20;
 
 impl CommandLine {
     /// Reads `command` and `args` of a container.
@@ -38,7 +45,9 @@ impl CommandLine {
     /// are longer than [`MAX_TOKENS`].
     pub fn of_container(container: &Value) -> Result<Self, Unreadable> {
         let mut line = Self::without_variables(container)?;
-        line.environment = read::environment(container);
+        let variables = container.get("env").and_then(Value::as_array).map_or(0, Vec::len);
+        work::take(STEPS_PER_VARIABLE * variables)?;
+        line.environment = Arc::new(read::environment(container));
         line.expand();
         Ok(line)
     }
@@ -63,6 +72,7 @@ impl CommandLine {
         if tokens > MAX_TOKENS {
             return Err(Unreadable::TooLong { tokens });
         }
+        work::take(STEPS_PER_COPIED_TOKEN * tokens)?;
         let (command, args) = (strings(container, "command")?, strings(container, "args")?);
         Ok(Self::new(Style::Container, command, args))
     }

@@ -4,6 +4,8 @@
 //! the container itself gives as text is known. Everything else (Secrets, ConfigMaps, fields, Services) is only known when
 //! the container starts. A whole token `$(EXTRA)` may then be any flag.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::error::Unreadable;
@@ -13,8 +15,11 @@ use super::line::{CommandLine, Environment, Flag, Kind, Style};
 
 /// Steps to compare a token with a flag.
 const STEPS_PER_TOKEN: usize = 8;
+/// Steps to put the values of variables into a token, and to find the result later.
+const STEPS_PER_EXPANSION: usize = 40;
+const STEPS_PER_EXPANDED_TOKEN: usize = 15;
 /// Steps to find the program and the other list.
-const STEPS_PER_SCAN: usize = 60;
+const STEPS_PER_SCAN: usize = 120;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occurrence<'a> {
@@ -114,7 +119,7 @@ impl CommandLine {
         from: usize,
         flag: Flag,
     ) -> Result<Vec<Occurrence<'a>>, Unreadable> {
-        work::take(STEPS_PER_TOKEN * tokens.len() + STEPS_PER_SCAN)?;
+        work::take(STEPS_PER_TOKEN * tokens.len() + self.lookup_steps() + STEPS_PER_SCAN)?;
 
         let mut found = Vec::new();
         let mut position = from;
@@ -159,12 +164,23 @@ impl CommandLine {
         end.filter(|_| !self.style.item_is_flag()).unwrap_or(own.len())
     }
 
+    /// Steps of a look at each token as the component gets it.
+    pub(super) fn lookup_steps(&self) -> usize {
+        STEPS_PER_EXPANDED_TOKEN * self.expanded.len()
+    }
+
     /// Expands the tokens whose variables are all known.
     pub(super) fn expand(&mut self) {
         let tokens = self.command.iter().chain(&self.args).flatten();
-        let with_variables = tokens.filter(|token| token.contains("$("));
-        let expanded = with_variables.filter_map(|token| Some((token.clone(), expanded(token, &self.environment)?)));
-        self.expanded = expanded.collect();
+        let with_variables: Vec<&String> = tokens.filter(|token| token.contains("$(")).collect();
+        if work::take(STEPS_PER_EXPANSION * with_variables.len()).is_err() {
+            // The next scan fails, since the budget stays exceeded.
+            self.expanded = Arc::default();
+            return;
+        }
+
+        let expand = |token: &String| Some((token.clone(), expanded(token, &self.environment)?));
+        self.expanded = Arc::new(with_variables.into_iter().filter_map(expand).collect());
     }
 }
 

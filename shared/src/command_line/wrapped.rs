@@ -4,11 +4,13 @@
 //! byte is changed, so a change never touches anything else, and its undoing gives the original text.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::work;
 
+use super::STEPS_PER_VARIABLE;
 use super::error::{MAX_TOKENS, Unreadable};
 use super::line::{CommandLine, Edit, Environment, Style};
 
@@ -138,8 +140,10 @@ impl Wrapped {
         // The kubelet expands the whole text, so a value that JSON would escape is not known here.
         let plain = |value: &str| serde_json::Value::from(value).to_string().len() == value.len() + 2;
         let mut inner = CommandLine::new(style, Some(command), document.args);
-        inner.environment = environment.clone();
-        inner.environment.retain(|_, value| plain(value));
+        work::take(STEPS_PER_VARIABLE * environment.len())?;
+        let mut plain_values = environment.clone();
+        plain_values.retain(|_, value| plain(value));
+        inner.environment = Arc::new(plain_values);
         inner.expand();
         if inner.locate_outside()?.program.as_deref() == Some(PROBER) {
             return Err(unreadable("starts another http-prober; start the component itself"));

@@ -185,7 +185,7 @@ impl YamlText {
 
             let edit = edit?;
             if Arc::strong_count(&text.documents) > 1 {
-                work::take(STEPS_PER_COPIED_BYTE * text.text.len())?;
+                work::take(STEPS_PER_COPIED_BYTE * text.read_bytes)?;
             }
             let documents: &mut Vec<Value> = Arc::make_mut(&mut text.documents);
             if !edit.apply(documents) {
@@ -205,13 +205,17 @@ impl YamlText {
         }
 
         let (text, edits) = self.spliced(&pending)?;
-        match Self::parse(&text) {
+        match self.parse_again(&text) {
             Ok(read) if read.documents == self.documents => self.accept(read, edits),
             Err(Refusal::Work(exceeded)) => return Err(exceeded.into()),
             _ => self.verify_each(pending)?,
         }
 
         Ok(())
+    }
+
+    fn parse_again(&self, text: &str) -> Result<Self, Refusal> {
+        Self::parse_where(text, self.word.as_deref())
     }
 
     fn accept(&mut self, read: Self, edits: Vec<lines::LineEdit>) {
@@ -226,12 +230,12 @@ impl YamlText {
 
     /// Verifies edits one after the other, to find the one to refuse.
     fn verify_each(&mut self, pending: Vec<Edit>) -> Result<(), Refusal> {
-        let mut intended = Vec::clone(&Self::parse(&self.text)?.documents);
+        let mut intended = Vec::clone(&self.parse_again(&self.text)?.documents);
         for (number, edit) in pending.iter().enumerate() {
             edit.apply(&mut intended);
             let (text, edits) = self.spliced(pending.get(..=number).unwrap_or_default())?;
             let is_last = number + 1 == pending.len();
-            match Self::parse(&text) {
+            match self.parse_again(&text) {
                 Ok(read) if *read.documents == intended => {
                     if is_last {
                         self.accept(read, edits);

@@ -26,11 +26,13 @@ thread_local! {
 }
 
 /// The result of an earlier parse within the active budget.
-pub(super) fn get(text: &str) -> Option<YamlText> {
+pub(super) fn get(text: &str, word: Option<&str>) -> Option<YamlText> {
     let run = work::active_run()?;
     PARSED.with_borrow(|parsed| {
         let mut texts = parsed.texts.iter().filter(|_| parsed.run == run);
-        texts.find(|known| known.text == text).cloned()
+        texts
+            .find(|known| known.word.as_deref() == word && known.text == text)
+            .cloned()
     })
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Each edit is kept as the lines that it changed ([`LineEdit`]), and [`undo`] takes them back while they are there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -19,6 +20,7 @@ mod cache;
 mod edit;
 mod lines;
 mod render;
+mod sections;
 mod tree;
 
 pub use self::lines::{LineEdit, undo};
@@ -60,11 +62,29 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The parser counts lines from the start of the part.
+    fn in_part(self, text: &str, start: usize) -> Self {
+        match self {
+            Self::Syntax(message) if start > 0 => {
+                let before = text.get(..start).unwrap_or_default();
+                let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+                Self::Syntax(format!("in the document of line {line}, counted from there: {message}"))
+            }
+            other => other,
+        }
+    }
+}
+
 /// A YAML text of one or several documents, under change. An edit is refused where the text cannot be edited; the text is
 /// unchanged then.
 #[derive(Clone, Debug)]
 pub struct YamlText {
     text: String,
+    /// Only documents with it are read.
+    word: Option<String>,
+    /// Bytes of these documents.
+    read_bytes: usize,
     /// Shared by copies, as the next one.
     documents: Arc<Vec<Value>>,
     roots: Arc<Vec<Node>>,
@@ -80,27 +100,40 @@ impl YamlText {
     /// # Errors
     /// When it is no YAML, or far larger than any real one.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
+        Self::parse_where(text, None)
+    }
+
+    /// Reads only the documents whose text contains `word`. The others do not count, and are neither checked nor changed,
+    /// so they may be as long as they are.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_documents_with(text: &str, word: &str) -> Result<Self, Refusal> {
+        Self::parse_where(text, Some(word))
+    }
+
+    fn parse_where(text: &str, word: Option<&str>) -> Result<Self, Refusal> {
         if text.len() > MAX_BYTES {
             return Err(Refusal::TooLong(text.len()));
         }
-        if let Some(known) = cache::get(text) {
+        if let Some(known) = cache::get(text, word) {
             work::take(text.len() / 8 + 50)?;
             return Ok(known);
         }
-        work::take(STEPS_PER_BYTE * text.len() + 200)?;
 
-        let roots = tree::documents(text)?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
-            // The decoder's message has several lines with an excerpt; the first line is sufficient.
-            let message = error.to_string();
-            Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
-        })?;
-        if roots.len() != documents.len() {
-            return Err(Refusal::Syntax("its documents cannot be told apart".to_owned()));
+        let (mut documents, mut roots, mut read_bytes) = (Vec::new(), Vec::new(), 0);
+        for part in Self::parts(text, word)? {
+            read_bytes += part.len();
+            let own = text.get(part.clone()).unwrap_or_default();
+            let (values, nodes) = parse_part(own).map_err(|refusal| refusal.in_part(text, part.start))?;
+            documents.extend(values);
+            roots.extend(nodes.into_iter().map(|node| node.moved_by(part.start)));
         }
 
         let parsed = Self {
             text: text.to_owned(),
+            word: word.map(str::to_owned),
+            read_bytes,
             documents: Arc::new(documents),
             roots: Arc::new(roots),
             edits: Vec::new(),
@@ -110,6 +143,19 @@ impl YamlText {
         cache::put(&parsed);
 
         Ok(parsed)
+    }
+
+    /// The parts of the text to read.
+    fn parts(text: &str, word: Option<&str>) -> Result<Vec<Range<usize>>, Refusal> {
+        let Some(word) = word else {
+            return Ok(vec![0..text.len()]);
+        };
+
+        work::take(text.len() / 8 + 50)?;
+        let mut parts = sections::sections(text);
+        parts.retain(|part| text.get(part.clone()).is_some_and(|own| own.contains(word)));
+
+        Ok(parts)
     }
 
     /// Without the edits of a batch that has not ended.
@@ -136,6 +182,22 @@ impl YamlText {
         let root = self.documents.get(document)?;
         path.iter().try_fold(root, |here, key| child(here, key))
     }
+}
+
+fn parse_part(text: &str) -> Result<(Vec<Value>, Vec<Node>), Refusal> {
+    work::take(STEPS_PER_BYTE * text.len() + 60)?;
+
+    let roots = tree::documents(text)?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        // The decoder's message has several lines with an excerpt; the first line is sufficient.
+        let message = error.to_string();
+        Refusal::Syntax(message.lines().next().unwrap_or_default().to_owned())
+    })?;
+    if roots.len() != documents.len() {
+        return Err(Refusal::Syntax("its documents cannot be told apart".to_owned()));
+    }
+
+    Ok((documents, roots))
 }
 
 fn child<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {

@@ -49,6 +49,36 @@ impl Node {
         }
     }
 
+    /// The node of a part that begins at this byte of the text.
+    pub fn moved_by(self, bytes: usize) -> Self {
+        if bytes == 0 {
+            return self;
+        }
+
+        let entry = |entry: Entry| Entry {
+            key: entry.key.moved_by(bytes),
+            value: entry.value.moved_by(bytes),
+            name: entry.name,
+        };
+        let kind = match self.kind {
+            Kind::Map { flow, entries } => Kind::Map {
+                flow,
+                entries: entries.into_iter().map(entry).collect(),
+            },
+            Kind::List { flow, items } => Kind::List {
+                flow,
+                items: items.into_iter().map(|item| item.moved_by(bytes)).collect(),
+            },
+            leaf @ (Kind::Scalar(_) | Kind::Alias) => leaf,
+        };
+        Self {
+            kind,
+            start: self.start + bytes,
+            end: self.end + bytes,
+            is_marked: self.is_marked,
+        }
+    }
+
     /// Nothing at all is written there.
     pub fn is_void(&self) -> bool {
         self.start == self.end && matches!(self.kind, Kind::Scalar(ScalarStyle::Plain)) && !self.is_marked

@@ -169,7 +169,7 @@ pub(super) fn in_manifest(document: &mut Document, path: &Path, situation: &Situ
     };
 
     let named = |obstacle: Obstacle| Obstacle::Other(format!("{}: {obstacle}", path.pointer()));
-    let mut text = YamlText::parse(text).map_err(|refusal| named(refusal.into()))?;
+    let mut text = YamlText::parse_documents_with(text, CHART).map_err(|refusal| named(refusal.into()))?;
     let reasons = text.batch(|text| {
         let numbers = 0..text.documents().len();
         let reasons: Result<Vec<_>, _> = numbers.map(|number| chart_in_text(text, number, situation)).collect();
@@ -212,7 +212,7 @@ pub(super) fn manifest_warnings(text: &str, situation: &Situation<'_>) -> Vec<St
         return Vec::new();
     }
     // Invalid YAML is reported as an obstacle.
-    let Ok(text) = YamlText::parse(text) else {
+    let Ok(text) = YamlText::parse_documents_with(text, CHART) else {
         return Vec::new();
     };
 

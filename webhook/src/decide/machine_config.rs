@@ -33,7 +33,7 @@ const ROLE_LABELS: [&str; 3] = [
 ];
 
 /// Steps to compare a section with every combination of roles.
-const STEPS_PER_SECTION: usize = 40;
+const STEPS_PER_SECTION: usize = 50;
 
 /// The roles of a machine, which determine its known labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

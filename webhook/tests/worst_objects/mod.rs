@@ -91,6 +91,7 @@ pub fn worst_objects() -> Vec<WorstObject> {
         rancher_arguments(4000),
         charts_in_a_manifest(20),
         manifest(100),
+        manifest(240),
         wrapped(2000),
     ]
 }
