@@ -33,6 +33,8 @@ fn a_kubeadm_cluster_needs_two_entries() {
             "ServiceAccount outrigger-webhook",
             "ClusterRole outrigger-webhook",
             "ClusterRoleBinding outrigger-webhook",
+            "Role outrigger-webhook:api-servers",
+            "RoleBinding outrigger-webhook:api-servers",
             "Role outrigger-webhook:manager-lease",
             "RoleBinding outrigger-webhook:manager-lease",
             "NetworkPolicy outrigger-webhook",

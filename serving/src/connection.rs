@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::frames::Frames;
 use crate::server::Tracked;
 use crate::slots::Place;
 use crate::{ConnectionLimits, Ended, PeerCertificates, Source};
@@ -61,7 +62,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Connection<S> {
             }
             answer(router.clone(), request, Arc::clone(&watched), limits.age)
         });
-        let mut connection = pin!(http.serve_connection(TokioIo::new(self.stream), service));
+        let flood = Arc::clone(&activity);
+        // HTTP/1.1 has no control frames: its bytes are not read as such.
+        let stream = match self.version {
+            Version::One => Frames::unread(self.stream),
+            Version::Two => Frames::new(self.stream, move || flood.flooded.notify_one()),
+        };
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
 
         let reason = loop {
             let now = Instant::now();

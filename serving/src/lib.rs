@@ -11,8 +11,10 @@
 //! | accepting connections, shutdown | [`Server`] |
 //! | admission of connections when there are too many | `slots` |
 //! | end of a connection | `connection` |
+//! | too many control frames of HTTP/2 | `frames` |
 
 mod connection;
+mod frames;
 mod server;
 mod slots;
 
@@ -76,7 +78,7 @@ pub enum Ended {
     Peer,
     /// The peer broke off or broke the protocol; most floods end like this.
     Error,
-    /// Far more requests were aborted than answered.
+    /// Far more requests were aborted than answered, or there were too many control frames.
     Flood,
     /// There was no request for too long.
     Quiet,

@@ -550,3 +550,20 @@ fn a_fault_is_placed_in_the_whole_text() {
     let refusal = read.set(0, &["list"], "y").unwrap_err().to_string();
     assert!(refusal.contains("line 4"), "{refusal}");
 }
+
+/// A parse of the whole text would need more work than one decision may take.
+#[test]
+fn an_edit_of_one_document_is_undone_without_reading_the_others() {
+    let other = "kind: Other\nnumbers: [1, 2, 3]\n---\n".repeat(6000);
+    let text = format!("{other}bad: [\n---\nkind: Mine\nlist:\n- x\n");
+    let mut read = YamlText::parse_documents_with(&text, "Mine").unwrap();
+    read.push(0, &["list"], &json!("y")).unwrap();
+
+    let mut budget = WorkBudget::new(200_000);
+    let undone = budget.run(|| undo(read.text(), read.edits()));
+    assert_eq!(undone.unwrap(), text);
+    assert!(!budget.is_exceeded());
+
+    let broken = read.text().replace("kind: Mine", "kind: [");
+    assert_eq!(undo(&broken, read.edits()), None, "the document of the edit is no YAML");
+}

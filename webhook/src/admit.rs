@@ -8,6 +8,7 @@ use outrigger_shared::work::WorkBudget;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use crate::callers::Caller;
 use crate::decide::{
     self, Decision, Input, Migration, RequestedPhase, Shortage, Validation, ValidationOutcome, decide, validate,
 };
@@ -82,14 +83,14 @@ struct Situation {
 
 impl Reviewer {
     /// Answers the review in `body`, sent to `/mutate` or `/validate` (`path` is `None`), or to `/mutate/PATH` or
-    /// `/validate/PATH`. Memory for its objects is taken from `budget`. It is read and decided on `threads`.
+    /// `/validate/PATH`. Memory for its objects is taken from `budget`. It is read and decided on `threads`, in the caller's turn.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the body holds no request with a UID, before the first list of migrations, or when memory
     /// is short.
     pub async fn admit(
         self: &Arc<Self>,
-        threads: &DecisionThreads,
+        (threads, caller): (&DecisionThreads, Caller),
         (endpoint, path): (Endpoint, Option<&str>),
         body: Bytes,
         budget: MemoryBudget,
@@ -107,7 +108,7 @@ impl Reviewer {
             namespace_labels: None,
         };
         let reviewer = Arc::clone(self);
-        let step = threads.run(move || reviewer.read(first, &body, budget)).await?;
+        let step = threads.run(caller, move || reviewer.read(first, &body, budget)).await?;
         let waiting = match step {
             Step::Answered(response) => return Ok(response),
             Step::Waiting(waiting) => waiting,
@@ -121,7 +122,7 @@ impl Reviewer {
         }
 
         let reviewer = Arc::clone(self);
-        Ok(threads.run(move || reviewer.finish(&situation, *waiting)).await)
+        Ok(threads.run(caller, move || reviewer.finish(&situation, *waiting)).await)
     }
 
     /// Reads a review, and decides it unless it has to wait.

@@ -1,11 +1,12 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, ArgGroup, Parser};
+use ipnet::IpNet;
 use outrigger_certs::Source;
 use outrigger_serving::{ConnectionLimits, WhenFull};
 
@@ -131,18 +132,24 @@ pub struct Limits {
     /// Maximum number of concurrent requests per HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_streams_per_connection: u32,
-    /// Maximum number of concurrent requests with a complete body; further requests get status 503. As many bodies are
-    /// received at the same time; the slowest one of the source with the most ends for a further one
+    /// Network from which API servers call, besides the addresses in EndpointSlice default/kubernetes: half of the
+    /// requests, bodies and memory below is kept for them, and their reviews are decided first. For API servers of
+    /// tenants, and behind a proxy or a network that replaces addresses. May be repeated
+    #[arg(long = "api-server-source", value_name = "CIDR", value_parser = network)]
+    pub api_server_sources: Vec<IpNet>,
+    /// Maximum number of concurrent requests with a complete body, at most half of them from callers that are no API
+    /// servers; one address gets at most four times the number that stays free. Further requests get status 503. As
+    /// many bodies are received at the same time; the slowest one of the source with the most ends for a further one
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub max_concurrent_requests: usize,
     /// Maximum size of a request body; a larger one gets status 413
     #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = bytes)]
     pub max_body_bytes: usize,
-    /// Maximum size of all request bodies in memory; further requests get status 503
+    /// Maximum size of all request bodies in memory, divided like the requests; further requests get status 503
     #[arg(long, value_name = "BYTES", default_value_t = 32 * MIB, value_parser = positive)]
     pub max_total_body_bytes: usize,
-    /// Maximum size of all decoded objects in memory, at most half of it for one request. Further requests get status
-    /// 503; an object that needs more than half is admitted unchanged, with a warning
+    /// Maximum size of all decoded objects in memory, half of it for API servers and half for other callers. Further
+    /// requests get status 503; an object that needs more than half is admitted unchanged, with a warning
     #[arg(long, value_name = "BYTES", default_value_t = 128 * MIB, value_parser = bytes)]
     pub max_total_object_bytes: usize,
     /// Timeout of a TLS handshake
@@ -240,6 +247,12 @@ fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse().or_else(|_| address());
+    network.map_err(|_| format!("{text:?} is neither a network such as 10.0.0.0/16 nor an address"))
+}
+
 fn failure_policy(text: &str) -> Result<FailurePolicy, String> {
     let known = [FailurePolicy::Fail, FailurePolicy::Ignore];
     known
@@ -285,6 +298,13 @@ mod tests {
     }
 
     #[test]
+    fn sources_of_api_servers_are_networks_or_addresses() {
+        let args = parse(&["--api-server-source=10.0.0.0/16", "--api-server-source=2001:db8::1"]).unwrap();
+        let shown: Vec<String> = args.limits.api_server_sources.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.0.0.0/16", "2001:db8::1/128"]);
+    }
+
+    #[test]
     fn clusters_are_named_and_may_be_many() {
         let args = parse(&["--cluster-kubeconfig=a=/a=b", "--cluster-kubeconfig", "c=/c"]).unwrap();
         assert_eq!(
@@ -319,6 +339,7 @@ mod tests {
             ("--idle-timeout=1 hour", "such as 30s"),
             ("--bind-address=8443", "invalid socket address"),
             ("--max-streams-per-connection=0", "0 is not in"),
+            ("--api-server-source=10.0.0.0/33", "neither a network"),
             ("--client-name=kube-apiserver", "--client-ca-file"),
             ("--client-name=", "a value is required"),
             ("--self-signed-secret=s", "cannot be used with"),

@@ -1,7 +1,7 @@
 //! The bodies that are being received: a pool of their own, so that callers that send nothing take no slot of a request.
 //!
 //! A full pool refuses nobody. The slowest body of the source with the most bodies ends instead, so callers of other
-//! sources never wait for it.
+//! sources never wait for it. Bodies of API servers end only if these have more than half of the pool.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::callers::{Caller, Rank};
 
 /// A body must arrive at this rate on average, in bytes per second, after [`GRACE`].
 const MIN_RATE: u32 = 16 * 1024;
@@ -31,7 +33,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    source: IpAddr,
+    caller: Caller,
     begin: Instant,
     received: usize,
     displaced: CancellationToken,
@@ -65,10 +67,10 @@ impl Bodies {
     }
 
     /// Adds a body of a source. If the pool is full, another one ends.
-    pub fn add(self: &Arc<Self>, source: IpAddr, now: Instant) -> BodyPlace {
+    pub fn add(self: &Arc<Self>, caller: Caller, now: Instant) -> BodyPlace {
         let mut table = self.lock();
         if table.open.len() >= self.limit {
-            table.displace(source);
+            table.displace(caller, self.limit);
         }
 
         let (number, displaced) = (table.next, CancellationToken::new());
@@ -76,7 +78,7 @@ impl Bodies {
         table.open.insert(
             number,
             Entry {
-                source,
+                caller,
                 begin: now,
                 received: 0,
                 displaced: displaced.clone(),
@@ -98,15 +100,19 @@ impl Bodies {
 
 impl Table {
     /// Ends the slowest body of the largest source, counting one more of `newcomer`.
-    fn displace(&mut self, newcomer: IpAddr) {
-        let mut sources: HashMap<IpAddr, usize> = HashMap::from([(newcomer, 1)]);
-        for entry in self.open.values() {
-            *sources.entry(entry.source).or_default() += 1;
+    fn displace(&mut self, newcomer: Caller, limit: usize) {
+        let all = || self.open.values().map(|entry| entry.caller).chain([newcomer]);
+        let mut sources: HashMap<IpAddr, usize> = HashMap::new();
+        for caller in all() {
+            *sources.entry(caller.address).or_default() += 1;
         }
+        let of_api_servers = all().filter(|caller| caller.rank == Rank::ApiServer).count();
 
-        let size = |entry: &Entry| sources.get(&entry.source).copied().unwrap_or_default();
-        let largest = self.open.values().map(size).max().unwrap_or_default();
-        let of_largest = self.open.iter().filter(|(_, entry)| size(entry) == largest);
+        let may_end = |entry: &Entry| entry.caller.rank == Rank::Other || of_api_servers > limit.div_ceil(2);
+        let size = |entry: &Entry| sources.get(&entry.caller.address).copied().unwrap_or_default();
+        let open = || self.open.iter().filter(|(_, entry)| may_end(entry));
+        let largest = open().map(|(_, entry)| size(entry)).max().unwrap_or_default();
+        let of_largest = open().filter(|(_, entry)| size(entry) == largest);
         // The earliest deadline; of equal ones the oldest.
         let slowest = of_largest.min_by_key(|(number, entry)| (entry.deadline(), **number));
         let slowest = slowest.map(|(number, _)| *number);
@@ -146,8 +152,35 @@ impl Drop for BodyPlace {
 mod tests {
     use super::*;
 
-    const ATTACKER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-    const HONEST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+    const ATTACKER: Caller = caller(Rank::Other, 1);
+    const HONEST: Caller = caller(Rank::Other, 2);
+
+    const fn caller(rank: Rank, number: u8) -> Caller {
+        Caller {
+            rank,
+            address: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, number)),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_of_the_pool_is_kept_for_api_servers() {
+        let (bodies, now) = (Bodies::new(4), Instant::now());
+        let api_servers: Vec<BodyPlace> = (10..12)
+            .map(|number| bodies.add(caller(Rank::ApiServer, number), now))
+            .collect();
+        // Each from another address, so that no source is larger than another one.
+        let others: Vec<BodyPlace> = (20..90)
+            .map(|number| bodies.add(caller(Rank::Other, number), now))
+            .collect();
+        assert!(!api_servers.iter().any(is_displaced));
+        assert_eq!(others.iter().filter(|place| !is_displaced(place)).count(), 2);
+
+        let more: Vec<BodyPlace> = (12..15)
+            .map(|number| bodies.add(caller(Rank::ApiServer, number), now))
+            .collect();
+        assert!(more.iter().any(|place| !is_displaced(place)));
+        assert!(api_servers.iter().any(is_displaced), "they have more than half");
+    }
 
     fn is_displaced(place: &BodyPlace) -> bool {
         place.displaced.is_cancelled()

@@ -1,16 +1,15 @@
 //! Reads a request's body within limits of size, time and shared memory.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep_until, timeout};
 
 use crate::bodies::BodyPlace;
+use crate::shares::Share;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
@@ -33,25 +32,24 @@ pub enum BodyError {
 #[derive(Debug)]
 pub struct HeldBody {
     pub bytes: Bytes,
-    budget: Option<OwnedSemaphorePermit>,
+    memory: Share,
 }
 
 impl HeldBody {
     /// Drops the body. `answer` keeps its own length of the shared memory until it is sent, so that callers that do not
     /// read their answers cannot fill the memory.
     pub fn answer(mut self, answer: Vec<u8>) -> Bytes {
-        let held = self.budget.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let budget = self.budget.as_mut().and_then(|all| all.split(held.min(answer.len())));
+        self.memory.shrink_to(answer.len());
         Bytes::from_owner(AnswerBytes {
             text: answer,
-            _budget: budget,
+            _memory: self.memory,
         })
     }
 }
 
 struct AnswerBytes {
     text: Vec<u8>,
-    _budget: Option<OwnedSemaphorePermit>,
+    _memory: Share,
 }
 
 impl AsRef<[u8]> for AnswerBytes {
@@ -76,15 +74,15 @@ pub fn discard(mut body: Body, limit: usize, time: Duration) {
     }));
 }
 
-/// Reads at most `limit` bytes within `time`, taking one permit of `budget` per byte, as fast as `place` requires. It stops at the first byte above
-/// the limit, also without a Content-Length.
+/// Reads at most `limit` bytes within `time`, taking one unit of `memory` per byte, as fast as `place` requires. It stops at
+/// the first byte above the limit, also without a Content-Length.
 ///
 /// # Errors
 /// [`BodyError`]; nothing stays allocated.
 pub async fn read(
     mut body: Body,
     (limit, time): (usize, Duration),
-    budget: &Arc<Semaphore>,
+    mut memory: Share,
     place: &BodyPlace,
 ) -> Result<HeldBody, BodyError> {
     if exceeds(&body, limit) {
@@ -93,7 +91,6 @@ pub async fn read(
 
     let reading = async {
         let mut bytes = BytesMut::new();
-        let mut budget_held: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = next_frame(&mut body, place).await? {
             let frame = frame.map_err(|error| BodyError::Broken {
                 reason: error.to_string(),
@@ -102,15 +99,8 @@ pub async fn read(
             if bytes.len() + data.len() > limit {
                 return Err(BodyError::TooLarge { limit });
             }
-
-            let share = u32::try_from(data.len()).map_err(|_| BodyError::TooLarge { limit })?;
-            let permit = Arc::clone(budget)
-                .try_acquire_many_owned(share)
-                .map_err(|_| BodyError::NoMemory)?;
-            // Merged into one permit, since a body may consist of many chunks of one byte, or none.
-            match &mut budget_held {
-                Some(held) => held.merge(permit),
-                none => *none = Some(permit),
+            if !memory.grow(data.len()) {
+                return Err(BodyError::NoMemory);
             }
 
             place.received(data.len());
@@ -119,7 +109,7 @@ pub async fn read(
 
         Ok(HeldBody {
             bytes: bytes.freeze(),
-            budget: budget_held,
+            memory,
         })
     };
 
@@ -153,18 +143,27 @@ fn exceeds(body: &Body, limit: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::bodies::Bodies;
+    use crate::callers::{Caller, Rank};
+    use crate::shares::Shares;
 
-    async fn read(body: Body, limit: usize, time: Duration, budget: &Arc<Semaphore>) -> Result<HeldBody, BodyError> {
-        let place = Bodies::new(1).add(std::net::Ipv4Addr::LOCALHOST.into(), tokio::time::Instant::now());
-        super::read(body, (limit, time), budget, &place).await
+    const CALLER: Caller = Caller {
+        rank: Rank::ApiServer,
+        address: std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+    };
+
+    async fn read(body: Body, limit: usize, time: Duration, memory: &Arc<Shares>) -> Result<HeldBody, BodyError> {
+        let place = Bodies::new(1).add(CALLER, tokio::time::Instant::now());
+        super::read(body, (limit, time), memory.empty(CALLER), &place).await
     }
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn budget(bytes: usize) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(bytes))
+    fn budget(bytes: usize) -> Arc<Shares> {
+        Shares::new(bytes)
     }
 
     fn chunks(sizes: &[usize]) -> Body {
@@ -175,24 +174,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_up_to_the_limit_is_read_whole_and_gives_its_memory_back() {
-        let budget = budget(100);
+        let budget = budget(200);
         let held = read(chunks(&[40, 60]), 100, SECOND, &budget).await.unwrap();
-        assert_eq!((held.bytes.len(), budget.available_permits()), (100, 0));
+        assert_eq!((held.bytes.len(), budget.held()), (100, 100));
         drop(held);
-        assert_eq!(budget.available_permits(), 100);
+        assert_eq!(budget.held(), 0);
     }
 
     #[tokio::test]
     async fn an_answer_holds_its_own_length_until_it_is_sent() {
-        let budget = budget(100);
+        let budget = budget(200);
         let held = read(chunks(&[1; 90]), 100, SECOND, &budget).await.unwrap();
         let answer = held.answer(vec![b'x'; 30]);
-        assert_eq!((answer.len(), budget.available_permits()), (30, 70));
+        assert_eq!((answer.len(), budget.held()), (30, 30));
         let part = answer.slice(10..20);
         drop(answer);
-        assert_eq!(budget.available_permits(), 70, "a part is still to be sent");
+        assert_eq!(budget.held(), 30, "a part is still to be sent");
         drop(part);
-        assert_eq!(budget.available_permits(), 100);
+        assert_eq!(budget.held(), 0);
         let held = read(chunks(&[10]), 100, SECOND, &budget).await.unwrap();
         assert_eq!(
             held.answer(vec![b'x'; 30]).len(),
@@ -223,7 +222,7 @@ mod tests {
             read(chunks(&[40, 40]), 100, SECOND, &budget).await.unwrap_err(),
             BodyError::NoMemory
         );
-        assert_eq!(budget.available_permits(), 50);
+        assert_eq!(budget.held(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,12 +18,14 @@
 //! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
 //! | limits, shutdown | [`outrigger_serving`], [`bodies`], [`body`] |
+//! | the part of each caller, and of API servers | [`callers`], [`shares`] |
 //! | flags | [`args`] |
 
 pub mod admit;
 pub mod args;
 pub mod bodies;
 pub mod body;
+pub mod callers;
 pub mod decide;
 pub mod decision_threads;
 pub mod duration;
@@ -38,5 +40,6 @@ pub mod review;
 pub mod routes;
 pub mod run;
 pub mod self_signed;
+pub mod shares;
 pub mod stored_objects;
 pub mod view;

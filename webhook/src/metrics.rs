@@ -46,6 +46,8 @@ pub enum WatchedType {
     Namespaces,
     /// A cloud-controller-manager's lease.
     Lease,
+    /// Addresses of the API servers.
+    ApiServers,
     Secret,
     /// Registrations: compared, and with self-signed certificates their `caBundle` is set.
     Registrations,
@@ -238,6 +240,7 @@ impl WatchedType {
             Self::Migrations => "migrations",
             Self::Namespaces => "namespaces",
             Self::Lease => "lease",
+            Self::ApiServers => "api_servers",
             Self::Secret => "secret",
             Self::Registrations => "registrations",
         }

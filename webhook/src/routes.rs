@@ -27,9 +27,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::admit::{Endpoint, NotAdmitted, Reviewer};
 use crate::bodies::Bodies;
 use crate::body::{self, BodyError};
+use crate::callers::{ApiServers, Rank};
 use crate::decision_threads::DecisionThreads;
 use crate::duration;
 use crate::memory_budget::MemoryBudget;
+use crate::shares::Shares;
 
 /// At most this much of the caller's timeout is reserved for sending the response.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
@@ -57,12 +59,14 @@ pub struct RequestLimits {
 #[derive(Debug)]
 struct AdmissionHandler {
     reviewer: Arc<Reviewer>,
+    api_servers: Arc<ApiServers>,
     limits: RequestLimits,
-    slots: Semaphore,
+    slots: Arc<Shares>,
     bodies: Arc<Bodies>,
     threads: DecisionThreads,
-    memory: Arc<Semaphore>,
-    objects: Arc<Semaphore>,
+    memory: Arc<Shares>,
+    /// Memory for objects: half for API servers, half for other callers.
+    objects: [Arc<Semaphore>; 2],
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,13 +119,14 @@ impl RequestError {
     }
 }
 
-pub fn router(reviewer: Arc<Reviewer>, limits: RequestLimits) -> Router {
+pub fn router(reviewer: Arc<Reviewer>, api_servers: Arc<ApiServers>, limits: RequestLimits) -> Router {
     let handler = Arc::new(AdmissionHandler {
-        slots: Semaphore::new(limits.requests),
+        api_servers,
+        slots: Shares::new(limits.requests),
         bodies: Bodies::new(limits.bodies),
         threads: DecisionThreads::of_this_machine(),
-        memory: Arc::new(Semaphore::new(limits.memory)),
-        objects: Arc::new(Semaphore::new(limits.objects)),
+        memory: Shares::new(limits.memory),
+        objects: [(); 2].map(|()| Arc::new(Semaphore::new(limits.objects / 2))),
         reviewer,
         limits,
     });
@@ -172,17 +177,25 @@ impl AdmissionHandler {
             .min(requested_timeout(parts.uri.query()).unwrap_or(Duration::MAX));
         let reading = async {
             let source = parts.extensions.get::<Source>().map_or(UNKNOWN, |source| source.0);
-            let place = self.bodies.add(source, Instant::now());
-            let held = body::read(body, (self.limits.body, time), &self.memory, &place).await?;
+            let caller = self.api_servers.caller(source);
+            let place = self.bodies.add(caller, Instant::now());
+            let memory = self.memory.empty(caller);
+            let held = body::read(body, (self.limits.body, time), memory, &place).await?;
             drop(place);
 
             // Only a complete body takes a slot: a caller that sends none must not keep others out. No queue: a server
             // at its limit answers at once, before the timeout of the caller.
-            let _slot = self.slots.try_acquire().map_err(|_| RequestError::Busy)?;
-            let budget = MemoryBudget::new(&self.objects, self.limits.objects / 2);
+            let _slot = self.slots.take(caller, 1).ok_or(RequestError::Busy)?;
+            let [of_api_servers, of_others] = &self.objects;
+            let objects = match caller.rank {
+                Rank::ApiServer => of_api_servers,
+                Rank::Other => of_others,
+            };
+            let budget = MemoryBudget::new(objects, self.limits.objects / 2);
+            let threads = (&self.threads, caller);
             let response = self
                 .reviewer
-                .admit(&self.threads, (endpoint, path), held.bytes.clone(), budget);
+                .admit(threads, (endpoint, path), held.bytes.clone(), budget);
             let response = response.await?;
             Ok(held.answer(serde_json::to_vec(&response)?))
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
@@ -22,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admit::Reviewer;
 use crate::args::Args;
+use crate::callers::{self, ApiServers};
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, WatchedType};
 use crate::registration;
@@ -45,7 +47,7 @@ pub async fn run(args: Args) -> Result<()> {
     let controller = self_signed(&args, &clusters)?;
     let certificates = controller.as_ref().map(Controller::certificates).or(loaded);
     let certificates = certificates.context("neither --cert-dir nor --self-signed-secret")?;
-    let callers = callers(&args)?;
+    let callers = client_certificates(&args)?;
     let tls = tls::server_config(outrigger_certs::provider(), Arc::clone(&certificates) as _, &callers)
         .context("cannot set up TLS")?;
     let listener = bind(args.bind_address)?;
@@ -55,6 +57,8 @@ pub async fn run(args: Args) -> Result<()> {
     // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
     let reviewer = watch(&args, &clusters, &metrics, &tasks, &stop);
+    let api_servers = ApiServers::new(args.limits.api_server_sources.clone());
+    tasks.spawn(watch_api_servers(&clusters.management, &api_servers, &metrics).run(stop.clone()));
     if controller.is_none() {
         tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
     }
@@ -87,7 +91,7 @@ pub async fn run(args: Args) -> Result<()> {
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
-        router: routes::router(reviewer, args.limits.requests()),
+        router: routes::router(reviewer, api_servers, args.limits.requests()),
         limits: args.limits.connections(),
         observer: metrics.of_port(Port::Admission),
     };
@@ -130,7 +134,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}; is the port in use?"))
 }
 
-fn callers(args: &Args) -> Result<tls::Callers> {
+fn client_certificates(args: &Args) -> Result<tls::Callers> {
     let Some(file) = &args.client_ca_file else {
         return Ok(tls::Callers::Any);
     };
@@ -276,6 +280,22 @@ fn watch(
     }
 
     reviewer
+}
+
+/// Watches the addresses of the API servers of the management cluster.
+fn watch_api_servers(
+    management: &Client,
+    index: &Arc<ApiServers>,
+    metrics: &Arc<Metrics>,
+) -> WatchTask<EndpointSlice, ApiServers> {
+    WatchTask {
+        api: Api::namespaced(management.clone(), callers::NAMESPACE),
+        config: only(callers::NAME),
+        index: Arc::clone(index),
+        watched: WatchedType::ApiServers,
+        cluster: "management".to_owned(),
+        metrics: Arc::clone(metrics),
+    }
 }
 
 fn watch_lease(

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::YamlText;
+use super::sections::sections;
+use super::{MAX_BYTES, YamlText};
 use crate::work;
 
 /// Changed lines. A text is split at line feeds only, so that joining the lines restores it.
@@ -149,9 +150,20 @@ pub fn undo(text: &str, edits: &[LineEdit]) -> Option<String> {
     }
 
     let restored = lines.join("\n");
-    YamlText::parse(&restored).ok()?;
+    is_valid_where_changed(text, &restored).then_some(restored)
+}
 
-    Some(restored)
+/// Whether the documents that differ from those of the other text can be read. The others are not ours to judge.
+fn is_valid_where_changed(text: &str, restored: &str) -> bool {
+    let parts = sections(restored);
+    if parts.len() == 1 || restored.len() > MAX_BYTES {
+        return YamlText::parse(restored).is_ok();
+    }
+
+    let (front, back) = common(text, restored);
+    let end = restored.len() - back;
+    let mut changed = parts.into_iter().filter(|part| part.start <= end && front <= part.end);
+    changed.all(|part| restored.get(part).is_some_and(|own| YamlText::parse(own).is_ok()))
 }
 
 /// Where the lines of an edit stand now: at their place, else nearest to it.

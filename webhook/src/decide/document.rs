@@ -284,7 +284,7 @@ fn undo_steps(value: &Value, group: &[Entry]) -> usize {
     let length = match value.pointer(at) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(fields)) => fields.len(),
-        Some(Value::String(text)) => text.len() / 8,
+        Some(Value::String(text)) => text.len() / 128,
         _ => 1,
     };
     (20 * length).saturating_add(50).saturating_mul(group.len())

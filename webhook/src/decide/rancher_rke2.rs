@@ -83,7 +83,7 @@ const RULES: Rules = Rules {
 /// Manifests, possibly with the HelmChart of the cloud-controller-manager.
 pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additionalManifest"];
 /// Steps to read and write a list of ordinary length.
-const STEPS_PER_LIST: usize = 1000;
+const STEPS_PER_LIST: usize = 1300;
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
 pub(super) fn control_plane(roles: Roles) -> bool {

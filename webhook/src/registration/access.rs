@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::entries::Configuration;
 use super::options::{NAME, Options, labels};
 use super::rules::{is_needed, unique};
+use crate::callers;
 use crate::decide::{Kind, is_checked, kinds};
 
 /// The value of `--self-signed-secret` in the manifests.
@@ -41,14 +42,22 @@ pub fn access(options: &Options) -> Vec<Value> {
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": options.namespace, "labels": labels()},
     });
-    let lease = format!("{NAME}:manager-lease");
+    let (servers, lease) = (format!("{NAME}:api-servers"), format!("{NAME}:manager-lease"));
     vec![
         account,
         role("ClusterRole", NAME, None, rules(options)),
         binding("ClusterRole", NAME, None, &service_account(options)),
+        role("Role", &servers, Some(callers::NAMESPACE), vec![api_servers_rule()]),
+        binding("Role", &servers, Some(callers::NAMESPACE), &service_account(options)),
         role("Role", &lease, Some("kube-system"), vec![lease_rule()]),
         binding("Role", &lease, Some("kube-system"), &service_account(options)),
     ]
+}
+
+/// The addresses of the API servers.
+fn api_servers_rule() -> Value {
+    json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "resourceNames": [callers::NAME],
+        "verbs": ["list", "watch"]})
 }
 
 fn rules(options: &Options) -> Vec<Value> {

@@ -24,6 +24,7 @@ use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::{Authority, Issued, Reloader, Source, Validity, bundle, tls, write};
 use outrigger_serving::{self as serving, ConnectionLimits, Drained, WhenFull};
 use outrigger_webhook::admit::Reviewer;
+use outrigger_webhook::callers::ApiServers;
 use outrigger_webhook::metrics::{Metrics, Port};
 use outrigger_webhook::routes::{self, RequestLimits};
 use outrigger_webhook::view::{Clusters, Index, Migrations, Namespaces};
@@ -43,6 +44,8 @@ pub struct Options {
     pub requests: RequestLimits,
     pub migrations: Option<Vec<Value>>,
     pub callers: tls::Callers,
+    /// Networks of API servers.
+    pub api_servers: Vec<ipnet::IpNet>,
 }
 
 impl Default for Options {
@@ -71,6 +74,7 @@ impl Default for Options {
             },
             migrations: Some(Vec::new()),
             callers: tls::Callers::Any,
+            api_servers: Vec::new(),
         }
     }
 }
@@ -141,7 +145,11 @@ impl Server {
         let stop = CancellationToken::new();
         let server = serving::Server {
             tls: Some(Arc::new(config)),
-            router: routes::router(Arc::clone(&reviewer), options.requests),
+            router: routes::router(
+                Arc::clone(&reviewer),
+                ApiServers::new(options.api_servers),
+                options.requests,
+            ),
             limits: options.connections,
             observer: reviewer.metrics.of_port(Port::Admission),
         };

@@ -29,6 +29,8 @@ pub struct Api {
     pub down: AtomicBool,
     /// The `spec` of the only migration; `None`: one without targets.
     pub spec: Option<Value>,
+    /// In the EndpointSlice of the API servers.
+    pub address: Option<&'static str>,
     /// Of the webhook's namespace.
     pub secret: Value,
 }
@@ -87,6 +89,15 @@ async fn leases(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Respo
     list(&api, query, true, "LeaseList", "coordination.k8s.io/v1", json!([])).await
 }
 
+async fn endpoint_slices(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Response {
+    let items = match &api.address {
+        Some(address) => json!([{"metadata": {"name": "kubernetes", "resourceVersion": "1"},
+            "addressType": "IPv4", "endpoints": [{"addresses": [address]}]}]),
+        None => json!([]),
+    };
+    list(&api, query, true, "EndpointSliceList", "discovery.k8s.io/v1", items).await
+}
+
 async fn secrets(State(api): State<Arc<Api>>, RawQuery(query): RawQuery) -> Response {
     list(&api, query, true, "SecretList", "v1", json!([api.secret])).await
 }
@@ -104,6 +115,10 @@ pub async fn play_at(address: SocketAddr, api: Arc<Api>) -> SocketAddr {
             get(leases),
         )
         .route("/api/v1/namespaces/outrigger-system/secrets", get(secrets))
+        .route(
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            get(endpoint_slices),
+        )
         .with_state(api);
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
