@@ -211,7 +211,9 @@ fn in_texts(object: &Value) -> BTreeMap<String, Line> {
     if object["kind"] == "HelmChart" {
         chart("values".to_owned(), &object["spec"]["values"]);
     }
-    for (number, manifest) in parse(text(TEXTS[2])).iter().enumerate() {
+    // A document that is no YAML hides no other one.
+    let manifests: Vec<Value> = text(TEXTS[2]).split("\n---\n").flat_map(parse).collect();
+    for (number, manifest) in manifests.iter().enumerate() {
         if manifest["spec"]["chart"] != "aws-cloud-controller-manager" {
             continue;
         }
