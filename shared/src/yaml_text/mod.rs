@@ -148,7 +148,7 @@ impl YamlText {
     /// The parts of the text to read.
     fn parts(text: &str, word: Option<&str>) -> Result<Vec<Range<usize>>, Refusal> {
         let Some(word) = word else {
-            return Ok(vec![0..text.len()]);
+            return Ok(std::iter::once(0..text.len()).collect());
         };
 
         work::take(text.len() / 8 + 50)?;

@@ -15,7 +15,7 @@ pub(super) fn sections(text: &str) -> Vec<Range<usize>> {
             .trim_end_matches(['\r', '\n'])
             .contains(['\r', '\u{85}', '\u{2028}', '\u{2029}']);
         if line.starts_with('%') || is_mark(line, "...") || has_other_break {
-            return vec![0..text.len()];
+            return std::iter::once(0..text.len()).collect();
         }
         if start > 0 && is_mark(line, "---") {
             starts.push(start);
