@@ -52,11 +52,15 @@ impl Candidate {
 
     fn arguments(self, environment: &Environment) -> Vec<String> {
         let certificates = format!("--cert-dir={}", environment.certificates.display());
-        let knowledge = match self {
-            Self::Outrigger => format!("--kubeconfig={}", environment.cluster.kubeconfig.display()),
-            Self::Go => format!("--migrations={}", environment.migrations.display()),
+        let own = match self {
+            Self::Outrigger => vec![
+                format!("--kubeconfig={}", environment.cluster.kubeconfig.display()),
+                // The load generator stands for an API server.
+                "--api-server-source=127.0.0.0/8".to_owned(),
+            ],
+            Self::Go => vec![format!("--migrations={}", environment.migrations.display())],
         };
-        vec![certificates, knowledge]
+        [vec![certificates], own].concat()
     }
 }
 

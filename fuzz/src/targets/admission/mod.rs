@@ -19,6 +19,8 @@ mod mutation;
 mod seeds;
 mod situation;
 
+use outrigger_shared::work::WorkBudget;
+use outrigger_webhook::decide::MAX_WORK;
 use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
 
@@ -38,6 +40,25 @@ pub fn run(data: &[u8]) {
         }
         Ok(Incoming::Review(review)) => reviewed(&situation, body, *review),
     }
+}
+
+/// Reads and decides the review as the server does, within the budget for work; the steps that it took.
+#[must_use]
+pub fn work(data: &[u8]) -> u64 {
+    let (situation, body) = split(data);
+    let situation = Situation::read(situation);
+    let mut budget = WorkBudget::new(MAX_WORK);
+    budget.run(|| {
+        let Ok(Incoming::Review(review)) = review::parse(body, &MemoryBudget::unshared(MEMORY)) else {
+            return;
+        };
+        let request = review.request;
+        if let Some(object) = &request.object {
+            drop(situation.decide(&request, object, request.old_object.as_ref()));
+        }
+    });
+
+    budget.used()
 }
 
 fn reviewed(situation: &Situation, body: &[u8], review: Review) {
