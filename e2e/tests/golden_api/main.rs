@@ -11,6 +11,7 @@
 //! |---|---|
 //! | the cases as files | `cases.rs` |
 //! | published definitions of the kinds, or open ones | `definitions.rs` |
+//! | calls for one Pod | `calls.rs` |
 //! | one group of cases with the same migrations | `group.rs` |
 //! | the cases that it leaves out | `left_out.rs` |
 //! | when the webhook has seen a change | `barrier.rs` |
@@ -29,6 +30,7 @@ mod barrier;
 #[allow(dead_code, reason = "another test of the same bench uses the rest")]
 #[path = "../admission/bench.rs"]
 mod bench;
+mod calls;
 mod cases;
 mod definitions;
 mod group;
@@ -61,6 +63,7 @@ async fn every_case_on(version: Version, range: &str, address: &str) -> Result<(
     let cases = cases::read()?;
     definitions::install(&bench, &cases).await.context("definitions")?;
     definitions::open_kube_system(&bench).await.context("registration")?;
+    calls::one_for_each_pod(&bench).await.context("calls for one Pod")?;
     let fixture = Fixture::new(bench).await?;
     let mut run_by: BTreeMap<Way, usize> = BTreeMap::new();
     let (mut wrong, mut with_null) = (Vec::new(), 0);

@@ -13,7 +13,8 @@
 //! its rules do not contain them. A condition that fails to evaluate skips an entry with Ignore, so each one checks with
 //! `has` whatever may be absent. `e2e/tests/golden_api` runs the golden cases through them on a real API server.
 
-use outrigger_shared::{annotations, component, taints, version::KubernetesVersion};
+use outrigger_shared::component::{self, Component, POD_LABELS};
+use outrigger_shared::{annotations, taints, version::KubernetesVersion};
 use serde_json::{Value, json};
 
 use super::entries::Entry;
@@ -34,17 +35,8 @@ pub fn conditions(entry: &Entry) -> Vec<(&'static str, String)> {
             "names-a-component",
             names_one_of("object.spec.template.spec.containers", &words),
         )]
-    } else if has("pods") && entry.blocks {
-        // Only what is certain: a Pod that passes here starts without a review.
-        vec![("no-mirror-pod", without_annotation(annotations::MIRROR_POD))]
     } else if has("pods") {
-        vec![
-            ("no-mirror-pod", without_annotation(annotations::MIRROR_POD)),
-            (
-                "names-a-component",
-                names_one_of("object.spec.containers", &component::WORDS),
-            ),
-        ]
+        of_pods(entry)
     } else if has("services") {
         vec![("services-with-tags", services_with_tags())]
     } else if has("configmaps") {
@@ -52,6 +44,40 @@ pub fn conditions(entry: &Entry) -> Vec<(&'static str, String)> {
     } else {
         Vec::new()
     }
+}
+
+/// API servers send a Pod for one entry only: that of its first label, or in a namespace of control planes the one for Pods
+/// without a label of the old manager.
+fn of_pods(entry: &Entry) -> Vec<(&'static str, String)> {
+    let mut all = vec![("no-mirror-pod", without_annotation(annotations::MIRROR_POD))];
+    match &entry.pod_label {
+        Some(label) => {
+            let earlier: Vec<&str> = POD_LABELS.into_iter().take_while(|key| *key != label.key).collect();
+            if !earlier.is_empty() {
+                all.push(("no-earlier-label", without_labels(&earlier, &label.values)));
+            }
+        }
+        None => {
+            let manager = Component::KubeControllerManager.names();
+            all.push(("no-manager-label", without_labels(&POD_LABELS, &manager)));
+        }
+    }
+
+    // Only what is certain: a Pod that passes an entry that blocks starts without a review.
+    if !entry.blocks {
+        let containers = "object.spec.containers";
+        all.push(("names-a-component", names_one_of(containers, &component::WORDS)));
+    }
+
+    all
+}
+
+fn without_labels(keys: &[&str], values: &[&str]) -> String {
+    let (keys, values) = (json!(keys), json!(values));
+    format!(
+        "!has(object.metadata.labels) || \
+         !{keys}.exists(key, key in object.metadata.labels && object.metadata.labels[key] in {values})"
+    )
 }
 
 /// The conditions as in the field `matchConditions`.

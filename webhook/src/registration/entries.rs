@@ -53,6 +53,8 @@ pub enum Namespaces {
     Ordinary,
     /// Those of them with the label of control planes.
     ControlPlanes,
+    /// Those of them without it.
+    OutsideControlPlanes,
     KubeSystem,
 }
 
@@ -224,7 +226,8 @@ pub fn entries() -> Vec<Entry> {
 
     let old_manager = Component::KubeControllerManager.names();
     let both = [old_manager.clone(), Component::KubeApiserver.names()].concat();
-    all.extend(pods_by_label("pods-by", &both, Namespaces::Ordinary, false));
+    // A Pod with a label is in one of these groups of entries, and its conditions leave one entry of the group.
+    all.extend(pods_by_label("pods-by", &both, Namespaces::OutsideControlPlanes, false));
     all.push(entry(main, "pods-in-control-planes", PODS, Namespaces::ControlPlanes));
     let prefix = "kube-controller-manager-pods-by";
     all.extend(pods_by_label(prefix, &old_manager, Namespaces::ControlPlanes, true));

@@ -113,6 +113,7 @@ fn namespace_expressions(namespaces: Namespaces, own: &str) -> Vec<Value> {
         Namespaces::None => Vec::new(),
         Namespaces::Ordinary => vec![ordinary()],
         Namespaces::ControlPlanes => vec![json!({"key": CONTROL_PLANE, "operator": "Exists"}), ordinary()],
+        Namespaces::OutsideControlPlanes => vec![json!({"key": CONTROL_PLANE, "operator": "DoesNotExist"}), ordinary()],
         Namespaces::KubeSystem => {
             vec![json!({"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": ["kube-system"]})]
         }
