@@ -40,9 +40,9 @@ impl fmt::Display for Claim {
             Self::NoOwner => "no process owns the controllers",
             Self::MainLeaseNotHeld => "no process holds K, and our manager writes nothing",
             Self::OtherHoldsM => "a process that does not lead our managers holds M",
-            Self::UnguardedLeads => "the holder of K acts without M, and our manager writes nothing and releases M",
-            Self::Unlocked => "a process acts without K, and our manager writes nothing and releases M",
-            Self::LeaderNotProven => "a process holds K, and our manager writes nothing and releases M",
+            Self::UnguardedLeads => "the holder of K acts without M, and our manager writes nothing and gives up M",
+            Self::Unlocked => "a process acts without K, and our manager writes nothing and gives up M",
+            Self::LeaderNotProven => "a process holds K, and our manager writes nothing and gives up M",
             Self::NewLeader => "K changed hands, and our manager writes nothing until it knows the holder",
             Self::SteppingBack => "our manager holds M for the old one, or offers it",
             Self::NotLed => "no manager of ours leads",
@@ -152,7 +152,7 @@ impl Claim {
         stops || self.releases()
     }
 
-    /// Whether our manager also claims that it releases M if it holds it.
+    /// Whether our manager also claims that it gives up M if it holds it: it releases M, or leaves M to expire.
     pub(super) fn releases(self) -> bool {
         matches!(self, Self::UnguardedLeads | Self::Unlocked | Self::LeaderNotProven)
     }

@@ -25,7 +25,8 @@ pub struct Tenure {
     pub actor: Actor,
     /// The holder's own `acquireTime`.
     pub from: Timestamp,
-    /// The last moment at which it was surely held or could be used: release, next holder, or the process's end.
+    /// The last moment at which it was surely held or could be used: release, next holder, the process's end, or the
+    /// lease's expiry.
     pub until: Timestamp,
     pub released: Option<Timestamp>,
     /// When another process emptied the lease, after it expired.
@@ -162,7 +163,9 @@ fn resolve(span: &Span, all: &[Span], inputs: &Inputs, rules: &Rules) -> Tenure 
         [process] => process.ended,
         _ => None,
     };
-    let until = [span.until, process_ended, Some(inputs.until)]
+    // A holder that gives up without a release leaves the lease to expire. It writes nothing then; what it writes all the
+    // same is measured by its calls.
+    let until = [span.until, process_ended, Some(inputs.until), Some(span.expires())]
         .into_iter()
         .flatten()
         .min()
@@ -342,11 +345,15 @@ mod tests {
         inputs.processes[0].ended = None;
         let all = tenures(&inputs, &rules);
         assert_eq!(all[0].actor.label(), "ours", "the other started later");
-        assert_eq!((all[0].until, all[0].process_ended), (at(50), None));
+        assert_eq!((all[0].until, all[0].process_ended), (at(20), None), "left to expire");
+
+        inputs.lease_changes.insert(1, change(40, Some("a"), 5, 40));
+        let all = tenures(&inputs, &rules);
+        assert_eq!(all[0].until, at(50), "renewed");
 
         inputs.until = at(60);
         let all = tenures(&inputs, &rules);
-        assert_eq!((all.len(), all[0].until), (2, at(60)));
+        assert_eq!((all.len(), all[0].until), (2, at(55)));
         assert_eq!(all[1].actor.names.len(), 2, "either may be the holder of M alone");
         inputs.processes.clear();
         assert_eq!(tenures(&inputs, &rules)[0].actor.label(), "holder a");

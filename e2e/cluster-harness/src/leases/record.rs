@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 
 /// The three leases of a migration.
@@ -63,6 +63,12 @@ impl LeaseChange {
             annotations: object.metadata.annotations.clone().unwrap_or_default(),
             deleted: false,
         }
+    }
+
+    /// When it expires unless it is renewed.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let duration = SignedDuration::try_from(self.duration?).ok()?;
+        self.renewed?.saturating_add(duration).ok()
     }
 
     /// A lease that is gone: free, with nothing in it.

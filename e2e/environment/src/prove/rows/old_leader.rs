@@ -109,9 +109,11 @@ fn is_next(cluster: &Cluster, process: &str, holder: String) -> Result<(String, 
     Ok((holder, cluster.acquired(Lease::K)))
 }
 
-/// No process of ours may hold M at the end of the lead.
+/// No process of ours may hold M at the end of the lead. Beside a write without an answer ours leaves it to expire.
 pub(super) fn still_free(cluster: &mut Cluster, what: &str) {
-    let holder = cluster.environment.holder(Lease::M);
+    let latest = cluster.environment.leases.latest(Lease::M);
+    let held = latest.filter(|change| change.expires().is_none_or(|expires| Timestamp::now() < expires));
+    let holder = held.and_then(|change| change.holder);
     let ours = holder.as_ref().is_some_and(|holder| cluster.is_ours(holder));
     let text = format!("{what}: M is not ours while the in-tree manager leads, now {holder:?}");
     cluster.expect(!ours, &text);
