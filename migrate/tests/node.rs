@@ -9,13 +9,14 @@ mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
 use serde_json::{Value, json};
-use support::{Run, files, outrigger, outrigger_with};
+use support::machine::{MIGRATION, Machine, copy};
+use support::{files, outrigger_with};
 
 const MANAGER: &str = "etc/kubernetes/manifests/kube-controller-manager.yaml";
 const API_SERVER: &str = "etc/kubernetes/manifests/kube-apiserver.yaml";
@@ -23,69 +24,6 @@ const KUBEADM_FLAGS: &str = "var/lib/kubelet/kubeadm-flags.env";
 const EXTRA_FLAGS: &str = "etc/default/kubelet";
 const CONFIG: &str = "var/lib/kubelet/config.yaml";
 const DROP_IN: &str = "usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf";
-const MIGRATION: &str = "--migration=kubeadm-migration.yaml";
-
-/// A copy of a machine.
-struct Machine(tempfile::TempDir);
-
-impl Machine {
-    fn new() -> Self {
-        let machine = Self::empty();
-        copy(&files().join("machine"), machine.0.path());
-        machine
-    }
-
-    fn empty() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.0.path().join(path)
-    }
-
-    fn text(&self, path: &str) -> String {
-        fs::read_to_string(self.path(path)).unwrap()
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
-        fs::write(self.path(path), text).unwrap();
-    }
-
-    fn run(&self, words: &[&str]) -> Run {
-        let root = self.0.path().to_str().unwrap();
-        let mut run = outrigger(&[&["node"], words, &["--rootfs", root]].concat());
-        run.stdout = run.stdout.replace(root, "ROOT");
-        run
-    }
-
-    fn edit(&self, words: &[&str]) -> Run {
-        self.run(&[&["edit", MIGRATION], words].concat())
-    }
-
-    fn edited(&self, phase: &str) -> Run {
-        let run = self.edit(&[&format!("--phase={phase}"), "--prepared"]);
-        assert_eq!(run.code, Some(0), "{}", run.seen());
-        run
-    }
-
-    fn undone(&self) -> Run {
-        let run = self.run(&["undo"]);
-        assert_eq!(run.code, Some(0), "{}", run.seen());
-        run
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let to = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).unwrap()),
-        }
-    }
-}
 
 fn original(path: &str) -> String {
     fs::read_to_string(files().join("machine").join(path)).unwrap()
@@ -524,28 +462,31 @@ fn a_kubelet_that_cannot_be_changed_is_refused() {
         assert_eq!(machine.text(MANAGER), original(MANAGER), "all or nothing");
     };
     let in_unit = |machine: &Machine| {
-        let text = original(DROP_IN).replace("=--config=", "=--cloud-provider=aws --config=");
+        let text = original(DROP_IN).replace("kubelet $", "kubelet --cloud-provider=aws $");
         machine.write(DROP_IN, &text);
+        machine.write(EXTRA_FLAGS, "OTHER=1\n");
     };
     refused(
         &in_unit,
         2,
-        "10-kubeadm.conf, line 4 sets --cloud-provider or --cloud-config",
+        "10-kubeadm.conf, line 8 has --cloud-provider in ExecStart=",
     );
     let only_in_unit = |machine: &Machine| {
         in_unit(machine);
         machine.write(KUBEADM_FLAGS, "OTHER=1\n");
-        machine.write(EXTRA_FLAGS, "OTHER=1\n");
     };
     refused(
         &only_in_unit,
         2,
-        "10-kubeadm.conf, line 4 sets --cloud-provider or --cloud-config",
+        "10-kubeadm.conf, line 8 has --cloud-provider in ExecStart=",
     );
     let foreign = |machine: &Machine| machine.write(EXTRA_FLAGS, "KUBELET_EXTRA_ARGS=--cloud-provider=gce\n");
     refused(&foreign, 2, "--cloud-provider is \"gce\", not \"aws\"");
-    let quoted = |machine: &Machine| machine.write(EXTRA_FLAGS, "KUBELET_EXTRA_ARGS=\"--node-labels='a=b'\"\n");
-    refused(&quoted, 1, "/etc/default/kubelet: KUBELET_EXTRA_ARGS has a quote");
+    let quoted = |machine: &Machine| {
+        let flags = "KUBELET_EXTRA_ARGS=\"--cloud-provider=aws --node-labels='a=b'\"\n";
+        machine.write(EXTRA_FLAGS, flags);
+    };
+    refused(&quoted, 2, "/etc/default/kubelet: KUBELET_EXTRA_ARGS has a quote");
 }
 
 #[test]

@@ -27,8 +27,19 @@ pub(super) struct Owner {
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
+    /// Empty if there is no file.
     pub text: String,
-    pub owner: Owner,
+    /// None if there is no file.
+    pub owner: Option<Owner>,
+}
+
+impl Content {
+    pub const fn absent() -> Self {
+        Self {
+            text: String::new(),
+            owner: None,
+        }
+    }
 }
 
 /// Reads a regular file of text; none if there is no file.
@@ -66,7 +77,10 @@ pub(super) fn read(path: &Path, max_bytes: u64) -> Result<Option<Content>, Error
         gid: metadata.gid(),
     };
 
-    Ok(Some(Content { text, owner }))
+    Ok(Some(Content {
+        text,
+        owner: Some(owner),
+    }))
 }
 
 /// Makes changes, and asks before each of them.
@@ -80,11 +94,14 @@ impl<'a> Disk<'a> {
         Self { before_change }
     }
 
-    /// Replaces a file if it has the expected content, with its mode and owner. The temporary file is in a folder of
-    /// the same file system.
+    /// Replaces a file if it has the expected content, with its mode and owner, or creates it if none is expected. The
+    /// temporary file is in a folder of the same file system.
     pub fn replace(&mut self, path: &Path, folder: &Path, expected: &Content, text: &str) -> Result<(), Error> {
         let temporary = temporary(path, folder);
-        let owner = expected.owner;
+        let owner = match expected.owner {
+            Some(owner) => owner,
+            None => of_new_file(folder).map_err(|source| Error::io(folder, source))?,
+        };
         self.remove_if_there(&temporary)
             .and_then(|()| self.create(&temporary, text, Some(owner)))
             .map_err(|source| Error::io(&temporary, source))?;
@@ -99,10 +116,7 @@ impl<'a> Disk<'a> {
     }
 
     fn rename_if_unchanged(&mut self, path: &Path, temporary: &Path, expected: &Content) -> Result<(), Error> {
-        if read(path, MAX_BYTES)?.as_ref() != Some(expected) {
-            return Err(Error::ChangedMeanwhile { path: path.to_owned() });
-        }
-
+        is_as_expected(path, expected)?;
         match self.rename(temporary, path) {
             Err(error) if error.kind() == ErrorKind::CrossesDevices => Err(Error::OtherFileSystem {
                 path: path.to_owned(),
@@ -122,6 +136,12 @@ impl<'a> Disk<'a> {
         self.remove_if_there(&temporary).map_err(failed)?;
         self.create(&temporary, text, None).map_err(failed)?;
         self.rename(&temporary, path).map_err(failed)
+    }
+
+    /// Removes a file that this command created, if it has the expected content.
+    pub fn remove_created(&mut self, path: &Path, expected: &Content) -> Result<(), Error> {
+        is_as_expected(path, expected)?;
+        self.remove(path)
     }
 
     /// Removes a file, durably.
@@ -188,6 +208,24 @@ impl<'a> Disk<'a> {
         (self.before_change)()?;
         File::open(path.parent().unwrap_or(path))?.sync_all()
     }
+}
+
+fn is_as_expected(path: &Path, expected: &Content) -> Result<(), Error> {
+    let found = read(path, MAX_BYTES)?.unwrap_or_else(Content::absent);
+    match found == *expected {
+        true => Ok(()),
+        false => Err(Error::ChangedMeanwhile { path: path.to_owned() }),
+    }
+}
+
+/// A new file has the owner of its folder, and everybody can read it, as files of packages in `/etc`.
+fn of_new_file(folder: &Path) -> io::Result<Owner> {
+    let metadata = fs::metadata(folder)?;
+    Ok(Owner {
+        mode: 0o644,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+    })
 }
 
 /// The same for every run, so that a run removes what an earlier one has left.

@@ -67,11 +67,9 @@ pub enum Error {
     TooManyFiles { folder: PathBuf, max: usize },
     #[error("{}: {source}", path.display())]
     Text { path: PathBuf, source: yaml_text::Refusal },
-    /// Flags of the kubelet where this command edits none.
+    /// Flags of the kubelet that cannot be determined, or are where this command edits none.
     #[error("{cause}")]
     Unit { cause: String },
-    #[error("{}: {cause}", path.display())]
-    Environment { path: PathBuf, cause: String },
     #[error("{}: it holds {count} documents, and the kubelet reads one; split it", path.display())]
     Documents { path: PathBuf, count: usize },
     #[error("{}: the undo record cannot be read ({cause}); restore the record from a backup, or remove it and restore the file by hand", path.display())]

@@ -29,6 +29,9 @@ pub(super) struct Record {
     pub temporary_folder: PathBuf,
     pub migration: String,
     pub phase: Phase,
+    /// Whether there was no file before the first edit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub created: bool,
     /// The text before the first edit.
     pub original: String,
     /// The text before the last edit.
@@ -128,18 +131,34 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads a file with its undo record; none if there is no file.
+    /// Reads a file with its undo record; none if there is no file, and there was one before the first edit.
     pub fn read(machine: &MachineArgs, path: &Path, temporary_folder: &Path) -> Result<Option<Self>, Error> {
-        let Some(current) = disk::read(&machine.real(path), disk::MAX_BYTES)? else {
-            return Ok(None);
-        };
+        let source = Self::read_or_absent(machine, path, temporary_folder)?;
+        let was_absent = source.record.as_ref().is_some_and(|record| record.created);
+        Ok((!source.is_absent() || was_absent).then_some(source))
+    }
 
-        Ok(Some(Self {
+    /// Reads a file that may be absent.
+    pub fn read_or_absent(machine: &MachineArgs, path: &Path, temporary_folder: &Path) -> Result<Self, Error> {
+        let current = disk::read(&machine.real(path), disk::MAX_BYTES)?;
+        Ok(Self {
             path: path.to_owned(),
             temporary_folder: temporary_folder.to_owned(),
-            current,
+            current: current.unwrap_or_else(Content::absent),
             record: Record::read(machine, &machine.record_place(path))?,
-        }))
+        })
+    }
+
+    pub const fn is_absent(&self) -> bool {
+        self.current.owner.is_none()
+    }
+
+    /// Whether there was no file before the first edit.
+    fn was_absent(&self) -> bool {
+        match &self.record {
+            Some(record) if !self.has_changed() => record.created,
+            _ => self.is_absent(),
+        }
     }
 
     /// A manifest has its temporary file in another folder.
@@ -237,6 +256,7 @@ impl Plan {
         match self.status {
             Status::Refused => return Ok(()),
             Status::Unchanged => {}
+            Status::Restored if self.source.was_absent() => disk.remove_created(&place, current)?,
             Status::Restored => disk.replace(&place, &folder, current, &self.written)?,
             Status::Changed => {
                 let record = Record {
@@ -246,6 +266,7 @@ impl Plan {
                     temporary_folder: temporary_folder.clone(),
                     migration: owner.0.to_owned(),
                     phase: owner.1,
+                    created: self.source.was_absent(),
                     original: self.source.original().to_owned(),
                     replaced: current.text.clone(),
                     written: self.written.clone(),

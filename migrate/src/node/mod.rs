@@ -9,7 +9,8 @@
 //! |---|---|
 //! | the change of one file, undo records | `file.rs` |
 //! | manifests of static Pods | `manifests.rs` |
-//! | flags of the kubelet, and the files with them | `kubelet.rs`, `env_file.rs` |
+//! | flags of the kubelet | `kubelet.rs`, `flags.rs` |
+//! | unit and environment files, as systemd reads them | `unit.rs`, `env_file.rs`, `words.rs` |
 //! | a JSON Patch on a YAML text | `yaml_patch.rs` |
 //! | atomic replacement | `disk.rs` |
 
@@ -36,10 +37,13 @@ mod disk;
 mod env_file;
 pub mod error;
 mod file;
+mod flags;
 mod kubelet;
 mod manifests;
 #[cfg(test)]
 mod tests;
+mod unit;
+mod words;
 mod yaml_patch;
 
 /// Edits the files of a machine.
@@ -78,10 +82,10 @@ fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<
     };
     let _lock = lock(machine, disk)?;
 
-    let plans = plans(args, &migration)?;
+    let (plans, notes) = plans(args, &migration)?;
     let heading = format!("migration {}, phase {}", found.name, spec.phase);
     let end = apply_all(&plans, machine, (&found.name, spec.phase), &heading, out, disk)?;
-    for note in missing(args, &plans) {
+    for note in notes.into_iter().chain(missing(args, &plans)) {
         writeln!(out, "note: {note}")?;
     }
     Ok(end)
@@ -234,11 +238,7 @@ fn missing(args: &EditArgs, plans: &[Plan]) -> Vec<String> {
         ));
     }
     if flags.is_empty() && components.contains(&Component::Kubelet) {
-        let files = kubelet::FILES.map(|(path, name)| format!("{name} of {path}"));
-        notes.push(format!(
-            "no flags of the kubelet found in {}, so it is not changed",
-            files.join(", ")
-        ));
+        notes.push("no environment file of the kubelet's unit sets its flags, so it is not changed".to_owned());
     }
 
     notes
@@ -251,22 +251,26 @@ fn components(args: &EditArgs) -> &[Component] {
     }
 }
 
-fn plans(args: &EditArgs, migration: &Migration<'_>) -> Result<Vec<Plan>, Error> {
+/// The plan of each file, and notes about the kubelet.
+fn plans(args: &EditArgs, migration: &Migration<'_>) -> Result<(Vec<Plan>, Vec<String>), Error> {
     let (machine, components) = (&args.machine, components(args));
     let mut plans = manifests::plan(machine, &args.manifests, migration, components)?;
+    let mut notes = Vec::new();
     if components.contains(&Component::Kubelet) {
-        plans.extend(kubelet::plan(machine, migration)?);
+        let kubelet = kubelet::plan(machine, migration)?;
+        plans.extend(kubelet.plans);
+        notes = kubelet.notes;
     }
     if plans.is_empty() {
         let names: Vec<&str> = components.iter().map(|component| component.as_str()).collect();
         return Err(Error::Nothing {
             folder: args.manifests.clone(),
             what: names.join(" or "),
-            kubelet: kubelet::KUBEADM_FLAGS,
+            kubelet: flags::KUBEADM_FLAGS,
         });
     }
 
-    Ok(plans)
+    Ok((plans, notes))
 }
 
 /// Prints what happened to each file, the differences of a dry run, and the next steps.

@@ -222,6 +222,62 @@ fn an_undo_killed_at_any_moment_leaves_the_old_or_the_new_file_and_can_go_on_or_
     }
 }
 
+/// The flag is in a drop-in, so the edit creates an environment file.
+#[test]
+fn a_file_that_is_created_is_there_or_not_at_any_moment_and_undo_removes_it() {
+    let start = TestMachine::new();
+    let created = start.0.path().join("etc/default/kubelet");
+    fs::remove_file(&created).unwrap();
+    let drop_in = start
+        .0
+        .path()
+        .join("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf");
+    let text = fs::read_to_string(&drop_in).unwrap();
+    let flags = "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--cloud-provider=aws";
+    fs::write(&drop_in, text.replace("[Service]", flags)).unwrap();
+
+    let original = start.texts();
+    let edited = start.again();
+    edited.edit(MIGRATE, &mut Disk::new(&mut alive())).unwrap();
+    let (new, path) = (edited.texts(), Path::new("etc/default/kubelet"));
+    let external = Some("KUBELET_EXTRA_ARGS=\"--cloud-provider=external\"\n");
+    assert_eq!(new.get(path).map(String::as_str), external);
+
+    for death in 0.. {
+        let when = format!("killed before change {}", death + 1);
+        let copy = start.again();
+        let (result, _) = until(death, |disk| copy.edit(MIGRATE, disk));
+        let found = copy.without_temporary();
+        assert!(
+            [None, external].contains(&found.get(path).map(String::as_str)),
+            "{when}"
+        );
+
+        let undone = copy.again();
+        undone.undo(&mut Disk::new(&mut alive())).unwrap();
+        assert_eq!(undone.without_temporary(), original, "{when}, then undone");
+        copy.edit(MIGRATE, &mut Disk::new(&mut alive())).unwrap();
+        assert_eq!(copy.texts(), new, "{when}, then edited again");
+        if result.is_ok() {
+            break;
+        }
+    }
+    for death in 0.. {
+        let copy = edited.again();
+        let (result, _) = until(death, |disk| copy.undo(disk));
+        copy.undo(&mut Disk::new(&mut alive())).unwrap();
+        assert_eq!(
+            copy.without_temporary(),
+            original,
+            "undo killed before change {}",
+            death + 1
+        );
+        if result.is_ok() {
+            return;
+        }
+    }
+}
+
 /// Another program writes the file after the plan: its text stays.
 #[test]
 fn a_file_that_changes_after_the_plan_stays() {

@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+pub mod machine;
+
 /// The result of one run.
 #[derive(Debug)]
 pub struct Run {
