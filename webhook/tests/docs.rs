@@ -1,4 +1,4 @@
-//! The tables of kinds and of metrics in `docs/webhook.md` are those that the webhook works by. `UPDATE_DOCS=1 cargo test -p
+//! The tables of kinds, of metrics and of data in `docs/webhook.md` are those that the webhook works by. `UPDATE_DOCS=1 cargo test -p
 //! outrigger-webhook --test docs` writes it anew.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
@@ -7,7 +7,7 @@ mod all_metrics;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use outrigger_webhook::decide::kinds;
+use outrigger_webhook::decide::{CHARTS, kinds};
 
 fn table() -> String {
     let mut rows: BTreeMap<(String, &str), (String, String)> = BTreeMap::new();
@@ -61,6 +61,11 @@ fn metrics() -> String {
     rows
 }
 
+fn charts() -> String {
+    let rows = CHARTS.iter().map(|(version, tag)| format!("| {version} | {tag} |\n"));
+    "| chart | image.tag |\n|---|---|\n".to_owned() + &rows.collect::<String>()
+}
+
 fn assert_is(name: &str, table: &str) {
     let path = PathBuf::from("../docs/webhook.md");
     let text = fs::read_to_string(&path).unwrap();
@@ -78,9 +83,10 @@ fn assert_is(name: &str, table: &str) {
     );
 }
 
-/// One test, as both write the page.
+/// One test, as all write the page.
 #[test]
 fn the_documented_tables_are_the_real_ones() {
     assert_is("kinds", &table());
     assert_is("metrics", &metrics());
+    assert_is("charts", &charts());
 }

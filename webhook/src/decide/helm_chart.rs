@@ -22,6 +22,7 @@ use super::{
     arguments::ListFormat,
     document::Document,
     fields::text_at,
+    manager_chart::{CHART, Chart},
     provisioner_object::{self, Obstacle, Rules, Situation},
     yaml_arguments::{self, ListPath},
 };
@@ -57,8 +58,6 @@ const RULES: Rules = Rules {
     warnings,
 };
 
-/// The chart, and the name of the HelmChart that a HelmChartConfig extends.
-const CHART: &str = "aws-cloud-controller-manager";
 const CONTENT: [&str; 2] = ["spec", "valuesContent"];
 const CONTENT_POINTER: &str = "/spec/valuesContent";
 const ARGS_OF_CONTENT: ListPath<'_> = ListPath {
@@ -107,9 +106,17 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     let values = Values::of(&object)?;
     let location = values.location(&object)?;
     let situation = values.situation(situation);
+    let shortcoming = values.shortcoming(location, &situation)?;
+    if let Some(Shortcoming::Version(cause)) = shortcoming {
+        return Err(Obstacle::Other(cause));
+    }
 
     match location {
-        FlagsLocation::Elsewhere | FlagsLocation::Missing => {}
+        FlagsLocation::Elsewhere => {}
+        FlagsLocation::Missing => {
+            let (args, reasons) = defaults(&situation)?;
+            document.set(&Path::new(&CONTENT), json!(content_of(&args)), reasons.join("; "))?;
+        }
         FlagsLocation::Content => {
             let mut text = YamlText::parse(text_at(&object, CONTENT_POINTER).unwrap_or_default())?;
             let reasons = text.batch(|text| in_text(text, ARGS_OF_CONTENT, &situation))?;
@@ -127,8 +134,16 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
         }
     }
 
-    let shortcoming = values.shortcoming(location, &situation)?;
-    shortcoming.map_or(Ok(()), |shortcoming| Err(Obstacle::ManagerNames(shortcoming)))
+    match shortcoming {
+        Some(Shortcoming::Names(names)) => Err(Obstacle::ManagerNames(names)),
+        Some(Shortcoming::Version(_)) | None => Ok(()),
+    }
+}
+
+/// The values of a chart that has none.
+fn content_of(args: &[String]) -> String {
+    args.iter()
+        .fold("args:\n".to_owned(), |text, flag| text + "- " + flag + "\n")
 }
 
 /// Changes the flags in a text of values, or of a whole object.
@@ -194,7 +209,15 @@ fn chart_in_text(text: &mut YamlText, number: usize, situation: &Situation<'_>) 
     }
 
     match location {
-        FlagsLocation::Elsewhere | FlagsLocation::Missing => Ok(Vec::new()),
+        FlagsLocation::Elsewhere => Ok(Vec::new()),
+        FlagsLocation::Missing => {
+            let (args, reasons) = defaults(&situation)?;
+            if text.get(number, &CONTENT).is_some() {
+                text.remove(number, &CONTENT)?;
+            }
+            text.insert(number, &CONTENT, &json!(content_of(&args)))?;
+            Ok(reasons)
+        }
         FlagsLocation::Content => text.nested(number, &CONTENT, |inner| in_text(inner, ARGS_OF_CONTENT, &situation)),
         FlagsLocation::Values => {
             let place = ListPath {
@@ -231,8 +254,11 @@ fn unguarded(chart: &Value, situation: &Situation<'_>) -> Option<String> {
     let values = Values::of(chart).ok().filter(|_| is_guarded(situation))?;
     let location = values.location(chart).ok()?;
     let shortcoming = values.shortcoming(location, &values.situation(situation));
-    let shortcoming = shortcoming.ok().flatten()?;
-    Some(format!("the chart in additionalManifest is not changed: {shortcoming}"))
+    let cause = match shortcoming.ok().flatten()? {
+        Shortcoming::Names(names) => names.to_owned(),
+        Shortcoming::Version(cause) => cause,
+    };
+    Some(format!("the chart in additionalManifest is not changed: {cause}"))
 }
 
 fn is_chart(object: &Value) -> bool {
@@ -244,15 +270,26 @@ fn is_chart(object: &Value) -> bool {
 enum FlagsLocation {
     Content,
     Values,
-    /// No values: the chart's recent default version runs, which leader migration by flags alone does not guard.
+    /// There are no values.
     Missing,
     /// It sets other values of a chart whose flags are in another object.
     Elsewhere,
 }
 
+/// Why flags alone do not guard the controllers of a manager.
+enum Shortcoming {
+    /// The controllers are called otherwise than in the manager's own list.
+    Names(&'static str),
+    /// Its version, and so the names, are not known, or the chart ignores flags.
+    Version(String),
+}
+
 struct Values {
     content: Value,
     map: Value,
+    chart: Chart,
+    /// `image.tag` of `spec.set`, which takes precedence.
+    tag_of_set: Option<String>,
 }
 
 impl Values {
@@ -276,6 +313,8 @@ impl Values {
         Ok(Self {
             content,
             map: object.pointer("/spec/values").cloned().unwrap_or_default(),
+            chart: Chart::of(object),
+            tag_of_set: text_at(object, "/spec/set/image.tag").map(str::to_owned),
         })
     }
 
@@ -307,33 +346,46 @@ impl Values {
         }
     }
 
-    /// The version of the manager. The default image of the chart is a recent one.
-    fn version(&self) -> KubernetesVersion {
-        let tag = self.get("/image/tag").and_then(Value::as_str);
-        let version = tag.and_then(|tag| tag.parse().ok());
-        version.unwrap_or(KubernetesVersion::v1(28))
+    /// `image.tag`, where the object sets it.
+    fn tag(&self) -> Option<&str> {
+        let of_values = || self.get("/image/tag").and_then(Value::as_str);
+        self.tag_of_set.as_deref().or_else(of_values)
+    }
+
+    /// The version of the manager; none if neither the values nor the chart name it.
+    fn version(&self) -> Option<KubernetesVersion> {
+        match self.tag() {
+            Some(tag) => tag.parse().ok(),
+            None => self.chart.default_image(),
+        }
     }
 
     /// The controllers that leader migration would not guard with these flags.
-    fn shortcoming(
-        &self,
-        location: FlagsLocation,
-        situation: &Situation<'_>,
-    ) -> Result<Option<&'static str>, Obstacle> {
+    fn shortcoming(&self, location: FlagsLocation, situation: &Situation<'_>) -> Result<Option<Shortcoming>, Obstacle> {
         if location == FlagsLocation::Elsewhere {
             return Ok(None);
+        }
+        if self.chart.ignores_args() {
+            let cause = "charts before 0.0.4 ignore args, so the manager would run beside the kube-controller-manager; use 0.0.4 \
+                         or later";
+            return Ok(Some(Shortcoming::Version(cause.to_owned())));
         }
 
         let manager = Component::CloudControllerManager;
         // The default flags of the chart are not about leader migration.
         let line = ListFormat::Dashed.read(self.get("/args"), &Path::new(&["args"]))?;
-        phase_flags::shortcoming(manager, &line, &situation.circumstances())
-            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))
+        let names = phase_flags::shortcoming(manager, &line, &situation.circumstances())
+            .map_err(|reason| Obstacle::of_flags(manager, reason.into()))?;
+        Ok(names.map(|names| match self.version() {
+            Some(_) => Shortcoming::Names(names),
+            None => Shortcoming::Version(self.chart.unknown(self.tag())),
+        }))
     }
 
+    /// An unknown version counts as one whose names differ, so only a file guards its controllers.
     fn situation<'a>(&self, situation: &Situation<'a>) -> Situation<'a> {
         Situation {
-            version: Some(self.version()),
+            version: Some(self.version().unwrap_or(KubernetesVersion::v1(28))),
             ..*situation
         }
     }

@@ -13,7 +13,7 @@
 //! | Cluster API's control planes, machine configurations and templates | `cluster_api/` |
 //! | flags in YAML texts inside of objects | `yaml_arguments.rs` |
 //! | ConfigMaps of kubeadm | `kubeadm_config.rs` |
-//! | HelmChart of the cloud-controller-manager, alone or in a manifest | `helm_chart.rs` |
+//! | HelmChart of the cloud-controller-manager, alone or in a manifest; the image of each published chart | `helm_chart.rs`, `manager_chart.rs` |
 //! | Deployment, StatefulSet, DaemonSet, Pod, and static Pods for a command on their machine; HyperShift's workloads, which are left to their operator | `workload.rs` |
 //! | the command lines in either | `pod_spec.rs` |
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
@@ -49,6 +49,7 @@ mod kubermatic;
 mod leader_migration_file;
 mod machine_config;
 mod machine_scripts;
+mod manager_chart;
 mod matching;
 mod node;
 mod pod_spec;
@@ -68,6 +69,7 @@ pub use self::decision::{Decision, Outcome, Shortage};
 pub use self::input::{Input, Migration, Operation, RequestedPhase};
 pub use self::kind::Kind;
 pub use self::kinds::{is_checked, kinds};
+pub use self::manager_chart::CHARTS;
 pub use self::validate::{Validation, ValidationOutcome, validate, validation_lacks_namespace};
 pub use self::workload::static_pods;
 

@@ -238,16 +238,37 @@ fn chart(object: &Value) -> Option<&'static str> {
         return None;
     }
     let spec = object["spec"].to_string();
-    let tag = spec
-        .split("tag:")
-        .nth(1)
-        .and_then(|tag| crate::case::version(tag.trim()));
+    let own = spec.split_once("image.tag\":\"").or_else(|| spec.split_once("tag:"));
+    let tag = match own {
+        Some((_, tag)) => crate::case::version(tag.trim()),
+        None => published(&object["spec"]),
+    };
     match tag {
+        _ if spec.contains("\"0.0.3\"") => Some("the chart ignores args"),
         Some((..=21, _)) => Some("the version has no leader migration"),
         None | Some((28.., _)) if !spec.contains("leader-migration-config") => {
             Some("its names are not in the built-in list")
         }
         _ => None,
+    }
+}
+
+/// The version that the published chart installs; some of its releases.
+fn published(spec: &Value) -> Option<crate::case::Version> {
+    let text = spec.to_string();
+    let is_published =
+        text.contains("https://kubernetes.github.io/") || text.contains("https://github.com/kubernetes/");
+    let of = |version: &str| {
+        let is_named = spec["version"]
+            .as_str()
+            .is_some_and(|named| named.trim_start_matches('v') == version);
+        is_published && (is_named || text.contains(&format!("-{version}.tgz")))
+    };
+    match () {
+        () if of("0.0.7") => Some((23, 0)),
+        () if of("0.0.8") => Some((27, 1)),
+        () if of("0.0.9") => Some((33, 0)),
+        () => None,
     }
 }
 

@@ -2,6 +2,14 @@
 
 pub const CASES: &[(&str, &str)] = &[
     (
+        "helm-chart/migrate-published-0.0.8-without-values",
+        "the phase table has no values for a chart without any",
+    ),
+    (
+        "rancher-manifest/prepare-published-0.0.8-without-values",
+        "the phase table has no values for a chart without any",
+    ),
+    (
         "rancher-rke2/migrate-kubelet-lists-by-role",
         "the phase table does not say that a kubelet loses --cloud-config",
     ),

@@ -16,7 +16,7 @@ fn charts() -> Vec<Case> {
     const SELECTOR: &str = "the chart's nodeSelector matches no node of RKE2";
     const NETWORK: &str = "set hostNetworking: true";
     const ROUTES: &str = "add --configure-cloud-routes=false";
-    const NAMES: &str = "name service-lb-controller and node-route-controller in --leader-migration-config";
+    const TAG: &str = "set image.tag in the values";
     vec![
         row(
             "60-helmchart-noargs.yaml",
@@ -24,7 +24,7 @@ fn charts() -> Vec<Case> {
             Prepare,
             &[
                 Refused,
-                Warns(NAMES),
+                Warns(TAG),
                 Lacks("leader-migration"),
                 Warns(SELECTOR),
                 Warns(NETWORK),
@@ -73,7 +73,7 @@ fn charts() -> Vec<Case> {
             "63-helm-vendored-chartcontent.yaml",
             HELM,
             Prepare,
-            &[Refused, Warns(NAMES), Lacks("leader-migration"), Has("SGVsbG8=")],
+            &[Refused, Warns(TAG), Lacks("leader-migration"), Has("SGVsbG8=")],
         ),
         row(
             "64-helm-set.yaml",
