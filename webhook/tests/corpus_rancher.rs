@@ -184,12 +184,8 @@ fn in_tree_clusters_of_rke2_and_k3s_go_and_come_back() {
             object.pointer(&format!("{GLOBAL}/kube-apiserver-arg")),
             "{name}: Rancher's own key"
         );
-        let has_pools = object.pointer("/spec/rkeConfig/machinePools").is_some();
-        let expected_name = match (is_k3s(&name, &object), has_pools) {
-            (true, _) => None,
-            (false, true) => Some(json!("aws")),
-            (false, false) => Some(json!("external")),
-        };
+        // It also names the Nodes.
+        let expected_name = (!is_k3s(&name, &object)).then(|| json!("aws"));
         assert_eq!(at("cloud-provider-name"), expected_name.as_ref(), "{name}");
         let kubelet = "/spec/rkeConfig/machineSelectorConfig/0/config/kubelet-arg";
         let collected = json!(["terminated-pod-gc-threshold=10", "cloud-provider=external"]);

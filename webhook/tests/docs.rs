@@ -7,7 +7,7 @@ mod all_metrics;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use outrigger_webhook::decide::{CHARTS, kinds};
+use outrigger_webhook::decide::{CHARTS, NODE_NAMES, kinds};
 
 fn table() -> String {
     let mut rows: BTreeMap<(String, &str), (String, String)> = BTreeMap::new();
@@ -66,6 +66,16 @@ fn charts() -> String {
     "| chart | image.tag |\n|---|---|\n".to_owned() + &rows.collect::<String>()
 }
 
+fn names() -> String {
+    let rows = NODE_NAMES.iter().map(|row| {
+        let warning = row.warning.map_or("none", |(when, _)| when);
+        let cells = [row.kubelets, row.in_tree, row.external, row.change, warning];
+        format!("| {} |\n", cells.join(" | "))
+    });
+    let head = "| kubelet | name with the in-tree provider | name when external | change | warned if |\n|---|---|---|---|---|\n";
+    head.to_owned() + &rows.collect::<String>()
+}
+
 fn assert_is(name: &str, table: &str) {
     let path = PathBuf::from("../docs/webhook.md");
     let text = fs::read_to_string(&path).unwrap();
@@ -89,4 +99,5 @@ fn the_documented_tables_are_the_real_ones() {
     assert_is("kinds", &table());
     assert_is("metrics", &metrics());
     assert_is("charts", &charts());
+    assert_is("names", &names());
 }

@@ -19,6 +19,7 @@
 //! | the file of `spec.leaderMigration` in either | `leader_migration_file.rs` |
 //! | the way back in either | `pod_undo.rs` |
 //! | Node | `node.rs` |
+//! | how a Node is called before and after its kubelet becomes external | `node_names.rs` |
 //! | Rancher's Cluster of RKE2 and K3s, of RKE1 | `rancher_rke2.rs`, `rancher_rke1.rs` |
 //! | `cloud-provider` in files, commands and user data beside the argument lists | `machine_scripts.rs` |
 //! | how Rancher merges the configuration of a machine | `machine_config.rs` |
@@ -52,6 +53,7 @@ mod machine_scripts;
 mod manager_chart;
 mod matching;
 mod node;
+mod node_names;
 mod pod_spec;
 mod pod_undo;
 mod provisioner_object;
@@ -70,6 +72,7 @@ pub use self::input::{Input, Migration, Operation, RequestedPhase};
 pub use self::kind::Kind;
 pub use self::kinds::{is_checked, kinds};
 pub use self::manager_chart::CHARTS;
+pub use self::node_names::{NODE_NAMES, NodeNames};
 pub use self::validate::{Validation, ValidationOutcome, validate, validation_lacks_namespace};
 pub use self::workload::static_pods;
 

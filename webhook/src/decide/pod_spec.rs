@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::{
     Draft, Migration,
     leader_migration_file::{self, FileRequest},
+    node_names,
     pod_undo::{self, Undo},
     warning,
 };
@@ -285,11 +286,8 @@ fn what_to_see_to(
     line: &CommandLine,
     circumstances: &Circumstances,
 ) -> Result<Vec<String>, Unreadable> {
-    const NAME: &str = "set --hostname-override to the private DNS name of the instance, unless the host has that name: an \
-        external kubelet names its Node after its host";
-
     let volumes = phase_flags::volumes_warning(component, line, circumstances)?;
-    let name = phase_flags::is_named_by_host(component, line, circumstances)?.then_some(NAME);
+    let name = phase_flags::is_named_by_host(component, line, circumstances)?.then_some(node_names::OF_KUBELET);
     let gates = phase_flags::gates_warning(line, circumstances)?;
 
     Ok(volumes

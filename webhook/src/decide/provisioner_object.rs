@@ -300,6 +300,29 @@ pub(super) fn arguments(
     situation: &Situation<'_>,
     provider: Option<&str>,
 ) -> Result<(), Obstacle> {
+    write_arguments(document, path, shape, component, situation, (provider, true))
+}
+
+/// The same, where the other field stays, so the list overrides it.
+pub(super) fn overriding_arguments(
+    document: &mut Document,
+    path: &Path,
+    shape: ListFormat,
+    component: Component,
+    situation: &Situation<'_>,
+    provider: Option<&str>,
+) -> Result<(), Obstacle> {
+    write_arguments(document, path, shape, component, situation, (provider, false))
+}
+
+fn write_arguments(
+    document: &mut Document,
+    path: &Path,
+    shape: ListFormat,
+    component: Component,
+    situation: &Situation<'_>,
+    (provider, follows): (Option<&str>, bool),
+) -> Result<(), Obstacle> {
     let shape = shape.of(document.get(path));
     let mut line = document.arguments(path, shape)?;
     warn_of_flags(
@@ -310,7 +333,7 @@ pub(super) fn arguments(
     )?;
     note_warnings(document, &line, component, situation, provider);
 
-    let reasons = flags(&mut line, component, situation, provider)?;
+    let reasons = changed(&mut line, component, situation, (provider, follows))?;
     document.set_arguments(path, shape, &line, reasons)?;
 
     Ok(())
@@ -352,11 +375,21 @@ pub(super) fn flags(
     situation: &Situation<'_>,
     provider: Option<&str>,
 ) -> Result<Vec<String>, Obstacle> {
+    changed(line, component, situation, (provider, true))
+}
+
+/// `follows`: the other field follows the phase.
+fn changed(
+    line: &mut CommandLine,
+    component: Component,
+    situation: &Situation<'_>,
+    (provider, follows): (Option<&str>, bool),
+) -> Result<Vec<String>, Obstacle> {
     let because = |reason: Refusal| Obstacle::of_flags(component, reason);
     let unreadable = |reason: Unreadable| because(reason.into());
     let whole = with_provider(line, component, provider)?;
     let has_own = line.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.is_some();
-    let provider = provider.filter(|_| !has_own);
+    let provider = provider.filter(|_| !has_own && follows);
     let mut changes = phase_flags::changes(component, &whole, &situation.circumstances()).map_err(because)?;
     changes.retain(|change| provider.is_none() || !matches!(change, Change::Set(flag::CLOUD_PROVIDER, ..)));
     for change in &changes {

@@ -27,6 +27,7 @@ use super::{
     arguments::ListFormat,
     document::Document,
     fields::{find, list_at, text_at},
+    node_names,
     provisioner_object::{self, Obstacle, Rules, Situation},
     rancher_warnings::{csi_migration_off, turns_csi_migration_off},
     warning,
@@ -219,13 +220,9 @@ fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = csi_migration_off(keys).into_iter().collect();
     warnings.extend(names(object, situation));
 
-    let is_switched = situation.effective_phase >= Phase::Migrate && !is_external(object);
+    let is_switched = situation.effective_phase >= Phase::Prepare && !is_external(object);
     if is_switched && provider(object).is_ok_and(|provider| provider == Some(AWS)) {
-        warnings.push(
-            "useInstanceMetadataHostname becomes true, so no machine may be registered with --node-name; register such machines \
-             again without it"
-                .to_owned(),
-        );
+        warnings.push(node_names::of_rke1(situation.effective_phase));
     }
 
     warnings

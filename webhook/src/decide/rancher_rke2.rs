@@ -1,17 +1,17 @@
-//! Rancher's Cluster of RKE2 or K3s (`provisioning.cattle.io/v1`): `cloud-provider-name`, `disable-cloud-controller`
+//! Rancher's Cluster of RKE2 or K3s (`provisioning.cattle.io/v1`): `disable-cloud-controller`
 //! and the lists `*-arg`, each written where it takes effect (see [`super::machine_config`]).
 //!
 //! | phase | kube-controller-manager-arg of control planes | the rest |
 //! |---|---|---|
 //! | Prepare | `enable-leader-migration` | untouched |
-//! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; `cloud-provider-name` as below; from 1.29 on `kube-apiserver-arg` as below |
+//! | Migrate | `cloud-provider=external`, no leader migration | `kubelet-arg` of every machine: `cloud-provider=external`; `disable-cloud-controller: true` on every server; from 1.29 on `kube-apiserver-arg` as below |
 //! | Complete | same | same, and `cloud-provider` in an existing `kube-apiserver-arg` by the version's rule |
 //!
 //! `cloud-provider-name: aws` has two meanings: the provider of kubelet, kube-controller-manager and kube-apiserver, in
 //! the releases that [`super::rke2_provider`] lists, and in all releases the name of each Node as AWS knows it.
-//! Arguments take precedence over it, so the arguments alone switch the cluster. The name becomes `external` only up to
-//! 1.26, and only where Rancher does not create the machines: a machine of a pool has a host name that AWS does not
-//! know, so its Node would get that name and no cloud-controller-manager would find its instance.
+//! Arguments take precedence over it, so the arguments alone switch the cluster, and the name stays
+//! ([`super::node_names`]): without it a Node would get the host name. A machine of a pool has a host name that AWS does
+//! not know, so no cloud-controller-manager would find its instance.
 //!
 //! kube-apiserver of 1.29 to 1.32 does not start with `aws`. Where RKE2 passes it, `kube-apiserver-arg` gets
 //! `cloud-provider=external`; such an argument of the operator stays.
@@ -86,6 +86,9 @@ pub(super) const ADDITIONAL_MANIFEST: [&str; 3] = ["spec", "rkeConfig", "additio
 const STEPS_PER_LIST: usize = 1300;
 const NAME: &str = "cloud-provider-name";
 const DISABLE: &str = "disable-cloud-controller";
+/// A name from instance metadata, without a provider.
+const METADATA: &str = "node-name-from-cloud-provider-metadata";
+
 pub(super) fn control_plane(roles: Roles) -> bool {
     roles.control_plane
 }
@@ -94,9 +97,7 @@ pub(super) fn control_plane(roles: Roles) -> bool {
 pub(super) struct Cluster<'a> {
     pub config: MachineConfig<'a>,
     version: Option<KubernetesVersion>,
-    is_k3s: bool,
-    /// Rancher creates the machines and names them.
-    has_pools: bool,
+    pub is_k3s: bool,
     /// Asked for each list, and computed from all of them.
     providers: RefCell<Vec<(Component, Option<&'static str>)>>,
 }
@@ -104,12 +105,10 @@ pub(super) struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     pub fn of(object: &'a Value, version: Option<KubernetesVersion>) -> Self {
         let text = object.pointer("/spec/kubernetesVersion").and_then(Value::as_str);
-        let pools = object.pointer("/spec/rkeConfig/machinePools").and_then(Value::as_array);
         Self {
             config: MachineConfig::of(object),
             version,
             is_k3s: text.is_some_and(|text| text.contains("+k3s") || text.contains("-k3s")),
-            has_pools: pools.is_some_and(|pools| !pools.is_empty()),
             providers: RefCell::default(),
         }
     }
@@ -145,9 +144,28 @@ impl<'a> Cluster<'a> {
         provider
     }
 
-    /// Whether `cloud-provider-name` becomes `external`, which renames Nodes.
-    pub fn name_changes(&self) -> bool {
-        self.has_in_tree_version() && self.version.is_some() && self.name(Roles::any) == Some(AWS) && !self.has_pools
+    /// Whether RKE2 names Nodes by instance metadata when their in-tree kubelets become external.
+    pub fn is_named_by_metadata(&self) -> bool {
+        self.has_in_tree_version() && self.name(Roles::any) == Some(AWS)
+    }
+
+    /// Whether some machine gets the in-tree provider by an argument of its kubelet alone, and so the host name when it
+    /// becomes external.
+    pub fn is_named_by_host(&self) -> bool {
+        let is_set = |key| {
+            self.config
+                .values(key, Roles::any)
+                .into_iter()
+                .any(|value| value.is_some())
+        };
+        let is_in_tree = |place| {
+            let given = self.given(place, &KUBELET);
+            given.is_ok_and(|provider| provider.as_deref() == Some(AWS))
+        };
+        self.has_in_tree_version()
+            && self.name(Roles::any) != Some(AWS)
+            && !["node-name", METADATA].into_iter().any(is_set)
+            && self.places(&KUBELET).into_iter().any(is_in_tree)
     }
 
     /// Whether an in-tree AWS provider exists in the version; an unknown one may have it.
@@ -162,9 +180,9 @@ impl<'a> Cluster<'a> {
         is_named || values.into_iter().all(|value| value.is_some_and(is_true))
     }
 
-    /// Whether `cloud-provider-name` stays `aws`, and kube-apiserver gets it in later releases.
-    pub fn keeps_aws(&self) -> bool {
-        self.name(control_plane) == Some(AWS) && !self.name_changes()
+    /// Whether kube-apiserver gets `aws` in later releases.
+    pub fn passes_aws(&self) -> bool {
+        self.name(control_plane) == Some(AWS)
     }
 
     /// The list of a section, preceded by the default of the component. RKE2 and K3s put their own values first.
@@ -378,15 +396,6 @@ fn form(document: &mut Document, situation: &Situation<'_>) -> Result<(), Obstac
     // An external cluster is configured by its operator.
     if !cluster.is_external() {
         disable_cloud_controller(document, &cluster)?;
-    }
-
-    if cluster.name_changes() {
-        for place in cluster.config.counting(NAME, Roles::any).into_iter().flatten() {
-            if cluster.config.value(place, NAME).is_some_and(|name| name == AWS) {
-                let why = format!("{NAME} in {place}: external, as the in-tree provider is not used any more");
-                document.set(&place.path().child(NAME), json!(EXTERNAL), why)?;
-            }
-        }
     }
 
     Ok(())

@@ -7,9 +7,10 @@ use super::{
     fields::{list_at, text_at},
     helm_chart,
     machine_config::{MachineConfig, Roles, Section},
+    node_names,
     provisioner_object::Situation,
     rancher_rke2::{Cluster, has_form, is_external},
-    warning,
+    rke2_provider, warning,
 };
 
 /// Keys that a warning names; API servers cut warnings after 256 characters.
@@ -65,21 +66,23 @@ pub(super) fn warnings(object: &Value, situation: &Situation<'_>) -> Vec<String>
 /// Warns of upgrades while the name stays `aws`, once nothing else is left to do.
 fn later_releases(cluster: &Cluster<'_>, situation: &Situation<'_>) -> Option<String> {
     let is_before = situation.version.is_some_and(|version| version.minor < 29);
-    (situation.effective_phase == Phase::Complete && is_before && cluster.keeps_aws()).then(|| {
-        "cloud-provider-name stays aws; kube-apiserver of RKE2 before 1.29.11, 1.30.7, 1.31.3 ends with it, unless its argument \
-         is cloud-provider=external: upgrade before you delete the migration, which adds it"
-            .to_owned()
-    })
+    let is_complete = situation.effective_phase == Phase::Complete;
+    (is_complete && is_before && cluster.passes_aws()).then(|| rke2_provider::LATER_RELEASES.to_owned())
 }
 
 /// Steps for the operator before a cluster becomes external.
 fn before_the_switch(cluster: &Cluster<'_>, row: Phase) -> Vec<String> {
     let mut warnings = Vec::new();
-    if cluster.name_changes() {
-        let when = if row == Phase::Prepare { " in Migrate" } else { "" };
-        warnings.push(format!(
-            "cloud-provider-name becomes external{when}, and each Node then has its host's name; check first that this is the private DNS name of its instance, or register the machine with --node-name"
-        ));
+    if node_names::is_said_in(row) && cluster.is_named_by_metadata() {
+        warnings.push(node_names::of_rke2(row));
+    }
+    if node_names::is_said_in(row) && cluster.is_named_by_host() {
+        let remedy = if cluster.is_k3s {
+            "give each machine the private DNS name of its instance by node-name or as its host name"
+        } else {
+            "set cloud-provider-name: aws, so that RKE2 takes the name from instance metadata"
+        };
+        warnings.push(node_names::of_rke2_by_arguments(row, remedy));
     }
 
     if row == Phase::Migrate {

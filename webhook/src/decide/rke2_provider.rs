@@ -39,6 +39,11 @@ const ONLY_A_NAME: [(u32, u32); 4] = [(29, 11), (30, 7), (31, 3), (32, 0)];
 /// The first releases, by minor and patch, in which kube-apiserver gets nothing from the name.
 const NOT_TO_THE_API_SERVER: [(u32, u32); 3] = [(31, 12), (32, 8), (33, 0)];
 
+/// A warning about upgrades while the name stays `aws`, once nothing else is left to do.
+pub(super) const LATER_RELEASES: &str = "cloud-provider-name stays aws; kube-apiserver of RKE2 before 1.29.11, 1.30.7, \
+    1.31.3 ends with it, unless its argument is cloud-provider=external: upgrade before you delete the migration, which adds \
+    it";
+
 /// The minors whose kube-apiserver checks the value. From 1.33 on it has no such flag.
 const CHECKED: std::ops::RangeInclusive<u32> = 29..=32;
 

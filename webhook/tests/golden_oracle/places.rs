@@ -54,7 +54,6 @@ fn is_allowed(object: &Value, record: &Value) -> bool {
         Some("text") => lines::TEXTS.contains(&at),
         Some("element") => field == "kubernetesComponents" && record["now"] == "cloudController",
         Some("field") => match field {
-            "cloud-provider-name" | "cloudProviderName" => record["was"] == "aws" && record["now"] == "external",
             "disable-cloud-controller" | "useInstanceMetadataHostname" => record["now"] == true,
             "name" => at.ends_with("/cloudProvider/name") && record["was"] == "aws" && record["now"] == "external-aws",
             "machineGlobalConfig" => record["was"].is_null() && record["now"] == serde_json::json!({}),

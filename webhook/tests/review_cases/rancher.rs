@@ -16,7 +16,7 @@ fn rke2() -> Vec<Case> {
     const SPLITS: &str = "50-rke2-splits.yaml";
     const CUSTOM: &str = "51-rke2-customnodes.yaml";
     const POOLS: &str = "52-rke2-pools.yaml";
-    const NAMES: &str = "each Node then has its host's name";
+    const NAMES: &str = "by hostname -f where the instance requires tokens";
     const GLOBAL: &str = "machineGlobalConfig/";
     vec![
         row(
@@ -62,7 +62,7 @@ fn rke2() -> Vec<Case> {
             Migrate,
             &[
                 Changed,
-                Has("machineGlobalConfig/cloud-provider-name: external"),
+                Has("machineGlobalConfig/cloud-provider-name: aws"),
                 Has("machineGlobalConfig/disable-cloud-controller: true"),
                 Warns(NAMES),
             ],
@@ -74,7 +74,7 @@ fn rke2() -> Vec<Case> {
             &[
                 Changed,
                 Has("kube-controller-manager-arg/0: enable-leader-migration"),
-                Silent(NAMES),
+                Warns(NAMES),
             ],
         ),
         // Machines of pools keep the name by which AWS knows their Nodes.

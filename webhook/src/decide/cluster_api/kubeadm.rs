@@ -21,6 +21,7 @@ use crate::{
         Kind,
         arguments::ListFormat,
         document::Document,
+        node_names,
         provisioner_object::{self, Obstacle, Rules, Situation},
     },
     patch::Path,
@@ -209,11 +210,7 @@ impl Kubeadm {
         }
 
         if !unnamed.is_empty() {
-            document.warn(format!(
-                "set nodeRegistration.name in {} to the private DNS name of the instance, unless the host has that name: an \
-                 external kubelet names its Node after its host",
-                unnamed.join(", ")
-            ));
+            document.warn(node_names::of_kubeadm(&unnamed));
         }
 
         Ok(())

@@ -6,8 +6,7 @@
 //!
 //! | `cloudProviderName` | becomes | kube-controller-manager |
 //! |---|---|---|
-//! | `aws`, up to 1.26 | `external` | gets `external` from it; `aws` in its `extraArgs` becomes `external` too |
-//! | `aws`, from 1.27 on | stays: there it only names Nodes by instance metadata, or is overridden by `extraArgs` | `cloud-provider=external` in its `extraArgs` |
+//! | `aws` | stays: it also names the Nodes of control planes and workers by instance metadata ([`crate::decide::node_names`]), and arguments override it | `cloud-provider=external` in its `extraArgs` |
 //! | `external` | stays | as above |
 //! | none | stays where kube-controller-manager's `extraArgs` name a provider, else refused | |
 //!
@@ -19,6 +18,7 @@
 //! neither: any name disables the controller and is passed to the kubelet. `nodeTaints` are not changed.
 
 use outrigger_shared::{
+    command_line::Unreadable,
     component::Component,
     migration::Phase,
     phase_flags::{self, flag},
@@ -32,6 +32,7 @@ use crate::{
         Kind,
         arguments::ListFormat,
         document::Document,
+        node_names,
         provisioner_object::{self, Obstacle, Rules, Situation},
         rke2_provider::{self, AWS, EXTERNAL, LAST_IN_TREE, Providers},
     },
@@ -152,6 +153,7 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     controller_manager(document, situation, prefix, name)?;
     api_server(document, situation, prefix, name)?;
     check_kubelet(document, situation, prefix, name)?;
+    warn_of_names(document, situation, prefix, name)?;
     if situation.effective_phase < Phase::Migrate {
         return Ok(());
     }
@@ -162,6 +164,10 @@ fn control_plane(document: &mut Document, situation: &Situation<'_>, prefix: &[&
     }
 
     warn_of_config_map(document, prefix);
+    let is_before = situation.version.is_some_and(|version| version.minor < 29);
+    if situation.effective_phase == Phase::Complete && is_before && name == Some(AWS) && !was_external {
+        document.warn(rke2_provider::LATER_RELEASES.to_owned());
+    }
 
     let given = name.filter(|name| was_external && *name == EXTERNAL);
     kubelet_arguments(document, situation, prefix, given)?;
@@ -195,27 +201,18 @@ fn controller_manager(
         ..*situation
     };
     let component = Component::KubeControllerManager;
-    // In Migrate the name itself changes, unless it only names Nodes.
-    let follows = name == Some(EXTERNAL)
-        || situation
-            .version
-            .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
-    let given = if situation.effective_phase < Phase::Migrate || follows {
-        rke2_provider::passed(name, component, situation.version)
-    } else {
-        None
+    let is_overridden = situation.effective_phase >= Phase::Migrate && name == Some(AWS);
+    let is_in_tree = situation
+        .version
+        .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
+    // From 1.27 on it is no provider, but another field sets it.
+    let given = rke2_provider::passed(name, component, situation.version).filter(|_| !is_overridden || is_in_tree);
+    let write = match is_overridden {
+        true => provisioner_object::overriding_arguments,
+        false => provisioner_object::arguments,
     };
 
-    provisioner_object::arguments(document, &list, ListFormat::Bare, component, situation, given)?;
-
-    let is_overridden = by_arguments.as_deref() == Some(EXTERNAL);
-    if situation.effective_phase >= Phase::Migrate && name == Some(AWS) && follows && !is_overridden {
-        let why = "cloudProviderName=external: RKE2 passes it to kube-controller-manager and kubelet";
-        document.set(&provider_name(prefix), json!(EXTERNAL), why)?;
-        warn_of_names(document, prefix);
-    }
-
-    Ok(())
+    write(document, &list, ListFormat::Bare, component, situation, given)
 }
 
 /// Changes kube-apiserver, whose list takes precedence over the name.
@@ -278,6 +275,7 @@ fn machine(document: &mut Document, situation: &Situation<'_>, prefix: &[&str]) 
         return Ok(());
     }
     refuse_other_clouds(document, &[(kubelet(prefix), ListFormat::Bare)])?;
+    warn_of_names(document, situation, prefix, None)?;
     kubelet_arguments(document, situation, prefix, None)
 }
 
@@ -316,17 +314,36 @@ fn kubelet_arguments(
     )
 }
 
-/// With `aws`, Nodes are named by instance metadata, and a cloud-controller-manager finds instances by that name. The
-/// provider does not read `agentConfig.nodeName`, although its definition has the field:
-/// <https://github.com/rancher/cluster-api-provider-rke2/blob/main/pkg/rke2/config.go>
-fn warn_of_names(document: &mut Document, prefix: &[&str]) {
-    let commands = document.get(&join(prefix, &["preRKE2Commands"])).map(Value::to_string);
-    if !commands.unwrap_or_default().contains("hostname") {
-        document.warn(
-            "Nodes are no longer named by instance metadata; give them their private DNS name by a host name in preRKE2Commands (agentConfig.nodeName has no effect)"
-                .to_owned(),
-        );
+/// Warns of Nodes that get another name: workers have the name of the provider from their control plane.
+fn warn_of_names(
+    document: &mut Document,
+    situation: &Situation<'_>,
+    prefix: &[&str],
+    name: Option<&str>,
+) -> Result<(), Obstacle> {
+    let phase = situation.effective_phase;
+    let component = Component::Kubelet;
+    let own = document.arguments(&kubelet(prefix), ListFormat::Bare)?;
+    let given = rke2_provider::passed(name, component, situation.version);
+    let whole = provisioner_object::with_provider(&own, component, given)?;
+    let unreadable = |reason: Unreadable| Obstacle::of_flags(component, reason.into());
+    let is_in_tree = whole.value(flag::CLOUD_PROVIDER).map_err(unreadable)?.as_deref() == Some(AWS);
+    let by_host = phase_flags::is_named_by_host(component, &whole, &situation.circumstances()).map_err(unreadable)?;
+    let has_in_tree_version = situation
+        .version
+        .is_none_or(|version| version.minor <= LAST_IN_TREE.minor);
+    if !node_names::is_said_in(phase) || !is_in_tree || !has_in_tree_version {
+        return Ok(());
     }
+
+    if name == Some(AWS) {
+        document.warn(node_names::of_rke2(phase));
+    } else if by_host {
+        let remedy = "set serverConfig.cloudProviderName of the control plane to aws";
+        document.warn(node_names::of_rke2_by_arguments(phase, remedy));
+    }
+
+    Ok(())
 }
 
 fn warn_of_config_map(document: &mut Document, prefix: &[&str]) {
