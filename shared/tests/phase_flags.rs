@@ -10,7 +10,7 @@ use outrigger_shared::{
     migration::Phase::{self, Complete, InTree, Migrate, Prepare},
     phase_flags::{
         Circumstances, NodeIpam, OwnConfiguration, Refusal, changes, controller_manager_row, fatal, gates_warning,
-        is_named_by_host, nothing_to_add, other_lease, shortcoming,
+        is_named_by_host, nothing_to_add, other_lease, shortcoming, volumes_warning,
     },
     version::KubernetesVersion,
 };
@@ -516,9 +516,50 @@ fn a_script_that_hides_its_flags_is_never_said_to_lack_nothing() {
 #[test]
 fn migrate_removes_a_volume_plugin_that_is_not_needed() {
     let flags = "--cloud-provider=external --external-cloud-volume-plugin=aws --cloud-config=/c";
-    for minor in [25, 26, 27, 32] {
+    for minor in [27, 32] {
         let result = after(KubeControllerManager, flags, &at(Migrate, minor));
         assert_eq!(result.unwrap(), "--cloud-provider=external", "1.{minor}");
+    }
+    let in_tree = flags.replace("provider=external", "provider=aws");
+    for minor in [25, 26] {
+        let result = after(KubeControllerManager, &in_tree, &at(Migrate, minor));
+        assert_eq!(result.unwrap(), "--cloud-provider=external", "1.{minor}");
+    }
+}
+
+#[test]
+fn a_volume_plugin_of_an_external_manager_stays_up_to_1_26_and_is_named() {
+    let flags = "--cloud-provider=external --external-cloud-volume-plugin=aws --cloud-config=/c";
+    let command: Vec<&str> = ["kube-controller-manager"]
+        .into_iter()
+        .chain(flags.split(' '))
+        .collect();
+    let line = CommandLine::of_container(&json!({ "command": command })).unwrap();
+    let warned = |phase, minor| volumes_warning(KubeControllerManager, &line, &at(phase, minor)).unwrap();
+    for minor in [22, 25, 26] {
+        let result = after(KubeControllerManager, flags, &at(Migrate, minor));
+        assert_eq!(result.unwrap(), flags, "1.{minor}");
+        for phase in [Prepare, Migrate, Complete] {
+            assert!(
+                warned(phase, minor).is_some_and(|text| text.contains("from 1.27 on it is an error")),
+                "1.{minor}"
+            );
+        }
+        assert_eq!(warned(InTree, minor), None, "1.{minor}");
+    }
+    assert_eq!(warned(Migrate, 27), None);
+}
+
+#[test]
+fn volumes_of_another_cloud_are_refused_in_prepare_as_in_migrate() {
+    let flags = "--cloud-provider=external --external-cloud-volume-plugin=openstack";
+    for phase in [Prepare, Migrate, Complete] {
+        let result = after(KubeControllerManager, flags, &at(phase, 24));
+        assert_eq!(
+            result,
+            Err(Refusal::ForeignVolumePlugin("openstack".to_owned())),
+            "{phase}"
+        );
     }
 }
 

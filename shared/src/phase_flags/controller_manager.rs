@@ -12,6 +12,8 @@ use crate::{
 };
 
 const OLDEST: KubernetesVersion = KubernetesVersion::v1(20);
+/// The first version that does not start with the volume plugin of AWS.
+pub(super) const FIRST_WITHOUT_PLUGIN: KubernetesVersion = KubernetesVersion::v1(27);
 
 /// The values of `--cloud-provider` that matter to a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,17 @@ impl Provider {
     }
 }
 
+/// Refuses the volume plugin of another cloud: the object is not one of AWS, in every phase.
+fn refuse_other_clouds(line: &CommandLine) -> Result<(), Refusal> {
+    let plugin = line.value(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)?;
+    match plugin.filter(|plugin| !plugin.is_empty() && plugin != AWS) {
+        Some(other) => Err(Refusal::ForeignVolumePlugin(other)),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
+    refuse_other_clouds(line)?;
     if Provider::of(line)? != Provider::Aws {
         return Ok(Vec::new());
     }
@@ -73,10 +85,7 @@ pub(super) fn prepare(line: &CommandLine, circumstances: &Circumstances) -> Resu
 /// Phases Migrate and Complete. A process without the in-tree provider gets no flags for it.
 pub(super) fn external(line: &CommandLine, circumstances: &Circumstances) -> Result<Vec<Change>, Refusal> {
     let provider = Provider::of(line)?;
-    let plugin = line.value(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)?;
-    if let Some(other) = plugin.filter(|plugin| !plugin.is_empty() && plugin != AWS) {
-        return Err(Refusal::ForeignVolumePlugin(other));
-    }
+    refuse_other_clouds(line)?;
 
     // The in-tree provider is replaced, or a provider that another field of the object may set.
     let becomes_external = provider == Provider::Aws || provider == Provider::None && circumstances.named_elsewhere;
@@ -119,6 +128,10 @@ fn volumes(
     let version = version.ok_or(Refusal::VersionUnknown)?;
     if version < OLDEST {
         return Err(Refusal::TooOld(version));
+    }
+    // Its operator configured it. From 1.27 on the plugin is an error.
+    if provider == Provider::External && version < FIRST_WITHOUT_PLUGIN {
+        return Ok(Vec::new());
     }
     if !csi_migration_is_on(line, version)? {
         const WHY: &str = "in-tree EBS volumes still need the provider in this version";

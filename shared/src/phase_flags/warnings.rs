@@ -43,6 +43,8 @@ pub fn volumes_warning(
 ) -> Result<Option<&'static str>, Unreadable> {
     const FIRST: &str = "before Migrate, install the EBS CSI driver and set the gate CSIMigrationAWS=true on kubelets too: an \
         external kubelet of this version mounts no in-tree EBS volume";
+    const PLUGIN: &str = "an object that is external already keeps --external-cloud-volume-plugin up to 1.26, and from 1.27 on it \
+        is an error; remove it before, or upgrade in Migrate or Complete, which then remove it";
     const UNKNOWN: &str = "set spec.kubernetesVersion of the migration: up to 1.22 an external kubelet mounts no in-tree EBS volume \
         without the EBS CSI driver and the gate CSIMigrationAWS=true";
 
@@ -52,6 +54,10 @@ pub fn volumes_warning(
             && is_in_tree(line)?
             && feature_gate(line, "CSIMigrationAWS")? != Some(true);
         return Ok(is_concerned.then_some(UNKNOWN));
+    }
+
+    if component == Component::KubeControllerManager && keeps_plugin(line, circumstances)? {
+        return Ok(Some(PLUGIN));
     }
 
     let concerns = match component {
@@ -65,6 +71,16 @@ pub fn volumes_warning(
 
     let is_concerned = is_in_tree(line)? && !csi_migration_is_on(line, version)?;
     Ok(is_concerned.then_some(FIRST))
+}
+
+/// Whether the kube-controller-manager was external before, and has a volume plugin that no phase removes yet.
+fn keeps_plugin(line: &CommandLine, circumstances: &Circumstances) -> Result<bool, Unreadable> {
+    let is_before = circumstances
+        .version
+        .is_some_and(|version| version < super::controller_manager::FIRST_WITHOUT_PLUGIN);
+    let is_external = line.value(flag::CLOUD_PROVIDER)?.as_deref() == Some(EXTERNAL);
+    let plugin = line.value(flag::EXTERNAL_CLOUD_VOLUME_PLUGIN)?;
+    Ok(circumstances.phase != Phase::InTree && is_before && is_external && plugin.as_deref() == Some(AWS))
 }
 
 /// An instruction about flags with which the component does not start in this version; none if it starts.

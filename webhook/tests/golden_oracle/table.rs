@@ -121,6 +121,10 @@ impl Row<'_> {
         flags.remove("enable-leader-migration");
         flags.remove("leader-migration-config");
         if provider != Some("aws") {
+            // It does not start with the plugin from 1.27 on.
+            if self.minor() >= Some(27) && flags.remove("external-cloud-volume-plugin").is_some() {
+                flags.remove("cloud-config");
+            }
             return;
         }
         if self
