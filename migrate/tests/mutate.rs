@@ -317,3 +317,73 @@ fn objects_that_the_registration_leaves_out_are_counted() {
         other.seen()
     );
 }
+
+/// Kinds without a rule, among them those of another control-plane provider.
+#[test]
+fn an_object_without_a_rule_that_names_the_provider_gets_one_line() {
+    let objects = "apiVersion: controlplane.cluster.x-k8s.io/v1beta1
+kind: K0sControlPlane
+metadata: {name: prod, namespace: default}
+spec: {k0sConfigSpec: {k0s: {spec: {controllerManager: {extraArgs: {cloud-provider: aws}}}}}}
+---
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata: {name: 01-master-kubelet}
+spec: {config: {systemd: {units: [{name: kubelet.service, contents: \"ExecStart=/usr/bin/hyperkube kubelet --cloud-provider=aws\"}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config, namespace: openshift-kube-controller-manager}
+data: {config.yaml: '{\"extendedArguments\":{\"cloud-provider\":[\"aws\"]}}'}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other, namespace: default}
+data: {config.yaml: \"cloud-provider: external\"}
+";
+    let run = outrigger_with(&["mutate", "-f-", MIGRATIONS], objects.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    for place in [
+        "/spec/k0sConfigSpec/k0s/spec/controllerManager/extraArgs/cloud-provider",
+        "/spec/config/systemd/units/0/contents",
+        "/data/config.yaml",
+    ] {
+        let line = format!("  - it names the cloud provider aws at {place}, and nothing here changes it");
+        assert!(run.stdout.contains(&line), "{line}: {}", run.seen());
+    }
+    assert_eq!(
+        run.stdout.matches("it names the cloud provider").count(),
+        3,
+        "{}",
+        run.seen()
+    );
+}
+
+/// The name of a namespace is one of its labels.
+#[test]
+fn a_namespace_that_is_selected_by_its_name_needs_no_labels() {
+    let migration = std::fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    let target =
+        "{profile: KubeadmConfig, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        file.path(),
+        migration.replace("targets: [", &format!("targets: [{target}, ")),
+    )
+    .unwrap();
+    let object = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: kubeadm-config, namespace: kube-system}
+data:
+  ClusterConfiguration: |
+    apiVersion: kubeadm.k8s.io/v1beta3
+    kind: ClusterConfiguration
+    kubernetesVersion: v1.26.13
+    controllerManager:
+      extraArgs: {cloud-provider: aws}
+";
+    let migration = format!("--migration={}", file.path().display());
+    let run = outrigger_with(&["mutate", "-f-", &migration], object.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.seen());
+    assert!(run.stdout.contains("enable-leader-migration"), "{}", run.seen());
+}

@@ -17,6 +17,7 @@ use crate::end::{End, Failure};
 use crate::explain::printable;
 use crate::migrations::{self, Found};
 
+mod provider;
 mod report;
 
 /// Flags and objects that contradict each other.
@@ -220,7 +221,10 @@ impl Run<'_> {
             own_namespace: Some(&args.own_namespace),
             manager_fresh: args.manager_ready,
         });
-        let decision = refuse_if_owned_by_a_topology(document, decision);
+        let mut decision = refuse_if_owned_by_a_topology(document, decision);
+        if decision.outcome == Outcome::NotOurs {
+            decision.reasons.extend(of_unmanaged(&document.object));
+        }
 
         let mut after = document.object.clone();
         json_patch::patch(&mut after, &decision.patch).map_err(|source| Error::Patch {
@@ -237,6 +241,14 @@ impl Run<'_> {
             after,
         })
     }
+}
+
+/// A line about an object that nothing changes, although it may configure a component.
+fn of_unmanaged(object: &Value) -> Option<String> {
+    let place = provider::place(object)?;
+    Some(format!(
+        "it names the cloud provider aws at {place}, and nothing here changes it: check by hand whether it configures a component"
+    ))
 }
 
 /// Cluster API's topology controller sets this label on each object that it applies:

@@ -107,8 +107,33 @@ impl Target {
             Some(labels) if matches(selector, labels, needs_selector) => Selected::Yes,
             Some(_) => Selected::No,
             None if needs_selector && is_empty(selector) => Selected::No,
-            None => Selected::Unknown,
+            None => by_name(selector, namespace),
         }
+    }
+}
+
+/// Whether a selector matches a namespace of which only the name is known. API servers set it as a label, which nobody
+/// can change: <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name>.
+fn by_name(selector: &LabelSelector, namespace: &str) -> Selected {
+    let is_name = |key: &str| key == NAMESPACE_NAME_LABEL;
+    let labels = selector.match_labels.iter().flatten();
+    let expressions = selector.match_expressions.iter().flatten();
+    let others = labels.clone().any(|(key, _)| !is_name(key)) || expressions.clone().any(|one| !is_name(&one.key));
+    let of_name = LabelSelector {
+        match_labels: Some(
+            labels
+                .filter(|(key, _)| is_name(key))
+                .map(|(key, name)| (key.clone(), name.clone()))
+                .collect(),
+        ),
+        match_expressions: Some(expressions.filter(|one| is_name(&one.key)).cloned().collect()),
+    };
+    let known = Labels::from([(NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned())]);
+
+    match (matches(&of_name, &known, false), others) {
+        (false, _) => Selected::No,
+        (true, false) => Selected::Yes,
+        (true, true) => Selected::Unknown,
     }
 }
 

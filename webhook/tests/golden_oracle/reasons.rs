@@ -36,7 +36,8 @@ pub fn is_not_selected(case: &Case) -> bool {
             target["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == namespace.unwrap_or_default();
         let own = matches!(namespace, Some("kube-system" | "kube-node-lease" | "outrigger-system"));
         let is_kind = is_node == (target["profile"] == "Nodes");
-        let namespace_labels = serde_json::json!(case.input["namespaceLabels"]);
+        let mut namespace_labels = serde_json::json!(case.input["namespaceLabels"]);
+        namespace_labels["kubernetes.io/metadata.name"] = serde_json::json!(namespace);
         is_kind
             && (is_node || !is_empty(&target["objectSelector"]) || !is_empty(&target["namespaceSelector"]))
             && matches(&target["objectSelector"], labels)
@@ -196,7 +197,8 @@ pub fn refusal(case: &Case) -> Option<&'static str> {
     };
     let is_namespaced =
         object["metadata"]["namespace"].is_string() && case.spec().to_string().contains("namespaceSelector");
-    if is_namespaced && case.input["namespaceLabels"].is_null() {
+    let is_named = case.spec().to_string().contains("kubernetes.io/metadata.name");
+    if is_namespaced && !is_named && case.input["namespaceLabels"].is_null() {
         return Some("the namespace's labels are not known");
     }
     if case.group().starts_with("kubermatic.") {
