@@ -503,6 +503,18 @@ fn a_script_that_hides_its_flags_is_never_said_to_lack_nothing() {
         assumed.contains("if that has --cloud-provider=aws, write --enable-leader-migration=true"),
         "{assumed}"
     );
+    let of_openshift = told(
+        &[
+            "sh",
+            "-c",
+            "while ss $(cat /f); do :; done; exec hyperkube kube-controller-manager --openshift-config=/c",
+        ],
+        Migrate,
+    );
+    assert!(
+        of_openshift.contains("--openshift-config names a file with flags"),
+        "{of_openshift}"
+    );
     let with_file = told(
         &["hyperkube", "kube-controller-manager", "--openshift-config=/c"],
         Migrate,

@@ -12,7 +12,8 @@ const MAX_WORDS: usize = 4096;
 const MAX_SHOWN: usize = 40;
 
 /// Flags of a kube-controller-manager that name a file with more flags.
-const CONFIG_FILES: [&str; 2] = ["openshift-config", "config"];
+const CONFIG_FILES: [&str; 2] = [OPENSHIFT_CONFIG, "config"];
+const OPENSHIFT_CONFIG: &str = "openshift-config";
 
 impl CommandLine {
     /// The words of the shell script that the container runs, as a line of flags that can be read. It is a guess: a
@@ -45,6 +46,13 @@ impl CommandLine {
             return Some(format!("the script {} is not in the object", shortened(file)));
         }
 
+        // OpenShift's file names the provider, so no variable of the script matters.
+        let names_file = |file: &str| format!("--{file} names a file with flags");
+        let file = self.script().and_then(|script| script.config_file());
+        if let Some(file) = file.filter(|file| *file == OPENSHIFT_CONFIG) {
+            return Some(names_file(file));
+        }
+
         let text = rest.join(" ");
         if let Some(from) = text.find(['$', '`']) {
             let rest = text.get(from..).unwrap_or_default();
@@ -59,8 +67,7 @@ impl CommandLine {
             return Some(format!("the script uses `{word}`"));
         }
 
-        let file = self.script()?.config_file()?;
-        Some(format!("--{file} names a file with flags"))
+        file.map(names_file)
     }
 
     /// The words behind a shell; none where no shell runs.

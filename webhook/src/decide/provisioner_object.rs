@@ -136,11 +136,29 @@ pub(super) fn draft(input: &Input<'_>, migration: &Migration<'_>, rules: &Rules)
         }
         Err(obstacle) => {
             draft.refuse(format!("nothing is changed: {obstacle}"));
+            draft.warnings.extend(of_manager(input, &obstacle, &situation));
             draft.reasons.extend(file_to_bring(&obstacle, &situation));
         }
     }
 
     draft
+}
+
+/// A kubelet that cannot follow keeps the whole object back, also its kube-controller-manager.
+fn of_manager(input: &Input<'_>, obstacle: &Obstacle, situation: &Situation<'_>) -> Option<String> {
+    const STAYS: &str = "kube-controller-manager stays in the form of Prepare too, as it is in the same object; correct the \
+        kubelet first";
+
+    let is_kubelet = matches!(
+        obstacle,
+        Obstacle::Flags {
+            component: Component::Kubelet,
+            ..
+        }
+    );
+    let has_manager = input.kind.contains("ControlPlane") || input.kind == "Cluster";
+    let stays = is_kubelet && has_manager && situation.effective_phase >= Phase::Migrate;
+    stays.then(|| STAYS.to_owned())
 }
 
 /// The leader migration file that the owner must provide.

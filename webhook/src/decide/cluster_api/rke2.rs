@@ -69,13 +69,14 @@ const SPEC: &[&str] = &["spec"];
 const TEMPLATE: &[&str] = &["spec", "template", "spec"];
 
 const CONTROL_PLANES: Rules = Rules {
-    version: &["/spec/version"],
+    // The second one is deprecated in favour of the first, and still valid in v1beta1.
+    version: &["/spec/version", "/spec/agentConfig/version"],
     is_external: |object| is_external(object, SPEC),
     form: |document, situation| control_plane(document, situation, SPEC),
     ..RULES
 };
 const CONTROL_PLANE_TEMPLATES: Rules = Rules {
-    version: &["/spec/template/spec/version"],
+    version: &["/spec/template/spec/version", "/spec/template/spec/agentConfig/version"],
     is_external: |object| is_external(object, TEMPLATE),
     form: |document, situation| control_plane(document, situation, TEMPLATE),
     ..RULES
