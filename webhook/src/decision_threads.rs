@@ -2,7 +2,7 @@
 //! decision.
 //!
 //! Reviews that wait for a thread are decided in turns: those of API servers first, then one of each caller in turn, so a
-//! caller with many reviews delays only its own.
+//! caller with many reviews delays only its own. Other callers than API servers get at most half of the threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -21,6 +21,8 @@ pub struct DecisionThreads {
 #[derive(Debug)]
 struct Queue {
     free: usize,
+    /// Threads that other callers than API servers may still take.
+    free_for_others: usize,
     waiting: BTreeMap<Turn, (IpAddr, oneshot::Sender<Thread>)>,
     /// The rounds of the last reviews that left the queue, of API servers and of others.
     rounds: BTreeMap<Rank, u64>,
@@ -39,14 +41,22 @@ struct Turn {
 
 /// A thread, until it is dropped; then the next one in the queue gets it.
 #[derive(Debug)]
-struct Thread(Arc<Mutex<Queue>>);
+struct Thread {
+    queue: Arc<Mutex<Queue>>,
+    rank: Rank,
+}
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let next = lock(&self.0).pop();
-        if let Some(next) = next {
+        let next = {
+            let mut queue = lock(&self.queue);
+            queue.put_back(self.rank);
+            queue.pop()
+        };
+        if let Some((rank, next)) = next {
+            let queue = Arc::clone(&self.queue);
             // A caller that has gone drops the thread, and so passes it on.
-            let _gone = next.send(Self(Arc::clone(&self.0)));
+            let _gone = next.send(Self { queue, rank });
         }
     }
 }
@@ -74,19 +84,35 @@ impl Queue {
         receiver
     }
 
-    /// The next that waits; without one, a thread is free.
-    fn pop(&mut self) -> Option<oneshot::Sender<Thread>> {
-        let Some((turn, (address, next))) = self.waiting.pop_first() else {
-            self.free += 1;
-            return None;
-        };
+    /// Takes a thread; false if none is free for such a caller.
+    fn take(&mut self, rank: Rank) -> bool {
+        let is_free = self.free > 0 && (rank == Rank::ApiServer || self.free_for_others > 0);
+        if is_free {
+            self.free -= 1;
+            self.free_for_others -= usize::from(rank == Rank::Other);
+        }
+        is_free
+    }
 
-        self.rounds.insert(turn.rank, turn.round);
+    fn put_back(&mut self, rank: Rank) {
+        self.free += 1;
+        self.free_for_others += usize::from(rank == Rank::Other);
+    }
+
+    /// The next that waits, with a thread; none if no thread is free for it.
+    fn pop(&mut self) -> Option<(Rank, oneshot::Sender<Thread>)> {
+        let rank = self.waiting.first_key_value()?.0.rank;
+        if !self.take(rank) {
+            return None;
+        }
+
+        let (turn, (address, next)) = self.waiting.pop_first()?;
+        self.rounds.insert(rank, turn.round);
         if self.last.get(&address) == Some(&turn.round) {
             self.last.remove(&address);
         }
 
-        Some(next)
+        Some((rank, next))
     }
 }
 
@@ -97,6 +123,7 @@ impl DecisionThreads {
         Self {
             queue: Arc::new(Mutex::new(Queue {
                 free: number,
+                free_for_others: number.div_ceil(2),
                 waiting: BTreeMap::new(),
                 rounds: BTreeMap::new(),
                 last: HashMap::new(),
@@ -137,9 +164,12 @@ impl DecisionThreads {
     async fn thread(&self, caller: Caller) -> Thread {
         let waiting = {
             let mut queue = lock(&self.queue);
-            if queue.free > 0 {
-                queue.free -= 1;
-                return Thread(Arc::clone(&self.queue));
+            if queue.take(caller.rank) {
+                let queue = Arc::clone(&self.queue);
+                return Thread {
+                    queue,
+                    rank: caller.rank,
+                };
             }
             queue.push(caller)
         };
@@ -202,6 +232,23 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), ["e", "g", "a", "d", "f", "c"]);
         let queue = lock(&threads.queue);
         assert!(queue.free == 1 && queue.last.is_empty(), "{queue:?}");
+    }
+
+    #[tokio::test]
+    async fn half_of_the_threads_is_for_api_servers() {
+        let threads = DecisionThreads::new(4);
+        let others = [threads.thread(caller(1)).await, threads.thread(caller(2)).await];
+        let mut third = std::pin::pin!(threads.thread(caller(3)));
+        assert!(futures::poll!(&mut third).is_pending());
+        let api_servers = [
+            threads.thread(ranked(Rank::ApiServer, 9)).await,
+            threads.thread(ranked(Rank::ApiServer, 9)).await,
+        ];
+
+        drop(api_servers);
+        assert!(futures::poll!(&mut third).is_pending(), "two others still have threads");
+        drop(others);
+        third.await;
     }
 
     /// With one thread for connections, a decision that does not end must not stop the others.
