@@ -48,7 +48,7 @@ fn main() {
     let mut slow = Vec::new();
     for object in worst_objects() {
         let (first, _) = decided(&object.value.to_string(), object.profile, Phase::Prepare);
-        // What was changed is undone before it is changed again.
+        // A changed object is first restored, and then changed again.
         let again = (first.outcome == Outcome::Changed).then(|| stored(&object, &first).to_string());
         let created = object.value.to_string();
         let decisions = [

@@ -15,11 +15,6 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::view::Index;
 
-/// The EndpointSlice of the API servers, in the namespace [`NAMESPACE`].
-/// <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/controlplane/reconcilers/endpointsadapter.go>
-pub const NAME: &str = "kubernetes";
-pub const NAMESPACE: &str = "default";
-
 /// A caller of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
@@ -95,8 +90,10 @@ mod tests {
 
     fn slice(addresses: &[&str]) -> EndpointSlice {
         let endpoints = json!([{"addresses": addresses}]);
-        serde_json::from_value(json!({"metadata": {"name": NAME}, "addressType": "IPv4", "endpoints": endpoints}))
-            .unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "kubernetes"}, "addressType": "IPv4", "endpoints": endpoints}),
+        )
+        .unwrap()
     }
 
     fn rank(servers: &ApiServers, address: &str) -> Rank {

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admit::Reviewer;
 use crate::args::Args;
-use crate::callers::{self, ApiServers};
+use crate::callers::ApiServers;
 use crate::health::{self, Health};
 use crate::metrics::{Metrics, Port, WatchedType};
 use crate::registration;
@@ -288,9 +288,10 @@ fn watch_api_servers(
     index: &Arc<ApiServers>,
     metrics: &Arc<Metrics>,
 ) -> WatchTask<EndpointSlice, ApiServers> {
+    let (namespace, name) = registration::API_SERVERS;
     WatchTask {
-        api: Api::namespaced(management.clone(), callers::NAMESPACE),
-        config: only(callers::NAME),
+        api: Api::namespaced(management.clone(), namespace),
+        config: only(name),
         index: Arc::clone(index),
         watched: WatchedType::ApiServers,
         cluster: "management".to_owned(),

@@ -170,10 +170,10 @@ const END: &str = "  # End of the rendered entries.\n";
 /// An entry for Pods whose label `key` has one of `values`. With `Fail` it is for namespaces of control planes only.
 fn pod_entry(prefix: &str, key: &str, values: &[&str], failure_policy: &str) -> String {
     let name = key.replace(['.', '/'], "-");
-    let control_plane = if failure_policy == "Fail" {
-        "        - key: outrigger.dev/control-plane\n          operator: Exists\n"
+    let in_control_planes = if failure_policy == "Fail" {
+        "Exists"
     } else {
-        ""
+        "DoesNotExist"
     };
     format!(
         "  - name: {prefix}-{name}.outrigger.dev
@@ -197,7 +197,9 @@ fn pod_entry(prefix: &str, key: &str, values: &[&str], failure_policy: &str) -> 
     sideEffects: None
     namespaceSelector:
       matchExpressions:
-{control_plane}        - key: kubernetes.io/metadata.name
+        - key: outrigger.dev/control-plane
+          operator: {in_control_planes}
+        - key: kubernetes.io/metadata.name
           operator: NotIn
           values: [kube-system, kube-node-lease, outrigger-system]
     objectSelector:

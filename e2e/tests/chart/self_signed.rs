@@ -228,12 +228,25 @@ async fn on(helm: &Helm, version: Version, network: u8) -> Result<()> {
     Ok(())
 }
 
+fn is_not_found(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<kube::Error>());
+    causes.any(|cause| matches!(cause, kube::Error::Api(status) if status.code == 404))
+}
+
 /// An upgrade to another source and back keeps each `caBundle`.
 async fn through_cert_manager(helm: &Installer<'_>, cluster: &Cluster) -> Result<()> {
     let kinds = [("Issuer", "issuers"), ("Certificate", "certificates")];
     let definitions =
         kinds.map(|(kind, plural)| manifests::open_definition("cert-manager.io", kind, plural, true, &["v1"]));
     manifests::apply(&cluster.admin, &definitions).await?;
+    // API servers list a new group before they serve it.
+    let served = wait::until("cert-manager's kinds", LIMIT, async || {
+        match ours(&cluster.admin).await {
+            Err(error) if is_not_found(&error) => Ok(false),
+            found => found.map(|_| true),
+        }
+    });
+    served.await?;
     let before = cluster.bundles().await?;
     ensure!(ours(&cluster.admin).await?.contains(SECRET), "no {SECRET}");
 

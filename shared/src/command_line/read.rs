@@ -164,7 +164,7 @@ impl CommandLine {
         end.filter(|_| !self.style.item_is_flag()).unwrap_or(own.len())
     }
 
-    /// Steps of a look at each token as the component gets it.
+    /// Steps to read each token as the component gets it.
     pub(super) fn lookup_steps(&self) -> usize {
         STEPS_PER_EXPANDED_TOKEN * self.expanded.len()
     }

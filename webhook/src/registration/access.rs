@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::entries::Configuration;
-use super::options::{NAME, Options, labels};
+use super::options::{API_SERVERS, NAME, Options, labels};
 use super::rules::{is_needed, unique};
-use crate::callers;
 use crate::decide::{Kind, is_checked, kinds};
 
 /// The value of `--self-signed-secret` in the manifests.
@@ -47,8 +46,8 @@ pub fn access(options: &Options) -> Vec<Value> {
         account,
         role("ClusterRole", NAME, None, rules(options)),
         binding("ClusterRole", NAME, None, &service_account(options)),
-        role("Role", &servers, Some(callers::NAMESPACE), vec![api_servers_rule()]),
-        binding("Role", &servers, Some(callers::NAMESPACE), &service_account(options)),
+        role("Role", &servers, Some(API_SERVERS.0), vec![api_servers_rule()]),
+        binding("Role", &servers, Some(API_SERVERS.0), &service_account(options)),
         role("Role", &lease, Some("kube-system"), vec![lease_rule()]),
         binding("Role", &lease, Some("kube-system"), &service_account(options)),
     ]
@@ -56,7 +55,7 @@ pub fn access(options: &Options) -> Vec<Value> {
 
 /// The addresses of the API servers.
 fn api_servers_rule() -> Value {
-    json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "resourceNames": [callers::NAME],
+    json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "resourceNames": [API_SERVERS.1],
         "verbs": ["list", "watch"]})
 }
 

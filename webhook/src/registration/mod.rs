@@ -30,7 +30,7 @@ pub use self::access::{SECRET_TYPE, access, network_policy, self_signed};
 pub use self::compare::{Difference, Field, Needs, differences, fix};
 pub use self::conditions::match_conditions;
 pub use self::entries::{Configuration, Entry, Namespaces, PodLabel, Resources, entries};
-pub use self::options::{Certificates, FailurePolicy, NAME, Options};
+pub use self::options::{API_SERVERS, Certificates, FailurePolicy, NAME, Options};
 pub use self::render::{TIMEOUT_SECONDS, Tenant, configurations, tenant, webhook};
 
 /// Every object, in the order in which they are applied.

@@ -4,6 +4,10 @@ use outrigger_shared::migration::Profile;
 use outrigger_shared::version::KubernetesVersion;
 use serde_json::{Value, json};
 
+/// Namespace and name of the EndpointSlice with the addresses of the API servers, which they write themselves.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/controlplane/reconcilers/endpointsadapter.go>
+pub const API_SERVERS: (&str, &str) = ("default", "kubernetes");
+
 /// The name of the Service, the service account and the roles.
 pub const NAME: &str = "outrigger-webhook";
 
