@@ -14,10 +14,11 @@ mod server_support;
 #[path = "../tests/worst_objects/mod.rs"]
 mod worst_objects;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attacks::percentile;
-use server_support::process::Webhook;
+use server_support::process::{Api, Webhook, play};
 use server_support::{H2, h2, read, request};
 
 const REVIEWS: usize = 500;
@@ -39,7 +40,10 @@ fn large_review() -> String {
 
 /// Memory before, the largest, and the smallest within a minute, after four large bodies at once, in MiB.
 async fn memory_of_large_bodies() -> [u64; 3] {
-    let webhook = Webhook::ready(&[]).await;
+    // As in the Deployment.
+    let environment = [("MALLOC_ARENA_MAX", "2")];
+    let webhook = Webhook::with_environment(play(Arc::new(Api::default())).await, &environment);
+    webhook.shows("/readyz", "200 OK").await;
     let mib = |field| webhook.kib(field) / 1024;
     let before = mib("VmRSS");
 

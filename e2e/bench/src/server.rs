@@ -94,7 +94,9 @@ impl Server {
                 format!("--bind-address={address}"),
                 format!("--health-bind-address={health}"),
             ])
-            .arguments(candidate.arguments(environment));
+            .arguments(candidate.arguments(environment))
+            // As in the Deployment; the Go program does not use this allocator.
+            .environment("MALLOC_ARENA_MAX", "2");
         let begin = Instant::now();
         let start = || Process::start(&launch, &environment.cluster.folder);
         let process = match placement {
