@@ -5,6 +5,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::print_stdout,
     reason = "a benchmark prints and fails by panicking"
 )]
@@ -75,7 +76,7 @@ fn search(target: &Target, seconds: u64, rng: &mut Rng) -> (Vec<Found>, u64) {
     let worst = worst_objects().iter().map(input_of).collect::<Vec<_>>();
     let seeds = [all_seeds(target), worst].concat();
     let mut kept: Vec<Found> = Vec::new();
-    let mut run = |input: Vec<u8>, kept: &mut Vec<Found>| {
+    let run = |input: Vec<u8>, kept: &mut Vec<Found>| {
         let worth = kept.get(KEPT - 1).map_or(Duration::ZERO, |last| last.time);
         let found = Found::of(input, worth);
         if found.time > worth {
