@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-use super::refusals::refuse;
-use super::world::{join, pass_tags, same, split};
+use super::refusals::{refuse, within};
+use super::world::{join, pass_tags, same, sources, split};
 use super::{FakeAws, World, instances, routes};
 use crate::ec2::{
     AvailabilityZone, FargateEni, Filter, Instance, InstanceId, InstanceLayers, InstanceQuery, IpPermission,
@@ -235,6 +235,7 @@ impl Ec2 for FakeAws {
         self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             acceptable(world, rules)?;
 
+            let quotas = world.quotas;
             let group = group_mut(world, ACTION, group_id)?;
             let (old, new) = (split(&group.ingress), split(rules));
             if (1..new.len()).any(|at| new[..at].iter().any(|other| same(&new[at], other))) {
@@ -245,7 +246,9 @@ impl Ec2 for FakeAws {
                 return refuse(ACTION, "InvalidPermission.Duplicate", "the rule exists");
             }
 
-            group.ingress = old.into_iter().chain(new).collect();
+            let all: Vec<IpPermission> = old.into_iter().chain(new).collect();
+            within(ACTION, quotas.check_rules(sources(&all)))?;
+            group.ingress = all;
 
             Ok(())
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-use super::refusals::{invalid, refuse, unfit};
+use super::refusals::{invalid, refuse, unfit, within};
 use super::world::new_attributes;
 use super::{FakeAws, FakeLoadBalancer, World, elb_validation};
 use crate::elb::{Attributes, HealthCheck, Listener, LoadBalancer, MAX_NAMES, NewLoadBalancer, NewPolicy};
@@ -177,8 +177,11 @@ impl Elb for FakeAws {
         const ACTION: &str = "RegisterInstancesWithLoadBalancer";
         self.write(ACTION, format!("{name} {}", joined(instances)), |world| {
             elb_validation::instances(world, ACTION, instances)?;
+            let quotas = world.quotas;
             let now = &mut found(world, ACTION, name)?.described.instances;
-            now.extend(instances.iter().cloned());
+            let all: BTreeSet<InstanceId> = now.iter().chain(instances).cloned().collect();
+            within(ACTION, quotas.check_instances(all.len()))?;
+            *now = all;
             Ok(())
         })
     }

@@ -152,9 +152,10 @@ fn set_groups(world: &mut World, arn: &str, groups: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn create_listener(network: &mut Network, arn: &str, wanted: &ListenerSettings, tags: &Tags) -> Result<String> {
+fn create_listener(world: &mut World, arn: &str, wanted: &ListenerSettings, tags: &Tags) -> Result<String> {
     const ACTION: &str = "CreateListener";
 
+    let mut network = world.network.clone();
     let settings = network.checked(ACTION, arn, None, wanted)?;
     let balancer = short(arn).trim_start_matches("loadbalancer/");
     let own = network.new_arn(&format!("listener/{balancer}/{}", wanted.port));
@@ -165,6 +166,8 @@ fn create_listener(network: &mut Network, arn: &str, wanted: &ListenerSettings, 
     };
 
     network.listeners.insert(own.clone(), made);
+    target_groups::check_zones(world, &network, ACTION, arn)?;
+    world.network = network;
 
     Ok(own)
 }
@@ -279,7 +282,7 @@ impl Elbv2 for FakeAws {
     async fn create_listener(&self, balancer_arn: &str, listener: &ListenerSettings, tags: &Tags) -> Result<String> {
         let about = format!("{} {}", short(balancer_arn), about(listener));
         self.write("CreateListener", about, |world| {
-            create_listener(&mut world.network, balancer_arn, listener, tags)
+            create_listener(world, balancer_arn, listener, tags)
         })
     }
 
@@ -287,8 +290,11 @@ impl Elbv2 for FakeAws {
         const ACTION: &str = "ModifyListener";
         self.write(ACTION, format!("{} {}", short(arn), about(listener)), |world| {
             let balancer = world.network.listener(ACTION, arn)?.load_balancer.clone();
-            let settings = world.network.checked(ACTION, &balancer, Some(arn), listener)?;
-            world.network.listener(ACTION, arn)?.settings = settings;
+            let mut network = world.network.clone();
+            let settings = network.checked(ACTION, &balancer, Some(arn), listener)?;
+            network.listener(ACTION, arn)?.settings = settings;
+            target_groups::check_zones(world, &network, ACTION, &balancer)?;
+            world.network = network;
             Ok(())
         })
     }

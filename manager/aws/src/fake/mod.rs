@@ -13,9 +13,11 @@ mod elb_validation;
 mod elbv2;
 mod instances;
 mod network;
+pub mod quotas;
 mod refusals;
 mod routes;
 mod target_groups;
+pub mod traffic;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,7 +49,7 @@ struct Inner {
     writes_left: Option<usize>,
     dead: bool,
     hook: Option<(&'static str, Hook)>,
-    witness: Option<Witness>,
+    witnesses: Vec<Witness>,
     buckets: Option<buckets::Buckets>,
     page_size: Option<usize>,
     denied: BTreeSet<String>,
@@ -136,9 +138,9 @@ impl FakeAws {
         self.inner().hook = Some((action, Box::new(hook)));
     }
 
-    /// Shows `witness` the state before and after each write that takes effect.
+    /// Shows `witness` the state before and after each write that takes effect, beside earlier witnesses.
     pub fn witness(&self, witness: impl FnMut(&World, &World) + Send + 'static) {
-        self.inner().witness = Some(Box::new(witness));
+        self.inner().witnesses.push(Box::new(witness));
     }
 
     /// Lets calls through again.
@@ -196,7 +198,7 @@ impl FakeAws {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
 
-        let before = inner.witness.is_some().then(|| inner.world.clone());
+        let before = (!inner.witnesses.is_empty()).then(|| inner.world.clone());
         let answer = effect(&mut inner.world);
         inner.testify(before.filter(|_| answer.is_ok()));
         if let Some((_, hook)) = inner.hook.take_if(|(of, _)| *of == action) {
@@ -227,7 +229,10 @@ impl Inner {
     }
 
     fn testify(&mut self, before: Option<World>) {
-        if let Some((witness, before)) = self.witness.as_mut().zip(before) {
+        let Some(before) = before else {
+            return;
+        };
+        for witness in &mut self.witnesses {
             witness(&before, &self.world);
         }
     }

@@ -49,8 +49,6 @@ pub struct Network {
     pub load_balancers: BTreeMap<String, FakeNetworkLoadBalancer>,
     pub listeners: BTreeMap<String, FakeListener>,
     pub target_groups: BTreeMap<String, FakeTargetGroup>,
-    /// How many targets a target group may have; `None`: any number. Draining targets do not count.
-    pub most_targets: Option<usize>,
     /// How many descriptions of a target group show a target after its deregistration; by default 1.
     pub drain_looks: u32,
     /// How many descriptions show a new load balancer as `provisioning`; by default 1.
@@ -67,7 +65,6 @@ impl Default for Network {
             load_balancers: BTreeMap::new(),
             listeners: BTreeMap::new(),
             target_groups: BTreeMap::new(),
-            most_targets: None,
             drain_looks: 1,
             provisioning_looks: 1,
             made: BTreeMap::new(),

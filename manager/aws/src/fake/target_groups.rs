@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::World;
 use super::elb::at_most;
 use super::network::{FakeTargetGroup, Network, new_group_attributes};
-use super::refusals::{invalid, refuse, unfit};
+use super::refusals::{invalid, refuse, unfit, within};
 use crate::ec2::InstanceState;
 use crate::elbv2::{
     HealthCheckChange, MAX_NAMES, MAX_TARGETS, NewTargetGroup, Target, TargetGroup, TargetGroupQuery, TargetHealth,
@@ -184,18 +184,50 @@ pub(super) fn register(world: &mut World, arn: &str, targets: &[Target]) -> Resu
         return refuse(ACTION, "InvalidTarget", message);
     }
 
-    let most = world.network.most_targets;
     let group = world.network.group(ACTION, arn)?;
     let all: BTreeSet<Target> = group.targets.iter().chain(targets).cloned().collect();
-    if let Some(most) = most.filter(|most| all.len() > *most) {
-        let message = format!("Target group '{arn}' can have at most {most} targets");
-        return refuse(ACTION, "TooManyTargets", message);
+    within(ACTION, world.quotas.check_target_group(all.len()))?;
+
+    let mut after = world.network.clone();
+    after.group(ACTION, arn)?.targets.clone_from(&all);
+    for balancer in world.network.users_of(arn) {
+        check_zones(world, &after, ACTION, &balancer)?;
     }
 
+    let group = world.network.group(ACTION, arn)?;
     group.draining.retain(|target, _| !targets.contains(target));
     group.targets = all;
 
     Ok(())
+}
+
+/// Checks the targets that a load balancer has in each zone, with its listeners and target groups as in `after`.
+/// Draining targets do not count.
+pub(super) fn check_zones(world: &World, after: &Network, action: &'static str, balancer: &str) -> Result<()> {
+    // Names of deleted load balancers linger.
+    let Some(found) = after.load_balancers.get(balancer) else {
+        return Ok(());
+    };
+    let listeners = after.listeners_of(balancer);
+    let arns = listeners
+        .values()
+        .filter_map(|listener| listener.settings.target_group_arn.as_ref());
+    let arns: BTreeSet<&String> = arns.collect();
+    let groups = arns.into_iter().filter_map(|arn| after.target_groups.get(arn));
+    let instances = groups
+        .flat_map(|group| &group.targets)
+        .map(|target| world.instances.get(&target.id));
+    let zones = instances.map(|instance| {
+        instance
+            .and_then(|instance| instance.availability_zone.as_deref())
+            .unwrap_or_default()
+    });
+    let is_cross_zone = found
+        .attributes
+        .get("load_balancing.cross_zone.enabled")
+        .is_some_and(|on| on == "true");
+
+    within(action, world.quotas.check_balancer(zones, is_cross_zone))
 }
 
 /// Takes targets away; where a listener uses the group they drain for a while.

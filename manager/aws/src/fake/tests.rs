@@ -270,7 +270,7 @@ async fn targets_drain_for_a_while_and_are_limited_in_number() {
     aws.create_listener(&lb, &listener(80, "TCP", &tcp), &Tags::new())
         .await
         .unwrap();
-    aws.change(|world| world.network.most_targets = Some(1));
+    aws.change(|world| world.quotas.targets_per_group = 1);
     assert_eq!(
         code(aws.register_targets(&tcp, &[target("i-1"), target("i-2")]).await),
         "TooManyTargets"

@@ -7,6 +7,7 @@ use crate::elb::{AccessLog, Attributes, LoadBalancer};
 use crate::{InstanceId, Result, Tags};
 
 use super::network::Network;
+use super::quotas::{Quotas, Source};
 use super::refusals::refuse;
 
 /// A load balancer with what AWS keeps apart from its description.
@@ -43,6 +44,7 @@ pub struct World {
     pub lingering: BTreeMap<String, u32>,
     /// How many security groups were made so far; numbers their IDs.
     pub groups_made: u32,
+    pub quotas: Quotas,
 }
 
 /// The attributes that AWS gives a new load balancer when it is made by the API.
@@ -98,6 +100,17 @@ pub(super) fn split(rules: &[IpPermission]) -> Vec<IpPermission> {
     }
 
     single
+}
+
+/// The sources of rules of one source each, as the quota of rules counts them.
+pub(super) fn sources(rules: &[IpPermission]) -> impl Iterator<Item = Source> + Clone {
+    rules
+        .iter()
+        .map(|rule| match (rule.ranges.is_empty(), rule.ipv6_ranges.is_empty()) {
+            (false, _) => Source::Ipv4,
+            (true, false) => Source::Ipv6,
+            (true, true) => Source::Both,
+        })
 }
 
 /// Groups rules by protocol and ports, as EC2 describes them.

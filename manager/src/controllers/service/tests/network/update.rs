@@ -293,7 +293,7 @@ fn more_nodes(fixture: &Fixture, numbers: std::ops::Range<u32>) {
 #[tokio::test(start_paused = true)]
 async fn targets_of_a_full_group_are_deregistered_first() {
     let fixture = settled().await;
-    fixture.aws.change(|world| world.network.most_targets = Some(2));
+    fixture.aws.change(|world| world.quotas.targets_per_group = 2);
     fixture.node("i-3", true);
     fixture.drop_node("i-2");
     assert!(
@@ -323,6 +323,7 @@ async fn a_sudden_loss_waits_and_so_does_a_new_target_group() {
 #[tokio::test(start_paused = true)]
 async fn targets_are_sent_in_calls_of_a_hundred() {
     let fixture = fixture();
+    fixture.aws.change(|world| world.quotas.targets_per_zone = 1000);
     more_nodes(&fixture, 100..350);
     fixture.settle().await;
     let registered = actions(&fixture).iter().filter(|a| *a == "RegisterTargets").count();
