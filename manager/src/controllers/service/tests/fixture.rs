@@ -1,5 +1,6 @@
 //! A small cluster: one VPC, two zones, two Ready nodes, one security group for them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -22,6 +23,7 @@ use super::super::queue::service_state::ServiceStates;
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::writer::{Found, Writer};
+use super::traffic::{self, Watched};
 use crate::events::EventType;
 use crate::instances::Instances;
 use crate::metrics::Metrics;
@@ -31,9 +33,13 @@ pub const UID: &str = "12345678-1234-1234-1234-123456789abc";
 pub const LB: &str = "a12345678123412341234123456789ab";
 pub const HOST: &str = "a12345678123412341234123456789ab-1234567890.eu-central-1.elb.amazonaws.com";
 
-/// The API server, reduced to one Service and the writes to it.
+/// The API server, reduced to one Service, further ones beside it, and the writes to them.
 pub struct FakeApi {
     pub service: Mutex<Service>,
+    /// Further Services of the cluster.
+    pub neighbours: Mutex<Vec<Service>>,
+    /// Whether the Service is gone without a deletion.
+    pub is_lost: AtomicBool,
     pub patches: Mutex<Vec<&'static str>>,
     pub events: Mutex<Vec<String>>,
     /// The results of the next patches.
@@ -53,7 +59,7 @@ pub enum Answer {
 
 #[async_trait]
 impl Writer for FakeApi {
-    async fn patch(&self, _: &Service, operation: &'static str, patch: Value) -> Result<Found, Error> {
+    async fn patch(&self, of: &Service, operation: &'static str, patch: Value) -> Result<Found, Error> {
         self.patches.lock().unwrap().push(operation);
         let answer = self.answers.lock().unwrap().pop();
         match answer {
@@ -69,23 +75,49 @@ impl Writer for FakeApi {
             Some(Answer::Slow) => tokio::task::yield_now().await,
             None => {}
         }
-        let mut service = self.service.lock().unwrap();
-        assert_eq!(patch["metadata"]["uid"], json!(service.metadata.uid));
-        let finalizers = service.metadata.finalizers.get_or_insert_default();
-        if patch["metadata"].get("finalizers").is_some() {
-            finalizers.push(names::FINALIZER.to_owned());
-        }
-        if patch["metadata"].get("$deleteFromPrimitiveList/finalizers").is_some() {
-            finalizers.retain(|finalizer| finalizer != names::FINALIZER);
-        }
-        if let Some(status) = patch.get("status") {
-            service.status = Some(serde_json::from_value(status.clone()).unwrap());
-        }
+        assert_eq!(patch["metadata"]["uid"], json!(of.metadata.uid));
+        self.change(of.metadata.uid.as_ref(), |service| apply(service, &patch));
         Ok(Found::There)
     }
 
     async fn event(&self, _: &Service, kind: EventType, reason: &'static str, message: &str) {
         self.events.lock().unwrap().push(format!("{kind:?} {reason} {message}"));
+    }
+}
+
+fn apply(service: &mut Service, patch: &Value) {
+    let finalizers = service.metadata.finalizers.get_or_insert_default();
+    if patch["metadata"].get("finalizers").is_some() {
+        finalizers.push(names::FINALIZER.to_owned());
+    }
+    if patch["metadata"].get("$deleteFromPrimitiveList/finalizers").is_some() {
+        finalizers.retain(|finalizer| finalizer != names::FINALIZER);
+    }
+    if let Some(status) = patch.get("status") {
+        service.status = Some(serde_json::from_value(status.clone()).unwrap());
+    }
+}
+
+impl FakeApi {
+    pub fn services(&self) -> Vec<Service> {
+        let mut services = self.neighbours.lock().unwrap().clone();
+        if !self.is_lost.load(Ordering::Relaxed) {
+            services.push(self.service.lock().unwrap().clone());
+        }
+        services
+    }
+
+    /// Changes the Service with this UID.
+    pub fn change(&self, uid: Option<&String>, change: impl FnOnce(&mut Service)) {
+        let mut service = self.service.lock().unwrap();
+        if service.metadata.uid.as_ref() == uid {
+            return change(&mut service);
+        }
+        let mut neighbours = self.neighbours.lock().unwrap();
+        let found = neighbours
+            .iter_mut()
+            .find(|service| service.metadata.uid.as_ref() == uid);
+        change(found.expect("a Service of this UID"));
     }
 }
 
@@ -96,6 +128,7 @@ pub struct Fixture {
     pub settings: Settings,
     pub metrics: Metrics,
     pub context: Context,
+    traffic: Arc<Watched>,
 }
 
 impl Fixture {
@@ -113,12 +146,16 @@ impl Fixture {
         let aws = Arc::new(FakeAws::new(world));
         let api = FakeApi {
             service: Mutex::new(service()),
+            neighbours: Mutex::default(),
+            is_lost: AtomicBool::default(),
             patches: Mutex::default(),
             events: Mutex::default(),
             answers: Mutex::default(),
         };
         let (api, nodes, metrics) = (Arc::new(api), NodeCache::new(), Metrics::new());
         let context = context(&aws, &api, &nodes, &settings, &metrics, permit);
+        let traffic = Arc::new(Watched::new(&settings));
+        traffic::watch(&aws, &api, &nodes, &traffic);
         let fixture = Self {
             aws,
             api,
@@ -126,6 +163,7 @@ impl Fixture {
             settings,
             metrics,
             context,
+            traffic,
         };
         fixture.node("i-1", true);
         fixture.node("i-2", true);
@@ -135,6 +173,7 @@ impl Fixture {
     /// The same world, seen by a process that has just started.
     pub fn restart(&mut self) {
         self.aws.revive();
+        self.traffic.restart(&self.settings);
         self.context = context(
             &self.aws,
             &self.api,
@@ -176,6 +215,17 @@ impl Fixture {
                 .get_or_insert_default()
                 .insert(key, value.to_owned());
         });
+    }
+
+    /// The Service is gone without a deletion.
+    pub fn lose_service(&self) {
+        self.api.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes may cut connections from now on, for this reason.
+    pub fn allow_gaps(&self, reason: &'static str) {
+        assert!(!reason.is_empty());
+        self.traffic.allow_gaps();
     }
 
     pub fn service(&self) -> Service {
@@ -239,6 +289,17 @@ fn context(
         deleting: tokio::sync::Mutex::default(),
         creation_queues: CreationQueues::default(),
     }
+}
+
+/// A user excludes a Node from load balancers.
+pub fn exclude(fixture: &Fixture, id: &str) {
+    fixture.nodes.observe(Event::Apply(
+        serde_json::from_value(json!({
+            "metadata": {"name": id, "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}},
+            "spec": {"providerID": format!("aws:///eu-central-1a/{id}")},
+        }))
+        .unwrap(),
+    ));
 }
 
 pub fn service() -> Service {

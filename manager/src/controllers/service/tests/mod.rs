@@ -23,5 +23,6 @@ mod sweep;
 mod tags_denied;
 mod takeover;
 mod target_batches;
+mod traffic;
 mod unmanaged;
 mod update_targets;

@@ -17,6 +17,7 @@ async fn settled() -> Fixture {
 #[tokio::test(start_paused = true)]
 async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
     let fixture = settled().await;
+    fixture.lose_service();
     let mut missing = MissingServices::default();
     super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| true).await;
     super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
@@ -36,6 +37,7 @@ async fn resources_of_a_missing_service_are_deleted_after_a_second_search() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_deletion_is_reported_and_retried_with_backoff() {
     let fixture = settled().await;
+    fixture.lose_service();
     let mut missing = MissingServices::default();
     super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
     let denied = outrigger_aws::Error::answered("DeleteLoadBalancer", "AccessDenied", "no");
@@ -267,6 +269,7 @@ async fn resources_created_for_a_service_that_is_deleted_meanwhile_are_found() {
     let forgotten = async { fixture.context.states.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+    fixture.lose_service();
     let mut missing = MissingServices::default();
     for _ in 0..2 {
         super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;
@@ -283,6 +286,7 @@ async fn partly_created_resources_are_found_too() {
     let forgotten = async { fixture.context.states.forget(UID) };
     tokio::join!(fixture.sync(), forgotten).0.unwrap_err();
     assert_eq!(fixture.aws.world().load_balancers.len(), 1);
+    fixture.lose_service();
     let mut missing = MissingServices::default();
     for _ in 0..2 {
         super::super::orphans::delete_orphaned(&fixture.context, &mut missing, |_, _| false).await;

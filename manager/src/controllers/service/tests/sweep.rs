@@ -74,6 +74,7 @@ async fn orphaned_resources_are_reported_and_deleted_only_if_configured() {
 #[tokio::test(start_paused = true)]
 async fn resources_found_by_two_sweeps_are_deleted_and_those_of_another_cluster_stay() {
     let fixture = two_clusters().await;
+    fixture.lose_service();
     // The other cluster's load balancer uses groups of its own.
     fixture.aws.change(|world| {
         for (name, lb) in &mut world.load_balancers {
@@ -143,6 +144,7 @@ async fn a_network_load_balancer_is_deleted_with_target_groups_rules_and_group()
         sweep(&fixture, &delete, &living(Some(&fixture)), &mut found).await;
     }
     assert_eq!(network::actions(&fixture), Vec::<String>::new(), "its Service is there");
+    fixture.lose_service();
     sweep(&fixture, &delete, &living(None), &mut found).await;
     assert_eq!(
         network::actions(&fixture),
@@ -180,6 +182,7 @@ async fn a_network_load_balancer_is_deleted_with_target_groups_rules_and_group()
 #[tokio::test(start_paused = true)]
 async fn resources_in_use_are_deleted_by_the_next_sweep() {
     let fixture = with_network().await;
+    fixture.lose_service();
     let arn = network::behind(&fixture.aws.world(), 80).described.arn;
     fixture.aws.change(|world| {
         world.lingering.insert(arn.clone(), 1);
@@ -220,6 +223,7 @@ async fn with_the_setting_rules_of_nodes_groups_are_not_touched() {
     let mut fixture = with_network().await;
     fixture.settings.disable_security_group_ingress = true;
     fixture.restart();
+    fixture.lose_service();
     let before = network::rules(&fixture.aws.world(), "sg-node");
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {

@@ -57,6 +57,13 @@ pub fn beside(fixture: &Fixture, name: &str, subnets: &[usize]) {
         world.network.load_balancers.insert(arn.clone(), other);
         let mut group = behind(world, 80);
         (group.described.arn, group.described.name) = (name.to_owned(), format!("k8s-default-{name}-1"));
+        // No two Services have the same node port.
+        group.described.port = 31080;
+        group.targets = group
+            .targets
+            .into_iter()
+            .map(|target| Target { port: 31080, ..target })
+            .collect();
         world.network.target_groups.insert(name.to_owned(), group);
         let mut listener = listeners(world)[&80].clone();
         (listener.load_balancer, listener.settings.target_group_arn) = (arn, Some(name.to_owned()));

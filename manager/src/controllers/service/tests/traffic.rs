@@ -1,0 +1,182 @@
+//! The oracle of all tests of the controller: a client that reached a load balancer before a write, and that the spec of
+//! the Service still permits, reaches it after each single write. A load balancer of others loses no client.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::fake::traffic::{Connection, Path, admits, connections, contains, named_networks};
+use outrigger_aws::fake::{FakeAws, World};
+
+use super::super::action::{ServiceAction, action};
+use super::super::plan::targets::candidates;
+use super::super::settings::Settings;
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::desired::{Desired, classic, desired, network};
+use super::super::spec::{names, request};
+use super::fixture::FakeApi;
+use crate::node_cache::NodeCache;
+
+/// What the oracle has to know of a test.
+#[derive(Debug)]
+pub struct Watched {
+    /// The settings of the running process.
+    settings: Mutex<Settings>,
+    allows_gaps: AtomicBool,
+}
+
+impl Watched {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            settings: Mutex::new(settings.clone()),
+            allows_gaps: AtomicBool::default(),
+        }
+    }
+
+    pub fn restart(&self, settings: &Settings) {
+        self.settings.lock().unwrap().clone_from(settings);
+    }
+
+    pub fn allow_gaps(&self) {
+        self.allows_gaps.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Checks each write from now on.
+pub fn watch(aws: &FakeAws, api: &Arc<FakeApi>, nodes: &NodeCache, watched: &Arc<Watched>) {
+    let (api, nodes, watched) = (Arc::clone(api), nodes.clone(), Arc::clone(watched));
+    aws.witness(move |before, after| {
+        if watched.allows_gaps.load(Ordering::Relaxed) {
+            return;
+        }
+
+        let settings = watched.settings.lock().unwrap().clone();
+        let specs: Vec<Spec> = api
+            .services()
+            .iter()
+            .map(|service| Spec::of(service, &nodes, &settings))
+            .collect();
+        let lost = lost(before, after, &specs);
+        let texts: Vec<String> = lost.iter().map(text).collect();
+        assert!(texts.is_empty(), "a write cut permitted connections: {texts:#?}");
+    });
+}
+
+/// What a Service permits.
+struct Spec {
+    load_balancer: String,
+    /// Whether it requests a load balancer of this controller.
+    is_wanted: bool,
+    /// `None`: the spec is refused, and nothing but targets may change.
+    desired: Option<Desired>,
+    networks: BTreeSet<String>,
+    instances: BTreeSet<outrigger_aws::InstanceId>,
+}
+
+impl Spec {
+    fn of(service: &Service, nodes: &NodeCache, settings: &Settings) -> Self {
+        let annotations = Annotations::of(service);
+        let labels = annotations.pairs("target-node-labels");
+        let candidates = candidates(&nodes.snapshot(), &labels).into_iter();
+        Self {
+            load_balancer: names::load_balancer(names::uid(service)),
+            is_wanted: action(service) == ServiceAction::Ensure && annotations.kind() != Kind::External,
+            desired: desired(service, settings).ok(),
+            networks: request::source_ranges(service).unwrap_or_default(),
+            instances: candidates.map(|candidate| candidate.id).collect(),
+        }
+    }
+
+    fn permits(&self, world: &World, (path, client): &Connection) -> bool {
+        let instance = world.instances.get(&path.instance);
+        let is_ours = instance.is_some_and(|instance| names::in_cluster(&instance.tags, "prod"));
+        if !self.is_wanted || !is_ours || !self.instances.contains(&path.instance) {
+            return false;
+        }
+
+        let listed = self.networks.iter().any(|network| contains(network, client));
+        let admitted = |ids: &[String]| ids.iter().any(|id| admits(world, id, path, client));
+        match &self.desired {
+            None => true,
+            Some(Desired::Classic(desired)) if !path.is_network => {
+                let listener = |listener: &&outrigger_aws::elb::Listener| {
+                    listener.protocol == path.protocol && listener.instance_port == path.instance_port
+                };
+                let mut listeners = desired.listeners.iter().filter(listener);
+                listeners.any(|listener| listener.port == path.port)
+                    && match &desired.groups {
+                        classic::Groups::Own { .. } => listed,
+                        classic::Groups::Given(ids) => admitted(ids),
+                    }
+            }
+            Some(Desired::Network(desired)) if path.is_network => {
+                let port = |port: &&network::Port| {
+                    port.listener.protocol.eq_ignore_ascii_case(&path.protocol)
+                        && port.target_group.port == path.instance_port
+                };
+                let mut ports = desired.ports.iter().filter(port);
+                ports.any(|port| port.listener.port == path.port)
+                    && listed
+                    && match &desired.groups {
+                        network::Groups::Kept | network::Groups::Managed => true,
+                        network::Groups::Given(ids) => admitted(ids),
+                    }
+            }
+            // The load balancer of the other kind is to be deleted.
+            Some(_) => false,
+        }
+    }
+}
+
+impl Spec {
+    /// Whether the listener has another certificate than the spec requests. It is deleted and created again.
+    fn renews_certificate(&self, before: &World, path: &Path) -> bool {
+        let Some(Desired::Classic(desired)) = self.desired.as_ref().filter(|_| !path.is_network) else {
+            return false;
+        };
+        let now = before.load_balancers[&path.load_balancer].described.listeners.iter();
+        let certificate = |listener: &outrigger_aws::elb::Listener| listener.certificate.clone();
+        let of_port = |listener: &&outrigger_aws::elb::Listener| listener.port == path.port;
+        now.clone().find(of_port).map(certificate) != desired.listeners.iter().find(of_port).map(certificate)
+    }
+}
+
+/// The permitted connections that a write has cut.
+fn lost(before: &World, after: &World, specs: &[Spec]) -> Vec<Connection> {
+    let listed = specs.iter().flat_map(|spec| &spec.networks).cloned();
+    let clients: BTreeSet<String> = named_networks(before).into_iter().chain(listed).collect();
+    let open = connections(after, &clients);
+    let cut = connections(before, &clients)
+        .into_iter()
+        .filter(|connection| !open.contains(connection));
+
+    let is_permitted = |connection: &Connection| {
+        let (path, _) = connection;
+        match specs.iter().find(|spec| spec.load_balancer == path.load_balancer) {
+            Some(spec) => spec.permits(after, connection) && !spec.renews_certificate(before, path),
+            None => exists(after, path),
+        }
+    };
+
+    cut.filter(is_permitted).collect()
+}
+
+fn text((path, client): &Connection) -> String {
+    let Path {
+        load_balancer,
+        port,
+        protocol,
+        ..
+    } = path;
+    let (instance, instance_port) = (&path.instance, path.instance_port);
+    format!("{client} to {load_balancer} {protocol}/{port} to {instance}:{instance_port}")
+}
+
+fn exists(world: &World, path: &Path) -> bool {
+    let name = &path.load_balancer;
+    match path.is_network {
+        true => world.network.named(name).is_some(),
+        false => world.load_balancers.contains_key(name),
+    }
+}
