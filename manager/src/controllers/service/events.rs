@@ -26,6 +26,9 @@ pub(super) const CHECK_BEFORE_CLEANUP: &str = "failed to check if load balancer 
 pub(super) const DELETE: &str = "failed to delete load balancer";
 pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanup finalizer";
 
+/// AWS's error code for the quotas of targets.
+const TOO_MANY_TARGETS: &str = "TooManyTargets";
+
 const MOST_NODES_NAMED: usize = 20;
 const MOST_REPAIRS_NAMED: usize = 5;
 
@@ -124,7 +127,10 @@ fn repairs<'a>(steps: impl Iterator<Item = &'a Planned>) -> Option<String> {
 /// once.
 fn refusals(refused: &[RejectedTarget]) -> Option<String> {
     let mut by_words: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
-    for RejectedTarget { instance, action, why } in refused {
+    for RejectedTarget {
+        instance, action, why, ..
+    } in refused.iter().filter(|refused| !refused.exceeds_quota)
+    {
         by_words.entry((action, why)).or_default().insert(instance.to_string());
     }
 
@@ -222,6 +228,72 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
     if news {
         warn(context, service, "TargetsRefused", &message).await;
+    }
+}
+
+/// Emits an Event if a quota keeps Nodes or ports of the Service without targets.
+pub(super) async fn report_few_targets(
+    context: &Context,
+    service: &Service,
+    refused: &[RejectedTarget],
+    failure: Option<&Error>,
+) {
+    let over_quota: Vec<&RejectedTarget> = refused.iter().filter(|refused| refused.exceeds_quota).collect();
+    let of_listener = match failure {
+        Some(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) => Some(error.to_string()),
+        _ => None,
+    };
+    let Some(why) = over_quota.first().map(|refused| refused.why.clone()).or(of_listener) else {
+        return;
+    };
+
+    let instances: BTreeSet<String> = over_quota.iter().map(|refused| refused.instance.to_string()).collect();
+    let instances: Vec<String> = instances.into_iter().collect();
+    let missing = match instances.is_empty() {
+        true => "a port has no listener".to_owned(),
+        false => format!(
+            "{} instances are not registered at all ports: {}",
+            instances.len(),
+            some_of(&instances)
+        ),
+    };
+    let message = format!(
+        "AWS allows this load balancer no more targets; it serves with those that it has, and {missing}. By default AWS \
+         allows a network load balancer 500 targets in each zone, and an instance counts once for each port. Have AWS raise \
+         the quota, or choose fewer Nodes by annotation service.beta.kubernetes.io/aws-load-balancer-target-node-labels: \
+         {why}"
+    );
+    warn_once(context, service, "TooManyTargets", &message).await;
+}
+
+/// Emits an Event for each security group whose quota does not allow the rules of the Service.
+pub(super) async fn report_full_groups(context: &Context, service: &Service, groups: impl Iterator<Item = Fullness>) {
+    let texts: Vec<String> = groups
+        .map(|Fullness { group, rules, quota }| {
+            let group = group.unwrap_or_default();
+            format!("security group {group} would have {rules} rules, and AWS allows {quota} by default")
+        })
+        .collect();
+    if texts.is_empty() {
+        return;
+    }
+
+    let message = format!(
+        "AWS refused to add rules; existing rules stay, and other parts of the load balancer are up to date: {}. Name fewer \
+         client networks or ports, or have AWS raise the quota and set --security-group-rules-quota",
+        texts.join("; ")
+    );
+    warn_once(context, service, "TooManyRules", &message).await;
+}
+
+/// Emits a warning, unless the same was emitted a short time ago.
+async fn warn_once(context: &Context, service: &Service, reason: &'static str, message: &str) {
+    let now = Instant::now();
+    let is_news = context
+        .states
+        .update(uid(service), |state| state.is_news(reason, message, now));
+    if is_news {
+        warn(context, service, reason, message).await;
     }
 }
 
@@ -356,6 +428,7 @@ mod tests {
             instance: outrigger_aws::InstanceId::new(id),
             action: "RegisterTargets",
             why: why.into(),
+            exceeds_quota: false,
         };
         assert_eq!(refusals(&[]), None);
         let all = [

@@ -25,6 +25,8 @@ pub(super) struct Observation {
     pub plan: Plan,
     /// The address of the existing load balancer.
     pub hostname: Option<String>,
+    /// Whether the existing load balancer has a listener.
+    pub has_listeners: bool,
     pub groups: Vec<SecurityGroup>,
     pub identity: Option<LoadBalancerIdentity>,
     pub scheme: Option<String>,
@@ -107,6 +109,10 @@ async fn observe_with(
                 is_full: reader.reads_attributes,
                 denied: reader.denied(),
                 given_names: BTreeSet::new(),
+                has_listeners: observed
+                    .load_balancer
+                    .as_ref()
+                    .is_some_and(|lb| !lb.described.listeners.is_empty()),
                 hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
             })
         }
@@ -127,6 +133,10 @@ async fn observe_with(
             Ok(Observation {
                 plan,
                 hostname: observed.address(),
+                has_listeners: observed
+                    .load_balancer
+                    .as_ref()
+                    .is_some_and(|lb| !lb.listeners.is_empty()),
                 identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
                 scheme: observed.scheme().map(str::to_owned),
                 given_names: observed.given_names(desired),

@@ -13,10 +13,10 @@ use super::action::{Next, ServiceAction, action, has_finalizer};
 use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
-use super::execute::{Created, apply};
+use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::plan::quota::revoke_where_full;
+use super::plan::quota::{RuleCounts, revoke_where_full};
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
@@ -163,9 +163,18 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     });
     events::report_scheme(context, service, desired, observation.scheme.as_deref()).await;
 
-    let made = execute(context, pass, &observation).await.during(events::ENSURE)?;
+    let Applied { created: made, failure } = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {
         observation::remember_owned(context, service, dns_name);
+    }
+    if let Some(error) = failure {
+        if is_quota(&error) && serves(&observation, &made) {
+            let hostname = made.dns_name.or(observation.hostname).unwrap_or_default();
+            write_address(context, service, &hostname)
+                .await
+                .during(events::WRITE_STATUS)?;
+        }
+        return Err(error).during(events::ENSURE);
     }
 
     if let Some(refused) = observation.plan.refused.clone() {
@@ -257,7 +266,18 @@ async fn leave_to_other_controller(
     Ok(Next::OnChange)
 }
 
-async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) -> Result<Created, Error> {
+/// Whether some clients reach some Nodes, although a quota has stopped a part of the plan.
+fn serves(observation: &Observation, made: &Created) -> bool {
+    if observation.hostname.is_some() {
+        return observation.has_listeners || made.listeners > 0;
+    }
+    // A classic load balancer is created with its listeners.
+    let has_listeners = made.listeners > 0 || made.load_balancer.is_none();
+    has_listeners && (made.full_groups.is_empty() || made.opened > 0)
+}
+
+/// Fails before the first write if a configured quota does not allow the plan.
+async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) -> Result<Applied, Error> {
     let (service, reason) = (pass.service, pass.reason);
     let (groups, rules_quota) = (&observation.groups, context.settings.rules_quota);
     let plan = &revoke_where_full(observation.plan.clone(), groups, rules_quota);
@@ -266,20 +286,28 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
     events::report_writes(context, service, plan, reason).await;
 
     let began = Instant::now();
-    let made = apply(context, service, pass.desired.name(), plan).await;
+    let counts = RuleCounts::of(plan, groups, rules_quota);
+    let applied = apply_within(context, service, pass.desired.name(), plan, &counts).await;
+    let Applied { created: made, failure } = &applied;
     if plan.changes_targets_only() || (reason == Reason::NodesChanged && !plan.steps.is_empty()) {
-        let done = plan.refused.is_none() && made.as_ref().is_ok_and(|made| made.refused.is_empty());
+        let done = plan.refused.is_none() && failure.is_none() && made.refused.is_empty();
         context.node_sync.ended(began, done);
     }
 
-    let made = made?;
     events::report_refused(context, service, &made.refused).await;
-    if plan.refused.is_none() {
+    events::report_few_targets(context, service, &made.refused, failure.as_ref()).await;
+    events::report_full_groups(
+        context,
+        service,
+        made.full_groups.iter().map(|group| counts.after(group)),
+    )
+    .await;
+    if plan.refused.is_none() && failure.is_none() {
         let is_partial = pass.no_nodes || !made.refused.is_empty();
         events::report_done(context, service, plan, reason, is_partial).await;
     }
 
-    Ok(made)
+    Ok(applied)
 }
 
 async fn write_address(context: &Context, service: &Service, hostname: &str) -> Result<Found, Error> {

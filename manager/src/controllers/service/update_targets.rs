@@ -117,6 +117,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
 
     let made = apply(context, service, &name, &plan).await?;
     events::report_refused(context, service, &made.refused).await;
+    events::report_few_targets(context, service, &made.refused, None).await;
 
     Ok((plan, made.refused.is_empty()))
 }

@@ -18,13 +18,11 @@ use super::plan::{
 };
 use super::spec::names::uid;
 use crate::aws_write;
+use quota::RuleCounts;
 use target_batches::{RejectedTarget, hand_over};
 
 /// Backoff in seconds while restoring rules that were revoked to be handed over.
 const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
-
-/// AWS's error code for a full target group.
-const TOO_MANY_TARGETS: &str = "TooManyTargets";
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
@@ -35,26 +33,70 @@ pub struct Created {
     /// The ARNs of created target groups, by name.
     pub target_groups: BTreeMap<String, String>,
     pub refused: Vec<RejectedTarget>,
+    /// The number of created listeners of a network load balancer.
+    pub listeners: usize,
+    /// The number of existing security groups that got rules.
+    pub opened: usize,
+    /// Security groups whose quota of rules is too small for the plan.
+    pub full_groups: Vec<String>,
 }
 
-/// Executes all steps. A group that is still in use, or an action that AWS denies, stops only the later steps that
-/// depend on it.
-/// Fails at the first step that fails for another reason, or when leadership has ended; the steps before it are done.
-/// If several steps failed, the error of the first denied one is returned.
+/// The result of a plan.
+#[derive(Debug)]
+#[must_use = "a step may have failed"]
+pub struct Applied {
+    pub created: Created,
+    pub failure: Option<Error>,
+}
+
+/// Executes all steps, as [`apply_within`], of a plan that does not revoke rules to add others.
 pub async fn apply(context: &Context, service: &Service, load_balancer: &str, plan: &Plan) -> Result<Created, Error> {
+    let Applied { created, failure } =
+        apply_within(context, service, load_balancer, plan, &RuleCounts::default()).await;
+    failure.map_or(Ok(created), Err)
+}
+
+/// Executes all steps. A group that is still in use, an action that AWS denies, or a quota stops only the later steps
+/// that depend on it.
+/// Ends at the first step that fails for another reason, or when leadership has ended; the steps before it are done.
+/// If several steps failed, the error of the first denied one is returned.
+pub async fn apply_within(
+    context: &Context,
+    service: &Service,
+    load_balancer: &str,
+    plan: &Plan,
+    counts: &RuleCounts,
+) -> Applied {
+    let mut created = Created::default();
+    let failure = execute(context, service, (load_balancer, plan), counts, &mut created)
+        .await
+        .err();
+    Applied { created, failure }
+}
+
+async fn execute(
+    context: &Context,
+    service: &Service,
+    (load_balancer, plan): (&str, &Plan),
+    counts: &RuleCounts,
+    made: &mut Created,
+) -> Result<(), Error> {
     let executor = Executor { context, load_balancer };
-    let (mut made, mut held) = (Created::default(), None);
+    let mut held = None;
     let mut omitted: Vec<&Step> = Vec::new();
     let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
 
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
-        if omitted.iter().any(|omitted| step.depends_on(omitted)) {
+        let is_full = step
+            .opened_group()
+            .is_some_and(|group| made.full_groups.iter().any(|full| full == group));
+        if is_full || omitted.iter().any(|omitted| step.depends_on(omitted)) {
             tracing::warn!(
                 action,
                 load_balancer,
                 ?step,
-                "omitted a step: AWS has denied an earlier one that it depends on"
+                "omitted a step: AWS has denied or refused an earlier one that it depends on"
             );
             omitted.push(step);
             continue;
@@ -66,9 +108,9 @@ pub async fn apply(context: &Context, service: &Service, load_balancer: &str, pl
             context.creation_queues.done(uid(service));
         }
 
-        let done = executor.step(step, &mut made).await;
+        let done = executor.step(step, made).await;
         context.aws.shared.written(load_balancer, step);
-        if is(&done, Kind::QuotaExceeded) && quota::revoke_after_refusal(planned, &mut steps) {
+        if is(&done, Kind::QuotaExceeded) && quota::revoke_after_refusal(planned, &mut steps, counts) {
             tracing::info!(
                 action,
                 load_balancer,
@@ -79,9 +121,12 @@ pub async fn apply(context: &Context, service: &Service, load_balancer: &str, pl
 
         match done {
             Ok(()) => {}
-            Err(error) if is_isolated(&error) => {
+            Err(error) if is_isolated(&error, step) => {
                 let text = error.chain();
                 tracing::warn!(action, load_balancer, error = text, "AWS has denied or deferred a step");
+                if let Some(group) = step.opened_group().filter(|_| is_quota(&error)) {
+                    made.full_groups.push(group.to_owned());
+                }
                 omitted.push(step);
                 held = Some(more_telling(held, error));
             }
@@ -100,12 +145,21 @@ pub async fn apply(context: &Context, service: &Service, load_balancer: &str, pl
         }
     }
 
-    held.map_or(Ok(made), Err)
+    held.map_or(Ok(()), Err)
 }
 
-/// Whether later steps may run after this error: a resource is still in use, or AWS denies an action.
-fn is_isolated(error: &Error) -> bool {
-    is_in_use(error) || matches!(error, Error::Aws(error) if error.is_denied_action())
+/// Whether later steps may run after this error: a resource is still in use, AWS denies an action, or a quota allows no
+/// more. Without the rules of its new security group a load balancer is of no use, as in v1.37.0.
+fn is_isolated(error: &Error, step: &Step) -> bool {
+    let opens_new_group = matches!(step, Step::Group(GroupStep::Authorize(GroupRef::Created, _)));
+    is_in_use(error)
+        || matches!(error, Error::Aws(error) if error.is_denied_action())
+        || (is_quota(error) && !opens_new_group)
+}
+
+/// Whether AWS allows no more of something.
+pub fn is_quota(error: &Error) -> bool {
+    matches!(error, Error::Aws(error) if error.kind() == Kind::QuotaExceeded)
 }
 
 fn is_in_use(error: &Error) -> bool {
@@ -155,10 +209,16 @@ impl Executor<'_> {
                 let ids = std::slice::from_ref(id);
                 self.write(action, ec2.create_tags(ids, tags)).await
             }
-            GroupStep::Authorize(group, rules) => self.authorize(&resolve(group, made)?, rules).await,
+            GroupStep::Authorize(group, rules) => {
+                self.authorize(&resolve(group, made)?, rules).await?;
+                made.opened += usize::from(*group != GroupRef::Created);
+                Ok(())
+            }
             GroupStep::LetIn { node_group, from } => {
                 let rule = security_groups::all_from(&resolve(from, made)?);
-                self.authorize(node_group, &[rule]).await
+                self.authorize(node_group, &[rule]).await?;
+                made.opened += 1;
+                Ok(())
             }
             GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
             GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
@@ -307,7 +367,9 @@ impl Executor<'_> {
             } => {
                 let (arn, listener) = (balancer(of, made)?, forwarding(listener, group, made)?);
                 let call = elb.create_listener(&arn, &listener, tags);
-                self.write(action, call).await.map(drop)
+                self.write(action, call).await?;
+                made.listeners += 1;
+                Ok(())
             }
             NetworkStep::ModifyListener {
                 arn, listener, group, ..
@@ -362,25 +424,42 @@ impl Executor<'_> {
         }
     }
 
-    /// Registers targets before it deregisters others, so that there are never too few. In a full group the order is
-    /// reversed. Returns the targets that AWS refused.
+    /// Registers targets before it deregisters others, so that there are never too few. If a quota allows no more, others
+    /// are deregistered all the same, and the rest is registered in their place. Returns the targets that AWS refused.
     async fn change_targets(
         &self,
         group: &str,
         (add, remove): (&[Target], &[Target]),
         needed: bool,
     ) -> Result<Vec<RejectedTarget>, Error> {
-        let (first, second) = match self.register(group, add, needed).await {
-            Err(Error::Aws(error)) if error.code() == Some(TOO_MANY_TARGETS) && !remove.is_empty() => {
-                tracing::info!(
-                    group,
-                    "target group is full; deregistering targets before registering others"
-                );
-                let first = self.deregister(group, remove).await?;
-                (first, self.register(group, add, needed).await?)
-            }
-            registered => (registered?, self.deregister(group, remove).await?),
+        let mut refused = match self.register(group, add, needed).await {
+            Err(error) if is_quota(&error) && !remove.is_empty() => return self.replace(group, (add, remove)).await,
+            registered => registered?,
         };
+        refused.extend(self.deregister(group, remove).await?);
+
+        let left = |target: &&Target| {
+            refused
+                .iter()
+                .any(|refused| refused.exceeds_quota && refused.instance == target.id)
+        };
+        let left: Vec<Target> = add.iter().filter(left).cloned().collect();
+        if !left.is_empty() && !remove.is_empty() {
+            refused.retain(|refused| !refused.exceeds_quota);
+            refused.extend(self.register(group, &left, false).await?);
+        }
+
+        Ok(refused)
+    }
+
+    /// Deregisters targets before it registers others: AWS has allowed not one more, and no other target stays.
+    async fn replace(&self, group: &str, (add, remove): (&[Target], &[Target])) -> Result<Vec<RejectedTarget>, Error> {
+        tracing::info!(
+            group,
+            "no target may be added; deregistering targets before registering others"
+        );
+        let first = self.deregister(group, remove).await?;
+        let second = self.register(group, add, true).await?;
         Ok([first, second].concat())
     }
 

@@ -1,12 +1,13 @@
 //! Registers and deregisters targets in batches, and separates those that AWS refuses.
 //!
 //! AWS refuses a whole call for one invalid target: an instance that does not run, is in another VPC, or has an
-//! unsupported type. The others are sent again without it.
+//! unsupported type. The others are sent again without it. It also refuses a whole call that exceeds a quota of targets;
+//! then as many are registered as fit.
 
 use std::collections::VecDeque;
 
 use outrigger_aws::elbv2::Target;
-use outrigger_aws::{Error as AwsError, InstanceId};
+use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 
 use super::super::error::Error;
 
@@ -21,6 +22,8 @@ pub struct RejectedTarget {
     pub action: &'static str,
     /// AWS's code and message.
     pub why: String,
+    /// Whether a quota is the reason.
+    pub exceeds_quota: bool,
 }
 
 /// A target as AWS identifies it.
@@ -75,6 +78,11 @@ impl<T: Instance + Clone> Calls<T> {
         let Err(Error::Aws(error)) = &answer else {
             return answer;
         };
+        if error.kind() == Kind::QuotaExceeded {
+            self.exceeded(batch, &text(error));
+            self.last = answer.err();
+            return Ok(());
+        }
         let Some(why) = refusal(error) else {
             return answer;
         };
@@ -90,6 +98,7 @@ impl<T: Instance + Clone> Calls<T> {
                 instance: target.instance().clone(),
                 action: self.action,
                 why: why.clone(),
+                exceeds_quota: false,
             }));
             self.todo.extend((!others.is_empty()).then_some(others));
         }
@@ -97,6 +106,24 @@ impl<T: Instance + Clone> Calls<T> {
         self.last = answer.err();
 
         Ok(())
+    }
+
+    /// Halves a batch that does not fit. If not even one target fits, the others are not sent.
+    fn exceeded(&mut self, mut batch: Vec<T>, why: &str) {
+        if batch.len() > 1 {
+            let rest = batch.split_off(batch.len() / 2);
+            self.todo.push_front(rest);
+            self.todo.push_front(batch);
+            return;
+        }
+
+        let unsent = batch.into_iter().chain(self.todo.drain(..).flatten());
+        self.refused.extend(unsent.map(|target| RejectedTarget {
+            instance: target.instance().clone(),
+            action: self.action,
+            why: why.to_owned(),
+            exceeds_quota: true,
+        }));
     }
 
     /// The refused targets. If `needed`, at least one target must succeed.
@@ -133,7 +160,11 @@ where
 fn refusal(error: &AwsError) -> Option<String> {
     let code = error.code()?;
     let known = CODES.contains(&code.strip_suffix("Exception").unwrap_or(code));
-    known.then(|| format!("{code}: {}", error.message()))
+    known.then(|| text(error))
+}
+
+fn text(error: &AwsError) -> String {
+    format!("{}: {}", error.code().unwrap_or_default(), error.message())
 }
 
 fn names(text: &str, instance: &InstanceId) -> bool {
@@ -217,6 +248,43 @@ mod tests {
         }
         assert_eq!(made, 10);
         assert_eq!(calls.end(false).unwrap().len(), 9);
+    }
+
+    /// Registers 9 targets at an AWS that allows so many; returns the number of calls, and of targets that it has not.
+    fn register_within(quota: usize, needed: bool) -> (usize, Result<usize, String>) {
+        let (mut calls, mut made, mut taken) = (Calls::new("RegisterTargets", &ids(9), 4), 0, 0);
+        while let Some(batch) = calls.batch() {
+            made += 1;
+            let answer = match taken + batch.len() > quota {
+                false => Ok(()),
+                true => Err(Error::Aws(AwsError::answered(
+                    "RegisterTargets",
+                    "TooManyTargets",
+                    "full",
+                ))),
+            };
+            taken += if answer.is_ok() { batch.len() } else { 0 };
+            calls.answered(batch, answer).unwrap();
+        }
+        let refused = calls.end(needed).map_err(|error| error.to_string());
+        let counted = refused.map(|refused| {
+            assert!(refused.iter().all(|refused| refused.exceeds_quota));
+            refused.len()
+        });
+        (made, counted)
+    }
+
+    #[test]
+    fn as_many_targets_are_registered_as_a_quota_allows() {
+        assert_eq!(register_within(9, true), (3, Ok(0)));
+        assert_eq!(register_within(4, true).1, Ok(5));
+        assert_eq!(register_within(3, true).1, Ok(6));
+        assert_eq!(register_within(0, false), (3, Ok(9)));
+        assert!(
+            register_within(0, true)
+                .1
+                .is_err_and(|error| error.contains("TooManyTargets"))
+        );
     }
 
     #[test]

@@ -26,6 +26,40 @@ pub struct Fullness {
     pub quota: usize,
 }
 
+/// The rules of each group that a plan changes, before and after the plan.
+#[derive(Debug, Clone, Default)]
+pub struct RuleCounts {
+    by_group: BTreeMap<String, (usize, usize)>,
+    quota: Quota,
+}
+
+impl RuleCounts {
+    pub fn of(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Self {
+        let known = counts(plan, groups).into_iter();
+        let known = known.filter_map(|(id, _, after)| id.map(|id| (id, after)));
+        let by_group = known.map(|(id, after)| (id.clone(), (at_aws(groups, &id), after)));
+        Self {
+            by_group: by_group.collect(),
+            quota,
+        }
+    }
+
+    /// Whether all rules of a group certainly fit after the plan: it has as many now, or the known quota allows them.
+    fn fit(&self, group: &str) -> bool {
+        let fit = |(now, after): &(usize, usize)| *after <= self.quota.rules.max(*now);
+        self.by_group.get(group).is_some_and(fit)
+    }
+
+    /// A group with its rules after the plan.
+    pub fn after(&self, group: &str) -> Fullness {
+        Fullness {
+            group: Some(group.to_owned()),
+            rules: self.by_group.get(group).map_or(0, |(_, after)| *after),
+            quota: self.quota.rules,
+        }
+    }
+}
+
 pub fn count(rules: &[IpPermission]) -> usize {
     let of_both = |rule: &IpPermission| rule.groups.len() + rule.prefix_lists.len();
     let ipv4: usize = rules.iter().map(|rule| rule.ranges.len() + of_both(rule)).sum();
@@ -125,10 +159,14 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
 
 /// After AWS has refused to add rules to a group: moves the group's revocations to the front, followed by the refused
 /// step. `left` are the remaining steps, the next one last. Returns whether there are revocations.
-pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>) -> bool {
+/// If it is not certain that all rules fit afterwards, nothing is moved: the group would lose rules and get none.
+pub fn revoke_after_refusal<'a>(refused: &'a Planned, left: &mut Vec<&'a Planned>, counts: &RuleCounts) -> bool {
     let Some((Some(group), 1.., _)) = change(&refused.step) else {
         return false;
     };
+    if !counts.fit(&group) {
+        return false;
+    }
 
     let all = std::mem::take(left).into_iter();
     let (closing, mut others): (Vec<&Planned>, Vec<&Planned>) = all.partition(|planned| removes(planned, &group));
@@ -308,16 +346,45 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_revoked_first_only_if_all_fit_afterwards() {
+        let swap = |add, remove| {
+            plan(vec![
+                GroupStep::Authorize(GroupRef::Id("sg-1".into()), ranges(add)),
+                GroupStep::Revoke("sg-1".into(), ranges(remove)),
+            ])
+        };
+        let fits = |add, remove, now| {
+            let quota = Quota::default();
+            RuleCounts::of(&swap(add, remove), &[group("sg-1", now)], quota).fit("sg-1")
+        };
+        assert!(fits(40, 20, 40));
+        assert!(!fits(41, 20, 40));
+        assert!(fits(20, 20, 90), "the account has a higher quota");
+        assert!(!fits(21, 20, 90));
+    }
+
+    #[test]
     fn after_a_refusal_the_group_loses_rules_and_then_gets_the_others_once() {
         let add = |id: &str| Planned::new(GroupStep::Authorize(GroupRef::Id(id.into()), ranges(4)), "");
         let close = |id: &str| Planned::new(GroupStep::Revoke(id.into(), ranges(1)), "");
         let steps = [add("sg-roomy"), close("sg-roomy"), close("sg-full")];
+        let known = |quota| RuleCounts {
+            by_group: [("sg-full".to_owned(), (quota, quota))].into(),
+            quota: Quota::default(),
+        };
         let mut left: Vec<&Planned> = steps.iter().rev().collect();
         let refused = add("sg-full");
-        assert!(revoke_after_refusal(&refused, &mut left));
+        assert!(
+            !revoke_after_refusal(&refused, &mut left, &RuleCounts::default()),
+            "unknown"
+        );
+        assert!(revoke_after_refusal(&refused, &mut left, &known(60)));
         assert_eq!(text(left.iter().rev().copied()), "-full +full +roomy -roomy");
         let mut left: Vec<&Planned> = steps[..2].iter().rev().collect();
-        assert!(!revoke_after_refusal(&refused, &mut left), "nothing would make room");
+        assert!(
+            !revoke_after_refusal(&refused, &mut left, &known(60)),
+            "nothing would make room"
+        );
         assert_eq!(text(left.iter().rev().copied()), "+roomy -roomy");
     }
 }

@@ -430,6 +430,9 @@ async fn replace_own_group(fixture: &Fixture) {
         let mut mine = world.security_groups["sg-node"].clone();
         (mine.id, mine.name) = ("sg-mine".into(), Some("mine".into()));
         mine.ingress.clear();
+        // It lets the clients in, so that the change of groups may cut none.
+        mine.ingress
+            .extend(world.security_groups["sg-new1"].ingress.iter().cloned());
         world.security_groups.insert("sg-mine".into(), mine);
     });
     fixture.annotate("security-groups", "sg-mine");
@@ -455,8 +458,8 @@ async fn given_groups_replace_the_own_one_which_is_deleted() {
     assert_eq!(
         fixture.aws.writes(),
         [
-            format!("ApplySecurityGroupsToLoadBalancer {LB} sg-mine"),
             "AuthorizeSecurityGroupIngress sg-node -1/<-sg-mine".into(),
+            format!("ApplySecurityGroupsToLoadBalancer {LB} sg-mine"),
             "RevokeSecurityGroupIngress sg-node -1/<-sg-new1".into(),
             "DeleteSecurityGroup sg-new1".into(),
         ]

@@ -15,6 +15,7 @@ mod node_groups;
 mod orphaned_services;
 mod permissions;
 mod properties;
+mod quotas;
 mod reads;
 mod refusals;
 mod shutdown;

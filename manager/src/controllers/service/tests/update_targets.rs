@@ -49,7 +49,7 @@ async fn targets_of_a_classic_load_balancer_are_updated_while_an_annotation_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_another_group_gets_its_rule_before_it_is_a_target() {
+async fn a_node_of_another_group_becomes_a_target_and_gets_its_rule() {
     let fixture = classic().await;
     fixture.aws.change(|world| {
         let mut group = world.security_groups["sg-node"].clone();
@@ -65,7 +65,7 @@ async fn a_node_of_another_group_gets_its_rule_before_it_is_a_target() {
     let world = fixture.aws.world();
     assert_eq!(instances(&world), ["i-1", "i-3"]);
     assert_eq!(world.security_groups["sg-other"].ingress.len(), 1);
-    assert!(fixture.aws.writes()[0].starts_with("AuthorizeSecurityGroupIngress"));
+    assert!(fixture.aws.writes()[0].starts_with("RegisterInstances"));
 }
 
 #[tokio::test(start_paused = true)]

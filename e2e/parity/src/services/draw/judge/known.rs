@@ -35,7 +35,13 @@ const ONLY_THEIRS: [(&str, &str); 7] = [
     ),
 ];
 /// Events of ours only, each with its own row.
-pub(super) const OURS_ONLY: [&str; 3] = ["SchemeNotChanged", "SecurityGroupNearlyFull", "TargetsRefused"];
+pub(super) const OURS_ONLY: [&str; 5] = [
+    "SchemeNotChanged",
+    "SecurityGroupNearlyFull",
+    "TargetsRefused",
+    "TooManyRules",
+    "TooManyTargets",
+];
 
 /// Numbers of health checks.
 const NUMBERS: [&str; 5] = [

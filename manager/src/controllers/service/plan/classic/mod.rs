@@ -31,12 +31,12 @@ pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let own = input.observed.own_group.as_ref().map(|group| &group.id);
     let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
     let targets = target_change(input, existing);
-    // If one Node cannot get a rule, the others become targets all the same. Rules are revoked when the spec is valid
-    // again.
+    // Targets come first, as in v1.37.0: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
+    // when the spec is valid again.
     let rules = node_rules(input, source.as_ref(), &targets.after).unwrap_or_default();
 
     Plan {
-        steps: [rules.add, targets.steps].concat(),
+        steps: [targets.steps, rules.add].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
         ..Plan::default()
@@ -44,7 +44,8 @@ pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
 }
 
 /// The plan for a Service. If one Node cannot get a rule, all steps before the Nodes' rules are done, in the order of
-/// the in-tree provider: targets come after.
+/// the in-tree provider: targets come after. An existing load balancer gets other security groups only after the Nodes
+/// let these in.
 /// Fails when AWS does not allow the spec; then there are no steps at all.
 pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let ClassicInput { desired, observed, .. } = input;
@@ -53,10 +54,11 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = target_change(input, &existing);
     let rules = node_rules(input, groups.first(), &targets.after);
-    let (rules, refused) = or_refused(rules);
+    let (mut rules, refused) = or_refused(rules);
     let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
+        steps.extend(std::mem::take(&mut rules.add));
         // Other groups would interrupt the traffic that the Nodes allow.
         let groups = refused.is_none().then_some(&*groups);
         steps.extend(balancer::placement(observed, &existing, &subnets.wanted, groups)?);

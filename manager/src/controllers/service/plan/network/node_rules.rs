@@ -162,6 +162,7 @@ impl NodeRules {
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
 
+        let before = self.add.len();
         if wanted.health.is_some() {
             let is_needed = |key: &Key| check_of(key).is_some_and(|check| other_users.contains_key(&check));
             self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
@@ -171,8 +172,11 @@ impl NodeRules {
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
 
+        // Clients come first: a group without capacity for them gets no other rules either.
+        let of_health = self.add.split_off(before);
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
         self.add(group, &mut rules, &client, &wanted.client);
+        self.add.extend(of_health);
 
         let of_clients = rules.iter().filter(|(_, text)| text.contains(CLIENT_RULE));
         let mtu = of_clients.map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()));

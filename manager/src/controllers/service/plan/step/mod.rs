@@ -125,6 +125,16 @@ impl Step {
         )
     }
 
+    /// The existing security group to which it adds rules.
+    pub fn opened_group(&self) -> Option<&str> {
+        match self {
+            Self::Group(GroupStep::Authorize(GroupRef::Id(group), _) | GroupStep::LetIn { node_group: group, .. }) => {
+                Some(group)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it adds or removes targets.
     pub fn is_of_targets(&self) -> bool {
         matches!(
@@ -298,12 +308,26 @@ impl Step {
             GroupStep::Authorize(GroupRef::Id(id), _) | GroupStep::LetIn { node_group: id, .. } => match self {
                 Self::Group(GroupStep::Revoke(group, _) | GroupStep::HandOver { group, .. }) => group == id,
                 Self::Classic(ClassicStep::DeleteListeners(_)) => true,
-                _ => self.moves_listener(),
+                _ => self.moves_listener() || self.moves_clients(omitted),
             },
-            GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener(),
+            GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener() || self.moves_clients(omitted),
             // Rules that could not be added again under another description.
             GroupStep::HandOver { .. } => matches!(self, Self::Group(GroupStep::HandOver { .. })),
             GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Delete(_) => false,
+        }
+    }
+
+    /// Whether the step gives the load balancer security groups for which these rules are needed.
+    fn moves_clients(&self, omitted: &GroupStep) -> bool {
+        let (Self::Classic(ClassicStep::ApplyGroups(groups))
+        | Self::Network(NetworkStep::SetSecurityGroups(_, groups))) = self
+        else {
+            return false;
+        };
+        match omitted {
+            GroupStep::Authorize(opened, _) => groups.contains(opened),
+            GroupStep::LetIn { from, .. } => groups.contains(from),
+            _ => false,
         }
     }
 

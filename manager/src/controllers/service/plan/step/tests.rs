@@ -342,10 +342,16 @@ fn a_denied_action_of_a_network_load_balancer_stops_only_the_steps_that_depend_o
         &steps,
         &[
             ("create group", &[USE_NEW_GROUP, &["set new group"]]),
-            ("add rules to new group", &[MOVE_LISTENER]),
+            ("add rules to new group", &[MOVE_LISTENER, &["set new group"]]),
             ("add rules to sg-1", needs_replacement),
-            ("let new group into sg-1", needs_replacement),
-            ("let sg-9 into sg-1", needs_replacement),
+            (
+                "let new group into sg-1",
+                &[REPLACE_RULES_OF_SG_1, MOVE_LISTENER, &["set new group"]],
+            ),
+            (
+                "let sg-9 into sg-1",
+                &[REPLACE_RULES_OF_SG_1, MOVE_LISTENER, &["set sg-9"]],
+            ),
             ("hand over rules of sg-1", &[&["hand over rules of sg-1"]]),
             ("create balancer in new group", &[&names]),
             ("create balancer in sg-9", &[&names]),
@@ -391,9 +397,16 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
         &steps,
         &[
             ("create group", &[USE_NEW_GROUP, &["apply new group"]]),
+            ("add rules to new group", &[&["apply new group"]]),
             ("add rules to sg-1", needs_replacement),
-            ("let new group into sg-1", needs_replacement),
-            ("let sg-9 into sg-1", needs_replacement),
+            (
+                "let new group into sg-1",
+                &[REPLACE_RULES_OF_SG_1, &["delete listener 80", "apply new group"]],
+            ),
+            (
+                "let sg-9 into sg-1",
+                &[REPLACE_RULES_OF_SG_1, &["delete listener 80", "apply sg-9"]],
+            ),
             ("hand over rules of sg-1", &[&["hand over rules of sg-1"]]),
             ("create balancer in new group", &[&names]),
             ("create balancer in sg-9", &[&names]),
