@@ -155,6 +155,14 @@ impl Ec2 for SdkEc2 {
         revoked.map(drop).map_err(failed("RevokeSecurityGroupIngress"))
     }
 
+    async fn describe_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
+        let call = self.client.update_security_group_rule_descriptions_ingress();
+        let call = call.group_id(group_id);
+        let call = call.set_ip_permissions(Some(convert::sdk_permissions(rules)));
+        let described = call.send().await.map(drop);
+        described.map_err(failed("UpdateSecurityGroupRuleDescriptionsIngress"))
+    }
+
     async fn delete_security_group(&self, group_id: &str) -> Result<()> {
         let call = self.client.delete_security_group().group_id(group_id);
         call.send().await.map(drop).map_err(failed("DeleteSecurityGroup"))

@@ -128,6 +128,12 @@ pub trait Ec2: Send + Sync {
     /// Of [`crate::Kind::NotFound`] when one of the rules is not there.
     async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()>;
 
+    /// Replaces the descriptions of existing ingress rules, which protocol, ports and source identify.
+    ///
+    /// # Errors
+    /// Of [`crate::Kind::NotFound`] when one of the rules is not there.
+    async fn describe_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()>;
+
     /// Deletes a security group.
     ///
     /// # Errors

@@ -270,6 +270,24 @@ impl Ec2 for FakeAws {
         })
     }
 
+    async fn describe_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
+        const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
+        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+            let group = group_mut(world, ACTION, group_id)?;
+            let (mut all, described) = (split(&group.ingress), split(rules));
+            for rule in described {
+                let Some(found) = all.iter_mut().find(|other| same(&rule, other)) else {
+                    return refuse(ACTION, "InvalidPermission.NotFound", "no such rule");
+                };
+                *found = rule;
+            }
+
+            group.ingress = all;
+
+            Ok(())
+        })
+    }
+
     async fn delete_security_group(&self, group_id: &str) -> Result<()> {
         const ACTION: &str = "DeleteSecurityGroup";
         self.write(ACTION, group_id.to_owned(), |world| {

@@ -116,6 +116,11 @@ impl Ec2 for Limited<dyn Ec2> {
         self.call("RevokeSecurityGroupIngress", call).await
     }
 
+    async fn describe_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
+        let call = || self.inner.describe_ingress(group_id, rules);
+        self.call("UpdateSecurityGroupRuleDescriptionsIngress", call).await
+    }
+
     async fn delete_security_group(&self, group_id: &str) -> Result<()> {
         let call = || self.inner.delete_security_group(group_id);
         self.call("DeleteSecurityGroup", call).await

@@ -120,7 +120,7 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
         queue: deps.metrics.queue("service"),
         pool: WorkerPool::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
         services: listed.clone(),
-        context: context(deps, permit),
+        context: context(deps, permit, listed.clone()),
         stop: stop.clone(),
     });
     let notified = Arc::clone(&workers);
@@ -172,7 +172,7 @@ struct Workers {
     stop: CancellationToken,
 }
 
-fn context(deps: Deps, permit: Permit) -> Context {
+fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
     let instances = NodeInstances::new(deps.instances, deps.settings.cluster_id.clone());
     Context {
         aws: Aws {
@@ -185,6 +185,7 @@ fn context(deps: Deps, permit: Permit) -> Context {
             reads_owners: deps.settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
             shared: Shared::default(),
+            services: Arc::new(move || services.state()),
         },
         settings: deps.settings,
         nodes: deps.nodes,

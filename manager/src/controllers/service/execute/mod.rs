@@ -221,6 +221,7 @@ impl Executor<'_> {
                 Ok(())
             }
             GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
+            GroupStep::Describe(id, rules) => self.describe(id, rules).await,
             GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
             // A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later.
             // The Service is requeued instead of blocking a worker.
@@ -266,6 +267,23 @@ impl Executor<'_> {
         }
 
         Ok(())
+    }
+
+    /// A role for v1.37.0 lacks the action. Then the rule keeps the description of the other load balancer.
+    async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
+
+        let described = self
+            .write(ACTION, self.context.aws.ec2.describe_ingress(group, rules))
+            .await;
+        if matches!(&described, Err(Error::Aws(error)) if error.is_denied_action()) {
+            tracing::warn!(
+                group,
+                "keeping the descriptions of rules that another load balancer needs"
+            );
+            return Ok(());
+        }
+        done_if(described, Kind::NotFound)
     }
 
     /// A revoked rule has no description any more by which it is found again. So it is restored with retries, also if

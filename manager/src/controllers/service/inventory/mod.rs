@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, InstanceId};
 use outrigger_shared::tags;
@@ -121,7 +122,11 @@ pub struct Aws {
     pub reads_owners: bool,
     pub tag_reads: TagReads,
     pub shared: Shared,
+    /// The Services of the cluster, as the watch has delivered them.
+    pub services: Services,
 }
+
+pub type Services = Arc<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
 /// The groups of the account that this filter finds, by a tag or by the VPC, as far as they are `wanted`.
 pub async fn groups_where(

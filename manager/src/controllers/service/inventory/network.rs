@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::elbv2::{Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
 use outrigger_aws::{Error, InstanceId, Tags};
 
+use super::super::action::{ServiceAction, action};
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
-use super::super::plan::network::unneeded_checks;
+use super::super::plan::network::{OtherClients, client_rules, has_unneeded_clients, unneeded_checks};
 use super::super::plan::security_groups::checks_of;
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
-use super::super::spec::desired::network::{Desired, Groups, Port, target_group_names};
+use super::super::spec::desired::network::{self, Desired, Groups, Port, target_group_names};
 use super::super::spec::names::{self, SERVICE_TAG, other_owner};
 use super::super::spec::network_names::{Owner, TARGET_TYPE, TargetGroupNames, security_group, target_group_of};
 use super::account::Search;
@@ -64,6 +65,9 @@ pub async fn observe(
         let search = if is_cached { Search::Earlier } else { Search::Now };
 
         observed.other_users = other_users(reader, settings, &desired.name, &unneeded, search).await?;
+        if has_unneeded_clients(observed.groups.values(), &desired.name, Some(desired)) {
+            observed.other_clients = other_clients(reader, settings, &desired.name);
+        }
     }
 
     Ok(observed)
@@ -154,6 +158,9 @@ pub async fn owned_resources(
         let checks = checks_of(owned.groups.values(), &owned.name);
         // All target groups were listed a moment ago.
         owned.other_users = other_users(&reader, settings, &owned.name, &checks, Search::Earlier).await?;
+        if has_unneeded_clients(owned.groups.values(), &owned.name, None) {
+            owned.other_clients = other_clients(aws, settings, &owned.name);
+        }
     }
 
     let own = security_group(&settings.cluster_name, owner);
@@ -164,6 +171,23 @@ pub async fn owned_resources(
     owned.listed = Annotations::of(service).list("security-groups").unwrap_or_default();
 
     Ok(owned)
+}
+
+/// The client rules that the network load balancers of other Services need. A Service with a refused spec needs none.
+pub fn other_clients(aws: &Aws, settings: &Settings, load_balancer: &str) -> OtherClients {
+    let services = (aws.services)();
+    let wanted = services
+        .iter()
+        .filter(|service| action(service) == ServiceAction::Ensure && Annotations::of(service).kind() == Kind::Network);
+    let desired = wanted.filter_map(|service| network::desired(service, settings).ok());
+    let others = desired.filter(|desired| desired.name != load_balancer);
+    let rules = others.flat_map(|desired| {
+        client_rules(&desired)
+            .into_iter()
+            .map(move |key| (key, desired.name.clone()))
+    });
+
+    rules.collect()
 }
 
 /// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,

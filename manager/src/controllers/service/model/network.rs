@@ -6,6 +6,7 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
+use super::super::plan::network::OtherClients;
 use super::super::plan::security_groups::OtherUsers;
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
@@ -93,6 +94,8 @@ pub struct Observed {
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Other load balancers that need rules for health checks of this one, as far as this one does not need them.
     pub other_users: OtherUsers,
+    /// Other load balancers that need client rules; only read if this one has rules that it does not need.
+    pub other_clients: OtherClients,
 }
 
 impl Observed {
@@ -163,6 +166,8 @@ pub struct OwnedResources {
     pub groups: BTreeMap<String, SecurityGroup>,
     /// Load balancers that need rules for health checks of this one.
     pub other_users: OtherUsers,
+    /// Load balancers that need client rules; only read if this one has any.
+    pub other_clients: OtherClients,
     /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.

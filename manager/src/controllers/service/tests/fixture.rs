@@ -232,6 +232,12 @@ impl Fixture {
         self.api.service.lock().unwrap().clone()
     }
 
+    /// Reconciles a neighbour.
+    pub async fn sync_neighbour(&self, at: usize) -> Result<Next, Error> {
+        let service = self.api.neighbours.lock().unwrap()[at].clone();
+        Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
+    }
+
     pub async fn sync(&self) -> Result<Next, Error> {
         let service = self.service();
         Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
@@ -278,6 +284,10 @@ fn context(
             reads_owners: settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
             shared: Shared::default(),
+            services: Arc::new({
+                let api = Arc::clone(api);
+                move || api.services().into_iter().map(Arc::new).collect()
+            }),
         },
         settings: settings.clone(),
         nodes: nodes.clone(),

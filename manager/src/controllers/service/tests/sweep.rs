@@ -200,6 +200,28 @@ async fn resources_in_use_are_deleted_by_the_next_sweep() {
     assert!(!world.network.target_groups.contains_key(&arn) && !world.security_groups.contains_key("sg-new1"));
 }
 
+/// The Service with this node port is gone, and another one uses it already.
+#[tokio::test(start_paused = true)]
+async fn client_rules_that_another_load_balancer_needs_are_handed_over() {
+    let fixture = with_network().await;
+    fixture.lose_service();
+    let neighbour = network::node_ports::neighbour(30080);
+    let kubernetes = json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
+    let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
+    let living = ExistingServices::of([&kubernetes, &neighbour].into_iter());
+    fixture.api.neighbours.lock().unwrap().push(neighbour);
+
+    let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
+    for _ in 0..3 {
+        sweep(&fixture, &delete, &living, &mut found).await;
+    }
+    let left = format!(
+        "tcp/30080-30080<-0.0.0.0/0 {}",
+        network::node_ports::CLIENT_OF_NEIGHBOUR
+    );
+    assert_eq!(network::node_ports::clients(&fixture, "30"), [left]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
     let fixture = network::shared_health_rules::sharing().await;

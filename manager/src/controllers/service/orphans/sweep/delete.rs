@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup};
 use outrigger_aws::limit::Priority;
 use outrigger_aws::{Filter, Kind};
 
@@ -12,11 +12,12 @@ use super::super::super::error::Error;
 use super::super::super::execute::apply;
 use super::super::super::inventory::Reader;
 use super::super::super::inventory::account::Search;
+use super::super::super::inventory::network::other_clients;
 use super::super::super::inventory::target_groups::other_users;
-use super::super::super::plan::network::hand_over;
-use super::super::super::plan::security_groups::{Check, check, checks_of, without_sources};
+use super::super::super::plan::network::{OtherClients, hand_over, keep_for_others};
+use super::super::super::plan::security_groups::{check, checks_of, without_sources};
 use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
-use super::super::super::spec::network_names::HEALTH_RULE;
+use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE};
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;
 
@@ -72,7 +73,7 @@ async fn delete_resource(context: &Context, inventory: &Inventory, what: &Resour
     Ok(())
 }
 
-/// Deletes rules of health checks; those that other load balancers need are handed over.
+/// Deletes rules of a load balancer; those that other load balancers need are handed over.
 async fn delete_rules(context: &Context, group: &SecurityGroup, description: &str) -> Result<(), Error> {
     let _alone = context.deleting.lock().await;
     let (kind, load_balancer) = description.split_once('=').unwrap_or_default();
@@ -84,7 +85,19 @@ async fn delete_rules(context: &Context, group: &SecurityGroup, description: &st
     let other_users = other_users(&reader, settings, load_balancer, &checks, Search::Now).await?;
     let mut steps = hand_over(&group.id, load_balancer, checks, &other_users);
 
-    let rest = described(group, description, |check| !other_users.contains_key(check));
+    let other_clients = match kind {
+        CLIENT_RULE => other_clients(&context.aws, settings, load_balancer),
+        _ => OtherClients::new(),
+    };
+    steps.extend(keep_for_others(group, load_balancer, &other_clients));
+
+    let is_needed = |rule: &IpPermission, range: &IpRange| {
+        let checked = check(rule, range).is_some_and(|check| other_users.contains_key(&check));
+        let ports = rule.from_port.zip(rule.to_port);
+        let key = ports.map(|(from, to)| (rule.protocol.clone(), from, to, range.cidr.clone()));
+        checked || key.is_some_and(|key| other_clients.contains_key(&key))
+    };
+    let rest = described(group, description, |rule, range| !is_needed(rule, range));
     if !rest.is_empty() {
         let step = GroupStep::Revoke(group.id.clone(), rest);
         steps.push(Planned::new(step, "its Service does not exist"));
@@ -138,13 +151,16 @@ async fn delete_group(context: &Context, id: &str) -> Result<(), Error> {
     }
 }
 
-/// The rules of a group with this description and only the sources that have it, except for checks that are not
-/// `wanted`.
-fn described(group: &SecurityGroup, description: &str, wanted: impl Fn(&Check) -> bool) -> Vec<IpPermission> {
+/// The rules of a group with this description, with only the sources that have it and are `wanted`.
+fn described(
+    group: &SecurityGroup,
+    description: &str,
+    wanted: impl Fn(&IpPermission, &IpRange) -> bool,
+) -> Vec<IpPermission> {
     let with = |rule: &IpPermission| {
         let ranges = rule.ranges.iter();
         let ranges = ranges.filter(|range| range.description.as_deref() == Some(description));
-        let ranges = ranges.filter(|range| check(rule, range).is_none_or(|check| wanted(&check)));
+        let ranges = ranges.filter(|range| wanted(rule, range));
         let ranges: Vec<_> = ranges.cloned().collect();
 
         (!ranges.is_empty()).then(|| IpPermission {

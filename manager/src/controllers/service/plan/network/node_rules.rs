@@ -19,7 +19,17 @@ use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 const EVERYONE: &str = "0.0.0.0/0";
 
 /// Protocol, first and last port, and network, by which EC2 compares rules.
-type Key = (String, i32, i32, String);
+pub type Key = (String, i32, i32, String);
+
+/// The load balancer of another Service that needs a client rule.
+pub type OtherClients = BTreeMap<Key, String>;
+
+/// The load balancers that need a rule beside the one that has described it.
+#[derive(Debug, Clone, Copy)]
+struct Others<'a> {
+    health: &'a OtherUsers,
+    clients: &'a OtherClients,
+}
 
 /// Changes of the Nodes' groups: rules are added before, and revoked after, all other steps.
 #[derive(Debug, Default)]
@@ -56,11 +66,16 @@ pub(super) fn of_nodes(
     let wanted = wanted(desired, subnets);
     let mut rules = NodeRules::default();
 
+    let others = Others {
+        health: &observed.other_users,
+        clients: &observed.other_clients,
+    };
+
     for group in observed.groups.values().filter(|group| !settings.is_frozen(&group.id)) {
         if open.contains(&group.id) {
-            rules.change(&desired.name, group, &wanted, &observed.other_users);
+            rules.change(&desired.name, group, &wanted, others);
         } else if all_described {
-            rules.change(&desired.name, group, &none(), &observed.other_users);
+            rules.change(&desired.name, group, &none(), others);
         }
     }
 
@@ -70,10 +85,14 @@ pub(super) fn of_nodes(
 /// Revokes all rules of a load balancer. A rule that another one needs gets its description.
 pub(super) fn removal(owned_resources: &OwnedResources, settings: &Settings) -> Vec<Planned> {
     let OwnedResources { name, other_users, .. } = owned_resources;
+    let others = Others {
+        health: other_users,
+        clients: &owned_resources.other_clients,
+    };
     let mut rules = NodeRules::default();
     let groups = owned_resources.groups.values();
     for group in groups.filter(|group| !settings.is_frozen(&group.id)) {
-        rules.change(name, group, &none(), other_users);
+        rules.change(name, group, &none(), others);
         let checks = checks_of([group].into_iter(), name);
         rules.remove.extend(hand_over(&group.id, name, checks, other_users));
     }
@@ -94,6 +113,34 @@ pub fn hand_over(group: &str, name: &str, checks: BTreeSet<Check>, other_users: 
     };
 
     shares.map(step).collect()
+}
+
+/// Gives a load balancer's client rules that others need the descriptions of those.
+pub fn keep_for_others(group: &SecurityGroup, load_balancer: &str, others: &OtherClients) -> Vec<Planned> {
+    let mut rules = NodeRules::default();
+    let description = rule(CLIENT_RULE, load_balancer);
+    rules.describe(group, &mut described(group), &description, |_| true, others);
+
+    rules.remove
+}
+
+/// The rules that the clients of a load balancer need.
+pub fn client_rules(desired: &Desired) -> BTreeSet<Key> {
+    wanted(desired, &[]).client
+}
+
+/// Whether a group has client rules for this load balancer that it does not need any more; `None`: it needs none.
+pub fn has_unneeded_clients<'a>(
+    mut groups: impl Iterator<Item = &'a SecurityGroup>,
+    load_balancer: &str,
+    desired: Option<&Desired>,
+) -> bool {
+    let (needed, description) = (desired.map(client_rules), rule(CLIENT_RULE, load_balancer));
+    let is_unneeded = |key: &Key| needed.as_ref().is_none_or(|needed| !needed.contains(key));
+    groups.any(|group| {
+        let rules = described(group);
+        rules.iter().any(|(key, text)| *text == description && is_unneeded(key))
+    })
 }
 
 /// Health checks that rules allow for this load balancer, with `subnets`, and that it does not have any more: at all,
@@ -156,7 +203,7 @@ fn keys(protocol: &str, ports: &BTreeSet<i32>, cidrs: &BTreeSet<String>) -> BTre
 
 impl NodeRules {
     /// A rule that only another load balancer needs stays as long as this one exists.
-    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, other_users: &OtherUsers) {
+    fn change(&mut self, load_balancer: &str, group: &SecurityGroup, wanted: &Wanted, others: Others<'_>) {
         let (health, client) = (rule(HEALTH_RULE, load_balancer), rule(CLIENT_RULE, load_balancer));
         let mut rules = described(group);
         let empty = BTreeSet::new();
@@ -164,7 +211,7 @@ impl NodeRules {
 
         let before = self.add.len();
         if wanted.health.is_some() {
-            let is_needed = |key: &Key| check_of(key).is_some_and(|check| other_users.contains_key(&check));
+            let is_needed = |key: &Key| check_of(key).is_some_and(|check| others.health.contains_key(&check));
             self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
             let of_another = |text: &String| *text != health && text.starts_with(HEALTH_RULE);
             let checks = wanted.health.iter().flatten();
@@ -174,6 +221,9 @@ impl NodeRules {
 
         // Clients come first: a group without capacity for them gets no other rules either.
         let of_health = self.add.split_off(before);
+        let of_another = |text: &String| *text != client && text.starts_with(CLIENT_RULE);
+        self.uses_shared_rules |= wanted.client.iter().filter_map(|key| rules.get(key)).any(of_another);
+        self.describe(group, &mut rules, &client, |key| !all.contains(key), others.clients);
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
         self.add(group, &mut rules, &client, &wanted.client);
         self.add.extend(of_health);
@@ -183,6 +233,32 @@ impl NodeRules {
         let mtu: BTreeSet<Key> = mtu.collect();
         self.remove(group, &mut rules, MTU_RULE, |key| !mtu.contains(key));
         self.add(group, &mut rules, MTU_RULE, &mtu);
+    }
+
+    /// Gives client rules that only another load balancer needs the description of that one.
+    fn describe(
+        &mut self,
+        group: &SecurityGroup,
+        rules: &mut BTreeMap<Key, String>,
+        description: &str,
+        unwanted: impl Fn(&Key) -> bool,
+        other_clients: &OtherClients,
+    ) {
+        let mut shares: BTreeMap<&String, BTreeSet<Key>> = BTreeMap::new();
+        let unwanted = rules
+            .iter_mut()
+            .filter(|(key, text)| *text == description && unwanted(key));
+        for (key, text) in unwanted {
+            if let Some(other) = other_clients.get(key) {
+                *text = rule(CLIENT_RULE, other);
+                shares.entry(other).or_default().insert(key.clone());
+            }
+        }
+
+        for (other, keys) in shares {
+            let step = GroupStep::Describe(group.id.clone(), permissions(&keys, &rule(CLIENT_RULE, other)));
+            self.remove.push(Planned::new(step, format!("{other} needs the rule")));
+        }
     }
 
     fn remove(
@@ -277,7 +353,11 @@ mod tests {
         let revoked = |protocol: &str, ports| {
             let mut rules = NodeRules::default();
             let group = group(protocol, ports, &rule(HEALTH_RULE, OWN));
-            rules.change(OWN, &group, &none(), &other_users);
+            let others = Others {
+                health: &other_users,
+                clients: &OtherClients::new(),
+            };
+            rules.change(OWN, &group, &none(), others);
             rules.remove.len()
         };
         assert_eq!(revoked("tcp", (10256, 10256)), 0);
@@ -294,7 +374,11 @@ mod tests {
             };
             let mut rules = NodeRules::default();
             let group = group("tcp", (10256, 10256), description);
-            rules.change(OWN, &group, &wanted, &OtherUsers::new());
+            let others = Others {
+                health: &OtherUsers::new(),
+                clients: &OtherClients::new(),
+            };
+            rules.change(OWN, &group, &wanted, others);
             rules.uses_shared_rules
         };
         assert!(shared(&rule(HEALTH_RULE, OTHER)));

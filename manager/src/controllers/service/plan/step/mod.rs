@@ -38,6 +38,8 @@ pub enum GroupStep {
     Tag(String, Tags),
     Authorize(GroupRef, Vec<IpPermission>),
     Revoke(String, Vec<IpPermission>),
+    /// Replace the descriptions of client rules whose load balancer does not need them any more, but another one does.
+    Describe(String, Vec<IpPermission>),
     /// Allow all traffic from the load balancer's group to a Node's group.
     LetIn {
         node_group: String,
@@ -152,6 +154,7 @@ impl GroupStep {
             Self::Tag(..) => "CreateTags",
             Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
             Self::Revoke(..) => "RevokeSecurityGroupIngress",
+            Self::Describe(..) => "UpdateSecurityGroupRuleDescriptionsIngress",
             Self::Delete(_) => "DeleteSecurityGroup",
         }
     }
@@ -313,7 +316,7 @@ impl Step {
             GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener() || self.moves_clients(omitted),
             // Rules that could not be added again under another description.
             GroupStep::HandOver { .. } => matches!(self, Self::Group(GroupStep::HandOver { .. })),
-            GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Delete(_) => false,
+            GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Describe(..) | GroupStep::Delete(_) => false,
         }
     }
 

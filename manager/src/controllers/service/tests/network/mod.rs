@@ -5,6 +5,7 @@ mod crash;
 mod create;
 pub mod deletion;
 mod groups;
+pub mod node_ports;
 mod node_rules;
 mod registered;
 pub mod shared_health_rules;
