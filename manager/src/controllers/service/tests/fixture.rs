@@ -228,6 +228,14 @@ impl Fixture {
         self.traffic.allow_gaps();
     }
 
+    /// The connections that a reconciliation cuts, without those that it cuts for a moment in a full security group.
+    pub async fn cuts_of_a_swap(&self, reconciliation: impl Future<Output = ()>) -> Vec<String> {
+        self.traffic.collect();
+        let known = self.aws.writes().len();
+        reconciliation.await;
+        self.traffic.end(&self.aws.world(), &self.aws.writes()[known..])
+    }
+
     pub fn service(&self) -> Service {
         self.api.service.lock().unwrap().clone()
     }

@@ -11,6 +11,7 @@ mod faults;
 mod likeness;
 mod named;
 mod network_edits;
+mod quotas;
 mod run;
 mod specs;
 mod targets;
