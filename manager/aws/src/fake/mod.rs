@@ -26,6 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
 pub use world::{FakeLoadBalancer, World};
 
+use crate::limit::Priority;
 use crate::{Error, Page, Result, Token};
 use refusals::refuse;
 
@@ -38,6 +39,8 @@ pub struct Call {
     pub about: String,
     /// Whether it changes anything at AWS.
     pub write: bool,
+    /// The priority of the task.
+    pub priority: Priority,
 }
 
 #[derive(Default)]
@@ -246,7 +249,12 @@ impl Inner {
             Some(buckets) => buckets.admit(action, &about),
             None => self.allowed(action),
         };
-        self.calls.push(Call { action, about, write });
+        self.calls.push(Call {
+            action,
+            about,
+            write,
+            priority: Priority::current(),
+        });
         admitted?;
         if let Some(error) = self.permanent.get(action) {
             return Err(error.clone());

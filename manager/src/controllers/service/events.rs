@@ -173,7 +173,7 @@ pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: 
 /// Emits `EnsuringLoadBalancer` before writes after a restart or retry, unless it was emitted.
 pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, reason: Reason) {
     let unasked = matches!(reason, Reason::Restart | Reason::Retry) && !plan.steps.is_empty();
-    if unasked && !plan.changes_targets_only() && !context.states.of(uid(service)).ensuring_reported {
+    if unasked && !plan.changes_targets_only() && !context.states.with(uid(service), |state| state.ensuring_reported) {
         report_ensuring(context, service).await;
     }
 }

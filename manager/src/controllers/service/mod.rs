@@ -217,9 +217,9 @@ async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Actio
     let of_service = ObjectRef::from_obj(&*service);
     let seen = SpecFingerprint::of(&service);
     let requested = || {
-        let state = workers.context.states.of(uid(&service));
-        let service = workers.services.get(&of_service);
-        service.is_none_or(|service| is_requested(&service, &state, &seen))
+        let now = workers.services.get(&of_service);
+        let states = &workers.context.states;
+        now.is_none_or(|now| states.with(uid(&service), |state| is_requested(&now, state, &seen)))
     };
     let now = || workers.services.get(&of_service);
     let is_deleted = || now().is_some_and(|service| action(&service) == ServiceAction::Delete);

@@ -16,7 +16,7 @@ use super::inventory::shared::MAX_AGE;
 use super::model::classic::KnownTags;
 use super::plan::targets::{self, Candidate};
 use super::plan::{Plan, PlanInput};
-use super::queue::service_state::Reason;
+use super::queue::service_state::{Reason, ServiceState};
 use super::spec::desired::Desired;
 use super::spec::names::{self, other_uid, uid};
 use super::{inventory, model, plan};
@@ -82,11 +82,12 @@ async fn observe_with(
     match pass.desired {
         Desired::Classic(desired) => {
             let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
-            let state = context.states.of(uid(pass.service));
-            observed.unchosen_before = state.unchosen_subnets(Instant::now());
-            if let Some(existing) = &mut observed.load_balancer {
-                existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
-            }
+            context.states.with(uid(pass.service), |state| {
+                observed.unchosen_before = state.unchosen_subnets(Instant::now());
+                if let Some(existing) = &mut observed.load_balancer {
+                    existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
+                }
+            });
 
             let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
             let candidates = &with_held(context, candidates, registered, seen_gone);
@@ -117,7 +118,9 @@ async fn observe_with(
             })
         }
         Desired::Network(desired) => {
-            let given = &context.states.of(uid(pass.service)).given_names;
+            let given = &context
+                .states
+                .with(uid(pass.service), |state| state.given_names.clone());
             let observed =
                 inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
             let registered = observed.registered();
@@ -227,7 +230,8 @@ pub(super) async fn check_owner(
         return Ok(());
     };
 
-    let known = context.states.of(uid(service)).owned.as_ref() == Some(&identity.dns_name);
+    let is_known = |state: &ServiceState| state.owned.as_ref() == Some(&identity.dns_name);
+    let known = context.states.with(uid(service), is_known);
     if identity.tags.is_none() && (known || plan.steps.is_empty()) {
         return Ok(());
     }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
+use outrigger_aws::limit::Priority;
 use tokio::time::Instant;
 
 use super::action::{Next, ServiceAction, action, has_finalizer};
@@ -20,8 +22,9 @@ use super::plan::quota::{RuleCounts, revoke_where_full};
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
+use super::queue::is_requested;
 use super::queue::service_state::{
-    CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, reason,
+    CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, hash_of, reason,
 };
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::{Desired, desired, network};
@@ -43,13 +46,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     let action = action(service);
     let result = match action {
         ServiceAction::Ignore => orphans::release_unmanaged(context, service).await,
-        ServiceAction::Ensure => {
-            let ensured = ensure(context, service).await;
-            if let Err(failure) = &ensured {
-                update_targets::update_targets(context, service, &failure.error).await;
-            }
-            ensured
-        }
+        ServiceAction::Ensure => priority(context, service).run(ensure_or_update(context, service)).await,
         ServiceAction::Delete => orphans::clean_up(context, service).await,
     };
 
@@ -66,15 +63,35 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     result.map_err(|failure| *failure.error)
 }
 
+/// A Service that a user has created or changed goes before all others: after a start, or a change of Nodes, hundreds of
+/// them may wait for AWS's request limits.
+fn priority(context: &Context, service: &Service) -> Priority {
+    let now = SpecFingerprint::of(service);
+    match context
+        .states
+        .with(uid(service), |state| is_requested(service, state, &now))
+    {
+        true => Priority::Initialize,
+        false => Priority::current(),
+    }
+}
+
+async fn ensure_or_update(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let ensured = ensure(context, service).await;
+    if let Err(failure) = &ensured {
+        update_targets::update_targets(context, service, &failure.error).await;
+    }
+    ensured
+}
+
 pub fn retry_after(context: &Context, service: &Service) -> Duration {
-    context.states.of(uid(service)).retry_after()
+    context.states.with(uid(service), ServiceState::retry_after)
 }
 
 async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let now = Instant::now();
-    let state = context.states.of(uid(service));
     if Annotations::of(service).kind() == Kind::External {
-        return leave_to_other_controller(context, service, &state).await;
+        return leave_to_other_controller(context, service).await;
     }
 
     let desired = desired(service, &context.settings);
@@ -87,12 +104,12 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let labels = desired.as_ref().map(|desired| desired.node_labels().clone());
     let nodes = context.nodes.snapshot();
     let candidates = candidates(&nodes, &labels.unwrap_or_default());
-    let likely = likely_targets(&candidates, &state.targets);
-    let settled = state.settled.as_ref();
-    let same_targets = settled.is_some_and(|settled| settled.targets == likely);
-    let fingerprint = SpecFingerprint::of(service);
-    let reason = reason(&state, &fingerprint, has_finalizer(service), same_targets);
-    if let Some(rest) = next_if_unchanged(context, service, &state, reason, now) {
+    let registered = context.states.with(uid(service), |state| Arc::clone(&state.targets));
+    let likely = hash_of(&likely_targets(&candidates, &registered));
+    let read = |state: &ServiceState| Before::of(context, service, state, (likely, now));
+    let before = context.states.with(uid(service), read);
+    let reason = before.reason;
+    if let Some(rest) = before.rest {
         return Ok(rest);
     }
 
@@ -108,7 +125,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
 
     let names = || eligible.iter().map(|node| node.name().to_owned()).collect();
     let desired = desired.during(events::ENSURE)?;
-    let going = &state.confirmed_gone(now) | &targets::excluded(&nodes);
+    let going = &before.gone | &targets::excluded(&nodes);
     // A Service without our finalizer has no load balancer yet, so skip the AWS reads until a creation slot is free.
     let is_new = !has_finalizer(service);
     if (is_new || context.creation_queues.has(uid(service)))
@@ -123,22 +140,51 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         candidates: &candidates,
         going: &going,
         reason,
-        due: until_resync(context, service, &state, now).is_some_and(|left| left.is_zero()),
+        due: before.is_due,
         no_nodes: eligible.is_empty(),
     };
 
-    let ended = sync_load_balancer(context, &pass, state.search(has_finalizer(service)), now).await;
+    let ended = sync_load_balancer(context, &pass, before.search, now).await;
     if !context.creation_queues.has(uid(service)) {
         context.creation_queues.done(uid(service));
     }
 
-    if context.states.of(uid(service)).name.is_empty() {
+    if context.states.with(uid(service), |state| state.name.is_empty()) {
         // The Service was deleted meanwhile and its state dropped. Restore the state, so that the new resources are
         // deleted as orphaned.
         context.states.begin(service);
     }
 
     ended.map_err(|failure| failure.after_node_change(reason, names))
+}
+
+/// What the state of the Service says about this reconciliation.
+struct Before {
+    reason: Reason,
+    /// The next reconciliation, if there is nothing to do now.
+    rest: Option<Next>,
+    /// Targets with a confirmed loss.
+    gone: BTreeSet<InstanceId>,
+    /// Whether the next full observation is due.
+    is_due: bool,
+    search: Search,
+}
+
+impl Before {
+    /// `likely`: the targets by [`hash_of`].
+    fn of(context: &Context, service: &Service, state: &ServiceState, (likely, now): (u64, Instant)) -> Self {
+        let settled = state.settled.as_ref();
+        let same_targets = settled.is_some_and(|settled| settled.targets == likely);
+        let is_held = has_finalizer(service);
+        let reason = reason(state, &SpecFingerprint::of(service), is_held, same_targets);
+        Self {
+            reason,
+            rest: next_if_unchanged(context, service, state, reason, now),
+            gone: state.confirmed_gone(now),
+            is_due: until_resync(context, service, state, now).is_some_and(|left| left.is_zero()),
+            search: state.search(is_held),
+        }
+    }
 }
 
 /// Observes AWS, executes the plan and writes the address.
@@ -196,8 +242,9 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         state.given_names.clone_from(&observation.given_names);
     });
 
+    let likely = likely_targets(pass.candidates, &observation.plan.targets);
     let settled = Settled {
-        targets: likely_targets(pass.candidates, &observation.plan.targets),
+        targets: hash_of(&likely),
         at: now,
         hostname,
     };
@@ -206,7 +253,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         context.states.update(uid(service), |state| state.last_full = Some(now));
     }
 
-    Ok(settle(context, service, settled, observation.plan, &refused))
+    Ok(settle(context, service, (settled, &likely), observation.plan, &refused))
 }
 
 /// The next reconciliation, if there is nothing to do now: spec and targets are unchanged, nothing is open, and the
@@ -250,12 +297,10 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
 }
 
 /// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
-async fn leave_to_other_controller(
-    context: &Context,
-    service: &Service,
-    state: &ServiceState,
-) -> Result<Next, Failure> {
-    let reason = reason(state, &SpecFingerprint::of(service), has_finalizer(service), true);
+async fn leave_to_other_controller(context: &Context, service: &Service) -> Result<Next, Failure> {
+    let (fingerprint, is_held) = (SpecFingerprint::of(service), has_finalizer(service));
+    let read = |state: &ServiceState| reason(state, &fingerprint, is_held, true);
+    let reason = context.states.with(uid(service), read);
     context.states.begin(service);
     events::report_begin(context, service, reason).await;
     add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
@@ -323,7 +368,13 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
 /// target, because EC2 does not list its instance, the instance is terminating or lacks the cluster's tag, or AWS has
 /// refused it; the address is unknown; or the load balancer relies on a rule of another one, and it has just been
 /// changed or a deletion is under way.
-fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, refused: &BTreeSet<InstanceId>) -> Next {
+fn settle(
+    context: &Context,
+    service: &Service,
+    (settled, likely): (Settled, &BTreeSet<InstanceId>),
+    plan: Plan,
+    refused: &BTreeSet<InstanceId>,
+) -> Next {
     let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
     if !unconfirmed.is_empty() {
@@ -333,16 +384,17 @@ fn settle(context: &Context, service: &Service, settled: Settled, plan: Plan, re
 
     let losing = !unconfirmed.is_empty();
     // A target without a candidate is kept until all Nodes are known.
-    let held = targets.difference(&settled.targets).any(|id| !unconfirmed.contains(id));
+    let held = targets.difference(likely).any(|id| !unconfirmed.contains(id));
     let until_settled = context.settled_at.saturating_duration_since(settled.at);
-    let missing = !settled.targets.is_subset(&targets) || !refused.is_empty();
+    let missing = !likely.is_subset(&targets) || !refused.is_empty();
     // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
     let made = !plan.steps.is_empty() && !only_targets;
-    let relied = context.states.of(uid(service)).relies_on_shared_rules;
+    let relied = context.states.with(uid(service), |state| state.relies_on_shared_rules);
     let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
     let unchosen = !plan.unchosen_subnets.is_empty();
     let open = relies_on_shared_rules || losing || held || unchosen || settled.hostname.is_empty() || missing;
 
+    let targets = context.states.share(targets);
     context.states.update(uid(service), |state| {
         if !losing {
             state.clear_gone();

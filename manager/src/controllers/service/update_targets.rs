@@ -76,7 +76,7 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let nodes = context.nodes.snapshot();
     let labels = Annotations::of(service).pairs("target-node-labels");
     let candidates = candidates(&nodes, &labels);
-    let gone = context.states.of(uid(service)).confirmed_gone(now);
+    let gone = context.states.with(uid(service), |state| state.confirmed_gone(now));
     let seen_gone = &(&gone | &targets::excluded(&nodes));
     let name = names::load_balancer(uid(service));
     let reader = Reader::fresh(&context.aws);
@@ -109,10 +109,11 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     };
 
     observation::check_owner(context, service, identity.as_ref(), &plan).await?;
+    let targets = context.states.share(plan.targets.clone());
     context.states.update(uid(service), |state| {
+        state.targets = targets;
         // A loss from a full observation may be in target groups that are not observed here.
         state.note_gone(&plan.unconfirmed, &plan.targets, now);
-        state.targets.clone_from(&plan.targets);
     });
 
     let made = apply(context, service, &name, &plan).await?;

@@ -210,7 +210,7 @@ impl NodeInstances {
 
     async fn ask(&self, ids: Vec<InstanceId>, max_age: Duration) -> Result<BTreeMap<InstanceId, NodeInstance>, Error> {
         let mut found = BTreeMap::new();
-        for (id, answer) in self.store.by_id(&ids, Priority::Lifecycle, max_age).await {
+        for (id, answer) in self.store.by_id(&ids, Priority::current(), max_age).await {
             match answer {
                 Answer::Found(instance) => {
                     found.insert(id, self.judge(&instance));

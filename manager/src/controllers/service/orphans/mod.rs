@@ -61,7 +61,7 @@ async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()
 async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
-    let given = &context.states.of(uid(service)).given_names;
+    let given = &context.states.with(uid(service), |state| state.given_names.clone());
     let network = inventory::network::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
     let mut plan = plan::network::plan_deletion(&network, &context.settings);
     let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
@@ -123,8 +123,8 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
             Err(failure) => end_denied_deletion(context, service, failure).await?,
         }
     };
-    let had_resources =
-        context.states.of(uid(service)).had_resources || hostname::is_of(service, &names::load_balancer(uid(service)));
+    let had_resources = context.states.with(uid(service), |state| state.had_resources)
+        || hostname::is_of(service, &names::load_balancer(uid(service)));
     if !had_resources && has_class(service) {
         // The finalizer belongs to the controller of the class, which may still need it.
         context.states.forget(uid(service));
@@ -147,8 +147,10 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
 /// left.
 /// Returns the failure itself, if the deletion has to be retried.
 async fn end_denied_deletion(context: &Context, service: &Service, failure: Failure) -> Result<bool, Failure> {
-    let state = context.states.of(uid(service));
-    if !lasts(&failure.error) || !is_due(service, &state, Timestamp::now()) {
+    let is_due = context
+        .states
+        .with(uid(service), |state| is_due(service, state, Timestamp::now()));
+    if !lasts(&failure.error) || !is_due {
         return Err(failure);
     }
     let Ok(left) = plan_deletion(context, service).await else {
@@ -252,7 +254,7 @@ pub(super) async fn delete_orphaned(
             Ok(()) => {}
             Err(failure) if matches!(*failure.error, Error::NotLeader(_)) => return,
             Err(_) => {
-                let pause = context.states.of(uid).retry_after();
+                let pause = context.states.with(uid, ServiceState::retry_after);
                 missing.not_before.insert(uid.clone(), now + pause);
             }
         }
@@ -270,7 +272,7 @@ pub(super) async fn delete_earlier(context: &Context, service: &Service) -> Resu
 /// Releases a Service that requests no load balancer. If it did a moment ago, its resources are deleted; if it has a
 /// class now, the finalizer is removed too.
 pub(super) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
-    let before = remains(&context.states.of(uid(service)), uid(service));
+    let before = context.states.with(uid(service), |state| remains(state, uid(service)));
     let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::External);
     let deleted = delete_remembered(context, uid(service)).await;
     deleted.map_err(|(_, failure)| failure)?;
@@ -302,13 +304,14 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
 /// Deletes the resources of a Service that this process has state of. A failure is returned with the remains of the
 /// Service.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
-    if remains(&context.states.of(uid), uid).is_none() {
+    let remains_now = || context.states.with(uid, |state| remains(state, uid));
+    if remains_now().is_none() {
         return Ok(());
     }
 
     let alone = context.deleting.lock().await;
     // Check again: the previous holder of the lock may have deleted the same Service.
-    let Some(remains) = remains(&context.states.of(uid), uid) else {
+    let Some(remains) = remains_now() else {
         return Ok(());
     };
 

@@ -3,7 +3,8 @@
 //! is removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
@@ -33,13 +34,14 @@ const REPORT_AGAIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub struct Settled {
-    /// Nodes that were targets, or would have become one.
-    pub targets: BTreeSet<InstanceId>,
+    /// The Nodes that were targets, or would have become one, by [`hash_of`].
+    pub targets: u64,
     pub at: Instant,
     pub hostname: String,
 }
 
-#[derive(Debug, Clone, Default)]
+/// Never copied, see [`ServiceStates::with`].
+#[derive(Debug, Default)]
 pub struct ServiceState {
     /// `namespace/name`.
     pub name: String,
@@ -49,7 +51,8 @@ pub struct ServiceState {
     pub settled: Option<Settled>,
     /// Time of the last successful full observation, with attributes.
     pub last_full: Option<Instant>,
-    pub targets: BTreeSet<InstanceId>,
+    /// Equal sets of several Services are one set in memory.
+    pub targets: Arc<BTreeSet<InstanceId>>,
     /// Targets that look lost, each with the first observation of that.
     seen_gone: BTreeMap<InstanceId, Instant>,
     /// Attached subnets that were not chosen, each with the first observation of that.
@@ -92,6 +95,15 @@ struct All {
     by_uid: HashMap<String, ServiceState>,
     /// UIDs by `namespace/name`, usually one.
     by_name: HashMap<String, BTreeSet<String>>,
+    /// The sets of targets that Services have, by [`hash_of`].
+    targets: HashMap<u64, Weak<BTreeSet<InstanceId>>>,
+}
+
+/// Differs for different sets, except with a probability of about 2^-64.
+pub fn hash_of(targets: &BTreeSet<InstanceId>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    targets.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl ServiceState {
@@ -167,7 +179,7 @@ impl ServiceState {
         backoff(self.open)
     }
 
-    pub fn leave_open(&mut self, targets: BTreeSet<InstanceId>) {
+    pub fn leave_open(&mut self, targets: Arc<BTreeSet<InstanceId>>) {
         self.settled = None;
         self.targets = targets;
         self.failures = 0;
@@ -187,7 +199,7 @@ impl ServiceState {
         is_news
     }
 
-    pub fn settle(&mut self, settled: Settled, targets: BTreeSet<InstanceId>) {
+    pub fn settle(&mut self, settled: Settled, targets: Arc<BTreeSet<InstanceId>>) {
         self.settled = Some(settled);
         self.targets = targets;
         self.failures = 0;
@@ -233,8 +245,28 @@ impl ServiceStates {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn of(&self, uid: &str) -> ServiceState {
-        self.all().by_uid.get(uid).cloned().unwrap_or_default()
+    /// Reads the state in place. It may have the targets of thousands of Nodes, and queued Services read it once a
+    /// second, so it is never copied.
+    pub fn with<T>(&self, uid: &str, read: impl FnOnce(&ServiceState) -> T) -> T {
+        match self.all().by_uid.get(uid) {
+            Some(state) => read(state),
+            None => read(&ServiceState::default()),
+        }
+    }
+
+    /// The same set, or an equal one that another Service has.
+    pub fn share(&self, targets: BTreeSet<InstanceId>) -> Arc<BTreeSet<InstanceId>> {
+        let (hash, mut all) = (hash_of(&targets), self.all());
+        let known = all.targets.get(&hash).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| **known == targets) {
+            return known;
+        }
+
+        let targets = Arc::new(targets);
+        all.targets.retain(|_, known| known.strong_count() > 0);
+        all.targets.insert(hash, Arc::downgrade(&targets));
+
+        targets
     }
 
     pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut ServiceState) -> T) -> T {
@@ -383,6 +415,38 @@ mod tests {
     use std::collections::BTreeSet;
     use tokio::time::Instant;
 
+    /// 500 Services with 1,000 Nodes each would otherwise take 30 MB.
+    #[test]
+    fn services_with_equal_targets_share_one_set() {
+        let states = ServiceStates::default();
+        let nodes = |number: usize| {
+            (0..number)
+                .map(|n| InstanceId::new(format!("i-{n}")))
+                .collect::<BTreeSet<_>>()
+        };
+        let settled = || Settled {
+            targets: hash_of(&nodes(1000)),
+            at: Instant::now(),
+            hostname: String::new(),
+        };
+        for service in 0..500 {
+            let targets = states.share(nodes(1000));
+            states.update(&service.to_string(), |state| state.settle(settled(), targets));
+        }
+        let first = states.with("0", |state| Arc::clone(&state.targets));
+        assert_eq!(Arc::strong_count(&first), 501);
+
+        // They are forgotten with the last Service that has them.
+        for service in 0..500 {
+            let targets = states.share(nodes(999));
+            states.update(&service.to_string(), |state| state.leave_open(targets));
+        }
+        assert_eq!(Arc::strong_count(&first), 1);
+        drop(first);
+        drop(states.share(nodes(2)));
+        assert_eq!(states.all().targets.len(), 2);
+    }
+
     #[test]
     fn the_backoff_doubles_from_five_seconds_to_five_minutes() {
         let mut state = ServiceState::default();
@@ -432,7 +496,7 @@ mod tests {
         state.fail();
         assert_eq!(state.search(true), Search::Now);
         assert_eq!(state.search(false), Search::Now);
-        state.leave_open(BTreeSet::new());
+        state.leave_open(Arc::default());
         assert_eq!(state.search(true), Search::Named, "it has been looked for");
     }
 
@@ -487,14 +551,14 @@ mod tests {
             Reason::Retry,
             "cut off before its end"
         );
-        state.leave_open(BTreeSet::new());
+        state.leave_open(Arc::default());
         assert_eq!(
             reason(&state, &fingerprint, true, true),
             Reason::NodesChanged,
             "a target is waited for"
         );
         state.settled = Some(Settled {
-            targets: BTreeSet::new(),
+            targets: 0,
             at: Instant::now(),
             hostname: String::new(),
         });

@@ -14,6 +14,7 @@ mod node_changes;
 mod node_groups;
 mod orphaned_services;
 mod permissions;
+mod priority;
 mod properties;
 mod quotas;
 mod reads;
