@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::IpRange;
 use outrigger_aws::fake::traffic::{Connection, Path, admits, connections, contains, named_networks};
 use outrigger_aws::fake::{FakeAws, World};
 
@@ -14,6 +15,7 @@ use super::super::plan::targets::candidates;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::desired::{Desired, classic, desired, network};
+use super::super::spec::network_names::{CLIENT_RULE, rule};
 use super::super::spec::{names, request};
 use super::fixture::FakeApi;
 use crate::node_cache::NodeCache;
@@ -170,6 +172,21 @@ impl Spec {
 }
 
 impl Spec {
+    /// Without client rules of other load balancers that this spec does not request: for example, another Service has
+    /// given up a node port whose rule lets in more clients than this one permits.
+    fn without_rules_of_others(&self, world: &World) -> World {
+        let own = rule(CLIENT_RULE, &self.load_balancer);
+        let is_usable = |range: &IpRange| {
+            let text = range.description.as_deref().unwrap_or_default();
+            !text.starts_with(CLIENT_RULE) || text == own || self.networks.contains(&range.cidr)
+        };
+        let mut world = world.clone();
+        for rule in world.security_groups.values_mut().flat_map(|group| &mut group.ingress) {
+            rule.ranges.retain(is_usable);
+        }
+        world
+    }
+
     /// Whether the listener has another certificate than the spec requests. It is deleted and created again.
     fn renews_certificate(&self, before: &World, path: &Path) -> bool {
         let Some(Desired::Classic(desired)) = self.desired.as_ref().filter(|_| !path.is_network) else {
@@ -194,7 +211,11 @@ fn lost(before: &World, after: &World, specs: &[Spec]) -> Vec<Connection> {
     let is_permitted = |connection: &Connection| {
         let (path, _) = connection;
         match specs.iter().find(|spec| spec.load_balancer == path.load_balancer) {
-            Some(spec) => spec.permits(after, connection) && !spec.renews_certificate(before, path),
+            Some(spec) => {
+                spec.permits(after, connection)
+                    && !spec.renews_certificate(before, path)
+                    && connections(&spec.without_rules_of_others(before), &clients).contains(connection)
+            }
             None => exists(after, path),
         }
     };
