@@ -145,6 +145,27 @@ async fn at_the_quota_of_targets_lost_nodes_leave_and_as_many_join_as_fit() {
     assert_eq!(targets(443), ["i-1:30443", "i-3:30443", "i-4:30443"]);
 }
 
+/// Another node port needs another target group.
+#[tokio::test(start_paused = true)]
+async fn a_new_target_group_gets_the_serving_instances_first() {
+    let fixture = network::settled().await;
+    fixture.drop_node("i-1");
+    fixture.node("i-3", true);
+    fixture.settle().await;
+    fixture.aws.change(|world| world.quotas.targets_per_group = 2);
+
+    fixture.node("i-1", true);
+    fixture.change(|service| {
+        let spec = service.spec.as_mut().unwrap();
+        (spec.external_traffic_policy, spec.health_check_node_port) = (Some("Local".into()), Some(32000));
+    });
+    fixture.sync().await.unwrap();
+
+    let targets = |port| network::targets(&network::behind(&fixture.aws.world(), port));
+    assert_eq!(targets(80), ["i-2:30080", "i-3:30080"]);
+    assert_eq!(targets(443), ["i-2:30443", "i-3:30443"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_address_is_written_if_one_of_two_listeners_fits() {
     let fixture = network::fixture();

@@ -125,6 +125,8 @@ pub(super) struct Goal {
     /// Lost targets that are too many to be removed after one observation; they stay.
     pub unconfirmed: BTreeSet<InstanceId>,
     pub after: BTreeSet<InstanceId>,
+    /// The instances that are targets now.
+    pub registered: BTreeSet<InstanceId>,
     /// Terminating instances: existing registrations stay until the Node is deleted, and there are no new ones.
     pub dead: BTreeSet<InstanceId>,
 }
@@ -146,10 +148,13 @@ impl Goal {
         self
     }
 
-    /// Targets to register with a group that does not have them yet, at this port.
+    /// Targets to register with a group that does not have them yet, at this port. Instances that serve now come first: a
+    /// quota may not allow all.
     fn joining(&self, port: i32) -> impl Iterator<Item = Target> {
         let living = self.wanted.difference(&self.dead);
-        living.map(move |id| Target { id: id.clone(), port })
+        let (serving, others): (Vec<_>, Vec<_>) = living.partition(|id| self.registered.contains(*id));
+        let ordered = serving.into_iter().chain(others);
+        ordered.map(move |id| Target { id: id.clone(), port })
     }
 }
 
@@ -173,6 +178,7 @@ pub(super) fn goal<D>(input: NetworkInput<'_, D>) -> Goal {
         dead: dead.map(|(id, _)| id.clone()).collect(),
         after: wanted.union(&change.unconfirmed).cloned().collect(),
         unconfirmed: change.unconfirmed,
+        registered,
         wanted,
     }
 }
