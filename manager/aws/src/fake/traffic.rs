@@ -26,7 +26,7 @@ pub struct Path {
 /// A path, and the client network from which it is open.
 pub type Connection = (Path, String);
 
-/// What decides about the clients of a path.
+/// A path with the security groups that decide about its clients.
 struct Gate<'w> {
     path: Path,
     /// The security groups of the load balancer.

@@ -158,7 +158,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     ended.map_err(|failure| failure.after_node_change(reason, names))
 }
 
-/// What the state of the Service says about this reconciliation.
+/// The conclusions from the state of the Service for this reconciliation.
 struct Before {
     reason: Reason,
     /// The next reconciliation, if there is nothing to do now.

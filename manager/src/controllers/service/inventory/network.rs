@@ -8,8 +8,8 @@ use outrigger_aws::{Error, InstanceId, Tags};
 
 use super::super::action::{ServiceAction, action};
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
-use super::super::plan::network::{OtherClients, client_rules, has_unneeded_clients, unneeded_checks};
-use super::super::plan::security_groups::checks_of;
+use super::super::plan::network::{client_rules, has_unneeded_clients, unneeded_checks};
+use super::super::plan::security_groups::{OtherClients, checks_of};
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};

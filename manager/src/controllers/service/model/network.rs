@@ -6,8 +6,7 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::network::OtherClients;
-use super::super::plan::security_groups::OtherUsers;
+use super::super::plan::security_groups::{OtherClients, OtherUsers};
 use super::super::plan::subnets::Vpc;
 use super::super::plan::targets::NodeInstance;
 use super::super::spec::desired::network::{Desired, Port};

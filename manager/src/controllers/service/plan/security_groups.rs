@@ -256,6 +256,12 @@ pub type Check = (i32, String);
 /// The other load balancer that needs a check.
 pub type OtherUsers = BTreeMap<Check, String>;
 
+/// Protocol, first and last port, and network, by which EC2 compares rules.
+pub type Key = (String, i32, i32, String);
+
+/// The load balancer of another Service that needs a client rule.
+pub type OtherClients = BTreeMap<Key, String>;
+
 /// The checks that rules with the load balancer's description allow.
 pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
     let description = rule(HEALTH_RULE, load_balancer);

@@ -20,7 +20,7 @@ use super::super::spec::{names, request};
 use super::fixture::FakeApi;
 use crate::node_cache::NodeCache;
 
-/// What the oracle has to know of a test.
+/// The state of a test that the oracle needs.
 #[derive(Debug)]
 pub struct Watched {
     /// The settings of the running process.
@@ -105,7 +105,7 @@ pub fn watch(aws: &FakeAws, api: &Arc<FakeApi>, nodes: &NodeCache, watched: &Arc
     });
 }
 
-/// What a Service permits.
+/// The connections that a Service permits.
 struct Spec {
     load_balancer: String,
     /// Whether it requests a load balancer of this controller.

@@ -20,7 +20,7 @@ use super::{
     own_group_deletion, own_group_steps, subnets, unused_group_deletion,
 };
 
-pub use node_rules::{OtherClients, client_rules, hand_over, has_unneeded_clients, keep_for_others, unneeded_checks};
+pub use node_rules::{client_rules, hand_over, has_unneeded_clients, keep_for_others, unneeded_checks};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.

@@ -13,16 +13,10 @@ use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::desired::network::Desired;
 use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
-use super::super::security_groups::{Check, OtherUsers, PROTOCOL, checks_of, shares};
+use super::super::security_groups::{Check, Key, OtherClients, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 
 const EVERYONE: &str = "0.0.0.0/0";
-
-/// Protocol, first and last port, and network, by which EC2 compares rules.
-pub type Key = (String, i32, i32, String);
-
-/// The load balancer of another Service that needs a client rule.
-pub type OtherClients = BTreeMap<Key, String>;
 
 /// The load balancers that need a rule beside the one that has described it.
 #[derive(Debug, Clone, Copy)]

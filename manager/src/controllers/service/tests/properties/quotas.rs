@@ -17,7 +17,7 @@ use super::specs::{Kind, Wish, wishes};
 
 const NEIGHBOUR: &str = "b2345678-1234-1234-1234-123456789abc";
 
-/// What users want from some moment on.
+/// Both specs and the Nodes from some moment on.
 #[derive(Debug, Clone)]
 struct Change {
     wishes: [Wish; 2],
