@@ -18,7 +18,7 @@ use super::events::{self, During, Failure};
 use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::plan::quota::{RuleCounts, revoke_where_full};
+use super::plan::quota::{RuleCounts, most_first_where_full, revoke_where_full};
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
@@ -325,13 +325,14 @@ fn serves(observation: &Observation, made: &Created) -> bool {
 async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) -> Result<Applied, Error> {
     let (service, reason) = (pass.service, pass.reason);
     let (groups, rules_quota) = (&observation.groups, context.settings.rules_quota);
-    let plan = &revoke_where_full(observation.plan.clone(), groups, rules_quota);
+    let plan = revoke_where_full(observation.plan.clone(), groups, rules_quota);
+    let counts = RuleCounts::of(&plan, groups, rules_quota);
+    let plan = &most_first_where_full(plan, &counts);
     let fullness = quota::check(plan, groups, rules_quota)?;
     events::report_fullness(context, service, fullness).await;
     events::report_writes(context, service, plan, reason).await;
 
     let began = Instant::now();
-    let counts = RuleCounts::of(plan, groups, rules_quota);
     let applied = apply_within(context, service, pass.desired.name(), plan, &counts).await;
     let Applied { created: made, failure } = &applied;
     if plan.changes_targets_only() || (reason == Reason::NodesChanged && !plan.steps.is_empty()) {

@@ -157,6 +157,25 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
     plan
 }
 
+/// The same plan; in a group that may be too small for it, most rules are added first. If AWS refuses them, the group gets
+/// no other rules either.
+pub fn most_first_where_full(mut plan: Plan, counts: &RuleCounts) -> Plan {
+    let groups: Vec<&String> = counts.by_group.keys().filter(|group| !counts.fit(group)).collect();
+    for group in groups {
+        let at: Vec<usize> = (0..plan.steps.len())
+            .filter(|at| adds(&plan.steps[*at], group))
+            .collect();
+        let mut adding: Vec<Planned> = at.iter().map(|at| plan.steps[*at].clone()).collect();
+        let added = |planned: &Planned| change(&planned.step).map_or(0, |(_, added, _)| added);
+        adding.sort_by_key(|planned| std::cmp::Reverse(added(planned)));
+        for (at, planned) in at.into_iter().zip(adding) {
+            plan.steps[at] = planned;
+        }
+    }
+
+    plan
+}
+
 /// After AWS has refused to add rules to a group: moves the group's revocations to the front, followed by the refused
 /// step. `left` are the remaining steps, the next one last. Returns whether there are revocations.
 /// If it is not certain that all rules fit afterwards, nothing is moved: the group would lose rules and get none.

@@ -203,7 +203,6 @@ impl NodeRules {
         let empty = BTreeSet::new();
         let all: BTreeSet<&Key> = wanted.health.iter().flatten().chain(&wanted.client).collect();
 
-        let before = self.add.len();
         if wanted.health.is_some() {
             let is_needed = |key: &Key| check_of(key).is_some_and(|check| others.health.contains_key(&check));
             self.remove(group, &mut rules, &health, |key| !all.contains(key) && !is_needed(key));
@@ -213,14 +212,11 @@ impl NodeRules {
             self.add(group, &mut rules, &health, wanted.health.as_ref().unwrap_or(&empty));
         }
 
-        // Clients come first: a group without capacity for them gets no other rules either.
-        let of_health = self.add.split_off(before);
         let of_another = |text: &String| *text != client && text.starts_with(CLIENT_RULE);
         self.uses_shared_rules |= wanted.client.iter().filter_map(|key| rules.get(key)).any(of_another);
         self.describe(group, &mut rules, &client, |key| !all.contains(key), others.clients);
         self.remove(group, &mut rules, &client, |key| !all.contains(key));
         self.add(group, &mut rules, &client, &wanted.client);
-        self.add.extend(of_health);
 
         let of_clients = rules.iter().filter(|(_, text)| text.contains(CLIENT_RULE));
         let mtu = of_clients.map(|(key, _)| ("icmp".to_owned(), 3, 4, key.3.clone()));
