@@ -123,7 +123,10 @@ fn every_annotation_of_services_is_documented_and_read() {
 #[test]
 fn every_event_of_services_is_documented_and_told() {
     let code = code("manager/src/controllers/service");
-    let mut told = all(r#"(?:emit|warn|warn_once)\(\s*context,\s*service,\s*"([A-Za-z]+)""#, &code);
+    let mut told = all(
+        r#"(?:emit|warn|warn_once)\(\s*context,\s*service,\s*"([A-Za-z]+)""#,
+        &code,
+    );
     told.extend(all(r#""([A-Z][A-Za-z]+Failed)""#, &code));
     assert_eq!(rows("docs/services.md", "events"), told);
 }
