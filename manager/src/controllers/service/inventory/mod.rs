@@ -286,7 +286,9 @@ pub async fn node_groups(
 ) -> Result<BTreeMap<String, SecurityGroup>, Error> {
     let mut found = BTreeMap::new();
     for filter in cluster_filters(settings) {
-        found.extend(groups_where(reader, filter, |_| true).await?);
+        // Another cluster with the same ID may be in another VPC of the account.
+        let is_here = |group: &SecurityGroup| group.vpc_id.as_ref() == Some(&settings.vpc_id);
+        found.extend(groups_where(reader, filter, is_here).await?);
     }
 
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);

@@ -27,6 +27,32 @@ async fn everyone_may_come_in_and_so_may_health_checks() {
     assert_eq!(nodes(&fixture), expected);
 }
 
+/// A cluster with the same ID may be in another VPC of the account.
+#[tokio::test(start_paused = true)]
+async fn a_group_of_another_vpc_gets_no_rule() {
+    let fixture = fixture();
+    fixture.aws.change(|world| {
+        let mut foreign = world.security_groups["sg-node"].clone();
+        (foreign.id, foreign.vpc_id) = ("sg-foreign".into(), Some("vpc-2".into()));
+        let range = IpRange {
+            cidr: "0.0.0.0/0".into(),
+            description: Some("kubernetes.io/rule/nlb/client=afedcba9876543210fedcba987654321".into()),
+        };
+        foreign.ingress = vec![IpPermission {
+            protocol: "tcp".into(),
+            from_port: Some(30080),
+            to_port: Some(30080),
+            ranges: vec![range],
+            ..IpPermission::default()
+        }];
+        world.security_groups.insert("sg-foreign".into(), foreign);
+    });
+    let before = rules(&fixture.aws.world(), "sg-foreign");
+    fixture.settle().await;
+    assert_eq!(nodes(&fixture).len(), 3);
+    assert_eq!(rules(&fixture.aws.world(), "sg-foreign"), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn listed_clients_and_the_subnets_of_health_checks_may_come_in() {
     let fixture = settled().await;
