@@ -114,7 +114,9 @@ pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Res
     let services = Api::<Service>::all(deps.client.clone());
     let controller = Controller::new(services, watcher::Config::default());
     let listed = controller.store();
-    let nodes = node_changes::relevant(deps.nodes.clone());
+    let all = listed.clone();
+    let labels = move || node_changes::named_labels(all.state().iter().map(AsRef::as_ref));
+    let nodes = node_changes::relevant(deps.nodes.clone(), labels);
     let sweep = deps.sweep.clone();
     let workers = Arc::new(Workers {
         queue: deps.metrics.queue("service"),

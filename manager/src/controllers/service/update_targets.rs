@@ -13,7 +13,7 @@ use super::inventory::Reader;
 use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
 use super::plan::{Plan, PlanInput};
-use super::spec::annotations::{Annotations, Kind};
+use super::spec::annotations::{Kind, node_labels};
 use super::spec::names::uid;
 use super::spec::{hostname, names};
 use super::{events, inventory, observation, plan};
@@ -74,7 +74,7 @@ pub(super) async fn update_targets(context: &Context, service: &Service, failure
 /// The executed plan, and whether AWS accepted all of it.
 async fn try_update(context: &Context, service: &Service, kind: Kind, now: Instant) -> Result<(Plan, bool), Error> {
     let nodes = context.nodes.snapshot();
-    let labels = Annotations::of(service).pairs("target-node-labels");
+    let labels = node_labels(service);
     let candidates = candidates(&nodes, &labels);
     let gone = context.states.with(uid(service), |state| state.confirmed_gone(now));
     let seen_gone = &(&gone | &targets::excluded(&nodes));

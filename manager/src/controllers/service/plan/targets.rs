@@ -3,7 +3,9 @@
 //! A Node becomes a target when it is Ready. A NotReady target is never removed: the load balancer's health check
 //! decides about traffic, and many NotReady Nodes are more often a broken control plane than a broken fleet.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use outrigger_aws::InstanceId;
@@ -85,6 +87,15 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
 
     candidates.sort_by(|a, b| a.id.cmp(&b.id));
     candidates
+}
+
+/// A hash of everything that decides whether a Node is a target of a Service that chooses Nodes by some of these labels.
+pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
+    let chosen: Vec<Option<&str>> = labels.iter().map(|key| node.label(key)).collect();
+    let mut hasher = DefaultHasher::new();
+    (instance(node), is_eligible(node), node.is_ready(), chosen).hash(&mut hasher);
+
+    hasher.finish()
 }
 
 pub(crate) fn instance(node: &NodeView) -> Option<InstanceId> {

@@ -142,6 +142,11 @@ impl<'a> Annotations<'a> {
     }
 }
 
+/// The labels by which a Service chooses Nodes, as targets of its load balancer; none: all Nodes.
+pub fn node_labels(service: &Service) -> BTreeMap<String, String> {
+    Annotations::of(service).pairs("target-node-labels")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
