@@ -29,6 +29,17 @@ pub enum Rank {
     Other,
 }
 
+impl Rank {
+    /// The label in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ApiServer => "api_server",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// The addresses of API servers.
 #[derive(Debug, Default)]
 pub struct ApiServers {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
+use crate::callers::Rank;
 use crate::decide::{Outcome, ValidationOutcome, kinds};
 use crate::registration::{Configuration, Field};
 use crate::stored_objects::Deviation;
@@ -59,6 +60,7 @@ pub struct Metrics {
     reviews: Family<Labels<3>, Counter>,
     validations: Family<Labels<2>, Counter>,
     errors: Family<Labels<1>, Counter>,
+    callers: Family<Labels<1>, Counter>,
     duration: Histogram,
     connections: Family<Labels<1>, Gauge>,
     connections_ended: Family<Labels<2>, Counter>,
@@ -89,6 +91,11 @@ impl Metrics {
             reviews: metric(all, "reviews", "Admission reviews decided, by kind, decision and phase"),
             validations: metric(all, "validations", "Validating reviews, by kind and decision"),
             errors: metric(all, "errors", "Requests without a decision, by class of error"),
+            callers: metric(
+                all,
+                "callers",
+                "Requests with a complete body, by caller: an API server, or another address",
+            ),
             duration: {
                 let help = "Time from the request headers to the response";
                 all.register("review_duration_seconds", help, duration.clone());
@@ -155,6 +162,10 @@ impl Metrics {
     /// Counts a request that got no decision. `class` is one of the constants of the error types.
     pub fn error(&self, class: &'static str) {
         self.errors.get_or_create(&[("class", class)]).inc();
+    }
+
+    pub fn caller(&self, rank: Rank) {
+        self.callers.get_or_create(&[("caller", rank.as_str())]).inc();
     }
 
     pub fn took(&self, time: Duration) {

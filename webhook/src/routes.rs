@@ -182,6 +182,7 @@ impl AdmissionHandler {
             let memory = self.memory.empty(caller);
             let held = body::read(body, (self.limits.body, time), memory, &place).await?;
             drop(place);
+            self.reviewer.metrics.caller(caller.rank);
 
             // Only a complete body takes a slot: a caller that sends none must not keep others out. No queue: a server
             // at its limit answers at once, before the timeout of the caller.

@@ -17,6 +17,10 @@ const CASES: &[(&str, &str)] = &[
         "workload/namespace-labels-unknown",
         "always knows the labels of a namespace",
     ),
+    (
+        "workload/namespace-that-is-named-needs-no-labels",
+        "always knows the labels of a namespace",
+    ),
     ("workload/what-is-being-deleted-says-so", "only an API server sets"),
 ];
 
@@ -72,6 +76,11 @@ const BY_PUBLISHED: &[(&str, &str)] = &[
     ("kubeadm-control-plane/shape-of-the-field-wins", "extraArgs"),
     ("kubermatic-cluster/migrate-version-unknown", "Required value"),
     ("rancher-rke2/migrate-misindented-entry", "unknown field"),
+    // Earlier releases of the provider have it in the same version of the API.
+    (
+        "rke2-control-plane/version-of-the-agent-config",
+        "unknown field \"spec.agentConfig.version\"",
+    ),
 ];
 
 /// On Kubernetes 1.26 only.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use outrigger_serving::{Ended, Refused};
+use outrigger_webhook::callers::Rank;
 use outrigger_webhook::decide::{Outcome, ValidationOutcome};
 use outrigger_webhook::metrics::{Metrics, Port, WatchedType};
 use outrigger_webhook::registration::Configuration;
@@ -14,6 +15,7 @@ pub fn text() -> String {
     metrics.review("Node", Outcome::Changed, Some("Prepare"));
     metrics.validation("Node", ValidationOutcome::Denied);
     metrics.error("too_large");
+    metrics.caller(Rank::ApiServer);
     metrics.took(Duration::from_millis(1));
     metrics.certificate(30.0, 0);
     metrics.migrations(1, 0);
