@@ -109,15 +109,15 @@ impl Reviewer {
         };
         let reviewer = Arc::clone(self);
         let step = threads.run(caller, move || reviewer.read(first, &body, budget)).await?;
-        let waiting = match step {
+        let mut waiting = match step {
             Step::Answered(response) => return Ok(response),
             Step::Waiting(waiting) => waiting,
         };
 
-        let request = &waiting.review.request;
+        let Waiting { review, work, .. } = &mut *waiting;
+        let request = &review.request;
         situation.migrations = self.with_requested_phase(request, situation.migrations).await;
-        // The namespaces of a migration's path are those of another cluster.
-        if situation.path.is_none() && self.lacks_namespace(&situation, request) {
+        if work.run(|| self.lacks_namespace(&situation, request)) {
             situation.namespace_labels = self.namespaces.labels(&request.namespace).await;
         }
 
@@ -142,25 +142,29 @@ impl Reviewer {
             }
             Incoming::Review(review) => *review,
         };
+        let request = &review.request;
+        let requested = request.object.as_ref();
+        let requested = requested.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
+        situation.namespace_labels = self.namespaces.cached(&request.namespace);
+        let waits = requested.is_some() || work.run(|| self.lacks_namespace(&situation, request));
         let waiting = Waiting {
             review,
             work,
             objects: budget.close(),
         };
-
-        let request = &waiting.review.request;
-        let requested = request.object.as_ref();
-        let requested = requested.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
-        situation.namespace_labels = self.namespaces.cached(&request.namespace);
-        if requested.is_some() || (situation.path.is_none() && self.lacks_namespace(&situation, request)) {
+        if waits {
             return Ok(Step::Waiting(Box::new(waiting)));
         }
 
         Ok(Step::Answered(self.finish(&situation, waiting)))
     }
 
-    /// Whether a rule and a target may be about the object, if the labels of its namespace were known.
+    /// Whether a rule and a target may be about the object, if the labels of its namespace were known. The namespaces of a
+    /// migration's path are those of another cluster.
     fn lacks_namespace(&self, situation: &Situation, request: &Request) -> bool {
+        if situation.path.is_some() {
+            return false;
+        }
         match situation.endpoint {
             Endpoint::Mutate => self.decide_with(situation, request, decide::lacks_namespace),
             Endpoint::Validate => self.decide_with(situation, request, decide::validation_lacks_namespace),
