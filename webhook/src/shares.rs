@@ -75,13 +75,11 @@ impl Shares {
 
 impl Held {
     fn take(&mut self, limit: usize, caller: Caller, units: usize) -> bool {
-        let (part, used) = match caller.rank {
-            Rank::ApiServer => (limit, self.by_api_servers + self.by_others),
-            Rank::Other => (limit.div_ceil(2), self.by_others),
+        let free_of_all = limit.saturating_sub(self.by_api_servers + self.by_others);
+        let free = match caller.rank {
+            Rank::ApiServer => free_of_all,
+            Rank::Other => free_of_all.min(limit.div_ceil(2).saturating_sub(self.by_others)),
         };
-        let free = part
-            .saturating_sub(used)
-            .min(limit.saturating_sub(self.by_api_servers + self.by_others));
         let own = self.callers.get(&caller.address).copied().unwrap_or_default();
         let Some(left) = free.checked_sub(units) else {
             return false;
