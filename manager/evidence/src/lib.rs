@@ -10,6 +10,7 @@
 //! |---|---|
 //! | is the holder of K proven | [`facts`] |
 //! | may this process take or keep lease M, or must it release it | [`gate`] |
+//! | who runs the controllers now | [`owner`] |
 //! | what survives a restart | [`latch`] |
 //! | what a Lease object contains | [`record`] |
 //! | why a process does not own the controllers, and what to do | [`why`] |
@@ -19,6 +20,7 @@
 pub mod facts;
 pub mod gate;
 pub mod latch;
+pub mod owner;
 pub mod reasons;
 pub mod record;
 #[cfg(any(test, feature = "samples"))]

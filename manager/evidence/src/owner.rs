@@ -1,29 +1,37 @@
-//! The owner of the controllers that both managers have. Pure.
+//! The owner of the controllers that both managers have.
 
-use outrigger_evidence::facts::Facts;
-use outrigger_evidence::gate::{self, Inputs, LeaseAction};
-use outrigger_evidence::why::Why;
 use outrigger_shared::component::Form;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::Phase;
 
+use crate::facts::Facts;
+use crate::gate::{self, Inputs, LeaseAction};
+use crate::why::Why;
+
+/// The lease under which a process runs a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lease {
+pub enum Lease {
+    /// C, of this manager.
     Main,
+    /// M.
     Migration,
     /// The main lease of the kube-controller-manager.
     OldManagers,
 }
 
-pub(super) struct Ownership {
+/// Who runs a controller now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ownership {
+    /// `None`: nobody, or it is not proven.
     pub owner: Option<Party>,
     pub lease: Lease,
+    /// The identity in that lease, until it expires.
     pub holder: Option<String>,
 }
 
 /// The owner of one of the controllers that both managers have. Absent, too, if the flags of the kube-controller-manager
 /// turn it off.
-pub(super) fn owner_of(inputs: &Inputs, controller: Controller) -> Ownership {
+pub fn owner_of(inputs: &Inputs, controller: Controller) -> Ownership {
     let shared = owner_of_shared(inputs);
     let is_off = shared.owner == Some(Party::KubeControllerManager)
         && shared
@@ -52,7 +60,7 @@ fn is_off(facts: &Facts, holder: &str, controller: Controller) -> bool {
 
 /// The owner of the controllers that both managers have. Absent unless it is proven: a process that holds a lease may
 /// run nothing under it.
-pub(super) fn owner_of_shared(inputs: &Inputs) -> Ownership {
+pub fn owner_of_shared(inputs: &Inputs) -> Ownership {
     let facts = &inputs.facts;
     if inputs.holding {
         return Ownership {
@@ -123,12 +131,11 @@ fn is_guarded(facts: &Facts, holder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use outrigger_shared::migration::Phase;
-
-    use super::super::tests::{attest, beside_unguarded, holding, migrating, standby};
     use super::*;
-    use outrigger_evidence::facts::{ControllerManager, LeaseFacts};
-    use outrigger_evidence::samples::{EXTERNAL, GUARDED, UNGUARDED, held, kcm, seen};
+    use crate::facts::{ControllerManager, LeaseFacts};
+    use crate::samples::{
+        EXTERNAL, GUARDED, UNGUARDED, attest, beside_unguarded, held, holding, kcm, migrating, seen, standby,
+    };
 
     #[test]
     fn this_manager_owns_the_controllers_only_while_it_may_write() {

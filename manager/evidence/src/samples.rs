@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
+use outrigger_shared::migration::{Attestation, Phase};
 
 use crate::facts::{
-    Configuration, ControllerManager, ControllerManagers, Facts, LeaseFacts, Lock, OwnSettings, WatchFailure,
+    Configuration, ControllerManager, ControllerManagers, Facts, LeaseFacts, Lock, OwnSettings, Reading, WatchFailure,
 };
+use crate::gate::{Inputs, MigrationSpec};
+use crate::latch::Stored;
 
 /// A watch without the right to it.
 pub fn forbidden() -> WatchFailure {
@@ -101,4 +104,75 @@ pub fn complete() -> Facts {
             renew_deadline: Duration::from_secs(10),
         },
     }
+}
+
+/// Phase Migrate with external kube-controller-managers and a latch, and M free.
+pub fn migrating() -> Inputs {
+    let mut facts = complete();
+    facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
+    facts.migration = LeaseFacts {
+        read: true,
+        idle: true,
+        ..LeaseFacts::default()
+    };
+    let spec = MigrationSpec {
+        uid: "u".into(),
+        generation: 4,
+        phase: Phase::Migrate,
+        attestation: None,
+        seen_unattested: true,
+    };
+    Inputs {
+        spec: Reading::Known(spec),
+        latch: latch(Phase::Migrate, ""),
+        facts,
+        identity: "us".into(),
+        holding: false,
+        offer_due: false,
+        yielded: true,
+    }
+}
+
+/// A latch of this phase with further fields.
+pub fn latch(phase: Phase, fields: &str) -> Stored {
+    let text = format!(r#"{{"version":1,"uid":"u","phase":"{phase}","seenUnattested":true{fields}}}"#);
+    let latch = Stored::read(Some(&text));
+    assert!(matches!(latch, Stored::Latch(_)), "{text}");
+    latch
+}
+
+pub fn attest(phase: Phase) -> Option<Attestation> {
+    Some(Attestation {
+        phase,
+        holders: Vec::new(),
+    })
+}
+
+pub fn in_phase(mut inputs: Inputs, phase: Phase) -> Inputs {
+    if let Reading::Known(spec) = &mut inputs.spec {
+        spec.phase = phase;
+    }
+    inputs
+}
+
+/// In-tree without leader migration, on another host than the holder of K.
+pub fn standby() -> ControllerManager {
+    ControllerManager {
+        object: "Pod tenant/kcm-1".into(),
+        host_names: vec!["kcm-1".into()],
+        ..kcm(UNGUARDED)
+    }
+}
+
+pub fn holding() -> Inputs {
+    let mut inputs = migrating();
+    inputs.holding = true;
+    inputs
+}
+
+/// This manager has held M, and an unguarded kube-controller-manager holds K now.
+pub fn beside_unguarded(mut inputs: Inputs) -> Inputs {
+    inputs.latch = latch(Phase::Migrate, r#","heldBy":"us""#);
+    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
+    inputs
 }

@@ -10,8 +10,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::not_leader::NotLeader;
 use crate::suspend_clock::SuspendClock;
+
+/// This process may not write now. A write that has not been sent must not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this process does not hold the lease that guards this write, or too little time is left before the renew deadline"
+)]
+pub struct NotLeader;
 
 /// A further limit of a permit, which the holder of another lease sets: when it is closed, no write begins, and a write in
 /// flight may last until `ends`. It can be opened again.
@@ -45,7 +51,7 @@ impl Fence {
 #[derive(Debug, Clone)]
 pub struct Permit {
     deadline: Option<watch::Receiver<Option<Deadline>>>,
-    fence: Option<watch::Receiver<Fence>>,
+    fence: watch::Receiver<Fence>,
     state: Arc<State>,
 }
 
@@ -121,7 +127,7 @@ impl Permit {
     pub fn always() -> Self {
         Self {
             deadline: None,
-            fence: None,
+            fence: watch::channel(Fence::OPEN).1,
             state: Arc::default(),
         }
     }
@@ -140,7 +146,7 @@ impl Permit {
         });
         let permit = Self {
             deadline: Some(rx),
-            fence: None,
+            fence: watch::channel(Fence::OPEN).1,
             state: Arc::clone(&state),
         };
         (Grantor { deadline, state }, permit)
@@ -149,10 +155,7 @@ impl Permit {
     /// The permit with a fence.
     #[must_use]
     pub fn within(self, fence: watch::Receiver<Fence>) -> Self {
-        Self {
-            fence: Some(fence),
-            ..self
-        }
+        Self { fence, ..self }
     }
 
     /// Whether a write may be sent now.
@@ -172,12 +175,12 @@ impl Permit {
     }
 
     fn fence(&self) -> Fence {
-        self.fence.as_ref().map_or(Fence::OPEN, |fence| *fence.borrow())
+        *self.fence.borrow()
     }
 
     /// Waits while the fence is closed. A pause of the fence is short, so a write waits for its end instead of failing.
     async fn fence_opens(&self) -> Result<(), NotLeader> {
-        let (Some(mut fence), Some(mut deadline)) = (self.fence.clone(), self.deadline.clone()) else {
+        let (mut fence, Some(mut deadline)) = (self.fence.clone(), self.deadline.clone()) else {
             return Ok(());
         };
         let mut closing = self.state.closing.subscribe();
@@ -284,20 +287,11 @@ impl Permit {
             let Some(Deadline { at, .. }) = *deadline.borrow_and_update() else {
                 return;
             };
-            let fenced = fence.as_mut().and_then(|fence| fence.borrow_and_update().ends);
-            let fence_changes = async {
-                let changed = match &mut fence {
-                    Some(fence) => fence.changed().await.is_ok(),
-                    None => false,
-                };
-                if !changed {
-                    std::future::pending::<()>().await;
-                }
-            };
+            let fenced = fence.borrow_and_update().ends;
             tokio::select! {
                 () = sleep_until(fenced.map_or(at, |end| end.min(at))) => {}
                 Ok(()) = deadline.changed() => {}
-                () = fence_changes => {}
+                Ok(()) = fence.changed() => {}
             }
         }
     }

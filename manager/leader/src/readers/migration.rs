@@ -69,40 +69,39 @@ pub fn follow_own_migration(client: Client, name: &str, own: &Own, stop: &Cancel
 }
 
 fn agreeing(
-    object: watch::Receiver<Reading<CloudProviderMigration>>,
+    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
     own: &Own,
     stop: &CancellationToken,
 ) -> Migration {
-    let (of_cluster, of_leases) = (own.clone(), own.clone());
-    let stored = unless(object, stop.clone(), move |object| of_cluster.other_cluster(object));
-    let agreed = unless(stored.clone(), stop.clone(), move |object| {
-        of_leases.other_leases(object)
-    });
-
-    Migration { stored, agreed }
-}
-
-/// The object, or [`Reading::Unreadable`] with the reason against it.
-fn unless(
-    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
-    stop: CancellationToken,
-    reason: impl Fn(&CloudProviderMigration) -> Option<String> + Send + 'static,
-) -> watch::Receiver<Reading<CloudProviderMigration>> {
-    let (tx, rx) = watch::channel(Reading::Pending);
+    let ((stored_tx, stored), (agreed_tx, agreed)) =
+        (watch::channel(Reading::Pending), watch::channel(Reading::Pending));
+    let (own, stop) = (own.clone(), stop.clone());
     tokio::spawn(async move {
         loop {
             let reading = object.borrow_and_update().clone();
-            match reading.known().and_then(&reason) {
-                Some(why) => refuse(&tx, why),
-                None => drop(tx.send_replace(reading)),
-            }
+            let reading = pass(&stored_tx, reading, |object| own.other_cluster(object));
+            pass(&agreed_tx, reading, |object| own.other_leases(object));
             if !matches!(stop.run_until_cancelled(object.changed()).await, Some(Ok(()))) {
                 return;
             }
         }
     });
 
-    rx
+    Migration { stored, agreed }
+}
+
+/// Sends the object, or [`Reading::Unreadable`] with the reason against it.
+fn pass(
+    tx: &watch::Sender<Reading<CloudProviderMigration>>,
+    reading: Reading<CloudProviderMigration>,
+    reason: impl Fn(&CloudProviderMigration) -> Option<String>,
+) -> Reading<CloudProviderMigration> {
+    if let Some(why) = reading.known().and_then(reason) {
+        refuse(tx, why.clone());
+        return Reading::Unreadable(why);
+    }
+    tx.send_replace(reading.clone());
+    reading
 }
 
 fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {

@@ -72,7 +72,7 @@ pub fn follow_controller_managers(
     tokio::spawn(async move {
         let mut wake = Wake::default();
         let mut targets = None;
-        let mut places = Places::default();
+        let mut places = Listing::default();
         while !stop.is_cancelled() {
             let object = migration.borrow_and_update().clone();
             let holder = main.borrow_and_update().named_holder().map(str::to_owned);
@@ -89,7 +89,7 @@ pub fn follow_controller_managers(
                         // Its lists would be too old.
                         () = other_holder(&mut main, holder.as_deref()) => continue,
                     }
-                    wake.watch(&lister, &places.all);
+                    wake.watch(&lister, &places.places);
                 }
                 (None, Reading::Unreadable(why)) => {
                     let problem = format!("the object that names them is unreadable: {why}");
@@ -140,16 +140,25 @@ pub struct Locks {
 pub struct Listing {
     /// The first pass over all places has ended.
     read: bool,
-    lists: Vec<List>,
+    places: Vec<Place>,
     /// The reason for which places cannot be found, and when the last search for them began.
     not_found: Option<String>,
     found: Option<Instant>,
+    /// The last search found others: they are listed next.
+    is_new: bool,
+}
+
+/// A namespace with the selector of its kube-controller-managers, and the last list of each kind in it.
+#[derive(Debug, Clone, PartialEq)]
+struct Place {
+    location: Location,
+    namespace: String,
+    lists: [List; Kind::ALL.len()],
 }
 
 /// The last list of one kind in one place, and why it cannot be listed now.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct List {
-    place: String,
     answer: Judged,
     /// When the request of `answer` began.
     listed: Option<Instant>,
@@ -162,32 +171,8 @@ impl Listing {
     fn unreadable(problem: String) -> Self {
         Self {
             read: true,
-            lists: Vec::new(),
             not_found: Some(problem),
-            found: None,
-        }
-    }
-
-    /// A list of one kind that begins now and has `all`. `problems`: why other lists fail.
-    #[cfg(test)]
-    pub(crate) fn of(all: Vec<ControllerManager>, problems: &[&str]) -> Self {
-        let now = Some(Instant::now());
-        let list = |seen, problem: Option<&str>| List {
-            place: "tenant".into(),
-            answer: Judged {
-                seen,
-                ignored: Vec::new(),
-            },
-            listed: now.filter(|_| problem.is_none()),
-            tried: now,
-            problem: problem.map(str::to_owned),
-        };
-        let failed = problems.iter().map(|problem| list(Vec::new(), Some(problem)));
-        Self {
-            read: true,
-            lists: std::iter::once(list(all, None)).chain(failed).collect(),
-            not_found: None,
-            found: now,
+            ..Self::default()
         }
     }
 
@@ -201,22 +186,21 @@ impl Listing {
             seen.map(|seen| ControllerManager { current, ..seen })
                 .collect::<Vec<_>>()
         };
-        let mut seen: Vec<ControllerManager> = self.lists.iter().flat_map(of_list).collect();
+        let mut seen: Vec<ControllerManager> = self.lists().flat_map(|(_, list)| of_list(list)).collect();
         // One object may be in two places.
         seen.sort_by(|a, b| (&a.object, b.current).cmp(&(&b.object, a.current)));
         seen.dedup_by(|a, b| a.object == b.object);
 
         let problems = self
-            .lists
-            .iter()
-            .filter_map(|list| Some((&list.place, list.problem.as_ref()?)));
+            .lists()
+            .filter_map(|(place, list)| Some((place, list.problem.as_ref()?)));
         let mut unreadable: Vec<String> = problems
             .map(|(place, why)| format!("Namespace {place}: {why}"))
             .collect();
         // An API server that does not answer has the same problem for each kind.
         unreadable.dedup();
         unreadable.extend(self.not_found.clone());
-        let mut ignored: Vec<String> = self.lists.iter().flat_map(|list| list.answer.ignored.clone()).collect();
+        let mut ignored: Vec<String> = self.lists().flat_map(|(_, list)| list.answer.ignored.clone()).collect();
         ignored.sort();
         ignored.dedup();
 
@@ -225,47 +209,15 @@ impl Listing {
             seen,
             unreadable,
             ignored,
-            current: self.lists.iter().all(|list| is_later(list.tried))
+            current: self.lists().all(|(_, list)| is_later(list.tried))
                 && (is_later(self.found) || self.not_found.is_some()),
         }
     }
-}
 
-/// Sends a value that differs from the last one. Returns whether it does.
-pub(crate) fn send_new<T: PartialEq>(tx: &watch::Sender<T>, value: T) -> bool {
-    tx.send_if_modified(|old| {
-        let is_new = *old != value;
-        *old = value;
-        is_new
-    })
-}
-
-/// A namespace with the selector of its kube-controller-managers, and the last list of each kind in it.
-#[derive(Debug, Clone)]
-struct Place {
-    location: Location,
-    namespace: String,
-    lists: [List; Kind::ALL.len()],
-}
-
-#[derive(Debug, Default)]
-struct Places {
-    all: Vec<Place>,
-    not_found: Option<String>,
-    found: Option<Instant>,
-    /// The last search found others: they are listed next.
-    is_new: bool,
-    read: bool,
-}
-
-impl Places {
-    fn listing(&self) -> Listing {
-        Listing {
-            read: self.read,
-            lists: self.all.iter().flat_map(|place| place.lists.clone()).collect(),
-            not_found: self.not_found.clone(),
-            found: self.found,
-        }
+    /// Each list with its namespace.
+    fn lists(&self) -> impl Iterator<Item = (&str, &List)> {
+        let places = self.places.iter();
+        places.flat_map(|place| place.lists.iter().map(move |list| (place.namespace.as_str(), list)))
     }
 
     /// Takes in a search for places. Places that stay keep their lists.
@@ -286,21 +238,24 @@ impl Places {
         note_problem(&mut self.not_found, None, "the namespaces of spec.targets");
 
         let same = |left: &Place, right: &Place| left.namespace == right.namespace && left.location == right.location;
-        self.is_new = found.iter().any(|place| !self.all.iter().any(|old| same(old, place)));
+        self.is_new = found
+            .iter()
+            .any(|place| !self.places.iter().any(|old| same(old, place)));
         let kept = found.into_iter().map(|place| {
-            let old = self.all.iter().find(|old| same(old, &place)).cloned();
+            let old = self.places.iter().find(|old| same(old, &place)).cloned();
             old.unwrap_or(place)
         });
-        self.all = kept.collect();
+        self.places = kept.collect();
     }
 
     fn are_all_tried(&self) -> bool {
-        let mut lists = self.all.iter().flat_map(|place| &place.lists);
-        lists.all(|list| list.tried.is_some())
+        self.lists().all(|(_, list)| list.tried.is_some())
     }
 
     fn take(&mut self, (place, kind): (usize, usize), began: Instant, answer: Answer) {
-        let Some(place) = self.all.get_mut(place) else { return };
+        let Some(place) = self.places.get_mut(place) else {
+            return;
+        };
         let list = &mut place.lists[kind];
         list.tried = Some(began);
         let what = format!("{:?}s in Namespace {}", Kind::ALL[kind], place.namespace);
@@ -313,6 +268,15 @@ impl Places {
             Err(error) => note_problem(&mut list.problem, Some(error.to_string()), &what),
         }
     }
+}
+
+/// Sends a value that differs from the last one. Returns whether it does.
+pub(crate) fn send_new<T: PartialEq>(tx: &watch::Sender<T>, value: T) -> bool {
+    tx.send_if_modified(|old| {
+        let is_new = *old != value;
+        *old = value;
+        is_new
+    })
 }
 
 /// Keeps a problem, and logs when it begins, changes or ends.
@@ -424,9 +388,9 @@ impl Lister {
 
     /// Searches for the places, and lists every kind in those that are known. Each answer is sent when it comes: one that
     /// is refused or slow delays and hides no other one.
-    async fn pass(&self, places: &mut Places, targets: &[Target], tx: &watch::Sender<Listing>) {
+    async fn pass(&self, places: &mut Listing, targets: &[Target], tx: &watch::Sender<Listing>) {
         let mut requests: Vec<((usize, usize), BoxFuture<'static, Answer>)> = Vec::new();
-        for (index, place) in places.all.iter().enumerate() {
+        for (index, place) in places.places.iter().enumerate() {
             for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
                 requests.push(((index, kind), self.list(place, of_kind).boxed()));
             }
@@ -438,13 +402,9 @@ impl Lister {
         let mut places = Vec::new();
         for location in locations(targets)? {
             for namespace in namespaces_of(self.client(&location), &location).await? {
-                let list = || List {
-                    place: namespace.clone(),
-                    ..List::default()
-                };
                 places.push(Place {
                     location: location.clone(),
-                    lists: std::array::from_fn(|_| list()),
+                    lists: <[List; 4]>::default(),
                     namespace,
                 });
             }
@@ -508,7 +468,7 @@ fn judged(
 
 /// Takes in the answers of these lists, and then of the search for places.
 async fn gather(
-    places: &mut Places,
+    places: &mut Listing,
     requests: Vec<((usize, usize), BoxFuture<'static, Answer>)>,
     search: impl Future<Output = Result<Vec<Place>, ReadError>>,
     tx: &watch::Sender<Listing>,
@@ -526,7 +486,7 @@ async fn gather(
             Some((list, answer)) = answers.next() => {
                 places.take(list, began, answer);
                 places.read = places.read || places.are_all_tried();
-                tx.send_replace(places.listing());
+                tx.send_replace(places.clone());
             }
             else => break,
         }
@@ -535,7 +495,7 @@ async fn gather(
         places.find(began, answer);
     }
     places.read = places.read || !places.is_new && places.are_all_tried();
-    tx.send_replace(places.listing());
+    tx.send_replace(places.clone());
 }
 
 /// Why the mirror Pods of a Node are not believed: any kubelet can create one in any namespace, with any name, labels and command line.
@@ -624,27 +584,59 @@ mod tests {
     use k8s_openapi::api::coordination::v1::Lease;
 
     use super::*;
+
     use outrigger_evidence::record::Record;
     use outrigger_evidence::samples::{EXTERNAL, UNGUARDED, kcm};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn place(namespace: &str) -> Place {
-        let list = || List {
-            place: namespace.into(),
-            ..List::default()
-        };
         Place {
             location: locations(&[]).unwrap().remove(0),
             namespace: namespace.into(),
-            lists: std::array::from_fn(|_| list()),
+            lists: Default::default(),
         }
     }
 
-    fn places(namespaces: &[&str]) -> Places {
-        Places {
-            all: namespaces.iter().map(|namespace| place(namespace)).collect(),
-            ..Places::default()
+    /// A place in which all lists began now, and the first one has this.
+    fn place_with(namespace: &str, judged: Judged, problem: Option<&str>) -> Place {
+        let now = Some(Instant::now());
+        let mut place = place(namespace);
+        for list in &mut place.lists {
+            (list.tried, list.listed) = (now, now);
+        }
+        place.lists[0].answer = judged;
+        place.lists[0].problem = problem.map(str::to_owned);
+        place
+    }
+
+    fn listing(places: Vec<Place>) -> Listing {
+        Listing {
+            read: true,
+            places,
+            found: Some(Instant::now()),
+            ..Listing::default()
+        }
+    }
+
+    impl Listing {
+        /// A list of one kind that begins now and has `all`. `problems`: why other lists fail.
+        pub(crate) fn of(all: Vec<ControllerManager>, problems: &[&str]) -> Self {
+            let seen = |seen| Judged {
+                seen,
+                ignored: Vec::new(),
+            };
+            let failed = problems
+                .iter()
+                .map(|problem| place_with("tenant", seen(Vec::new()), Some(problem)));
+            listing(failed.chain([place_with("tenant", seen(all), None)]).collect())
+        }
+    }
+
+    fn places(namespaces: &[&str]) -> Listing {
+        Listing {
+            places: namespaces.iter().map(|namespace| place(namespace)).collect(),
+            ..Listing::default()
         }
     }
 
@@ -660,13 +652,13 @@ mod tests {
     }
 
     /// One pass in which this answers each request, and the search finds the places again.
-    async fn pass<F>(places: &mut Places, tx: &watch::Sender<Listing>, answer: impl Fn(Kind) -> F)
+    async fn pass<F>(places: &mut Listing, tx: &watch::Sender<Listing>, answer: impl Fn(Kind) -> F)
     where
         F: Future<Output = Answer> + Send + 'static,
     {
-        let found = places.all.iter().map(|old| place(&old.namespace)).collect();
+        let found = places.places.iter().map(|old| place(&old.namespace)).collect();
         let mut requests = Vec::new();
-        for index in 0..places.all.len() {
+        for index in 0..places.places.len() {
             for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
                 requests.push(((index, kind), answer(of_kind).boxed()));
             }
@@ -795,9 +787,9 @@ mod tests {
 
         places.find(Instant::now(), Ok(vec![place("a"), place("new")]));
         assert!(places.is_new);
-        let namespaces: Vec<&str> = places.all.iter().map(|place| place.namespace.as_str()).collect();
+        let namespaces: Vec<&str> = places.places.iter().map(|place| place.namespace.as_str()).collect();
         assert_eq!(namespaces, ["a", "new"]);
-        let listing = places.listing().as_of(None);
+        let listing = places.clone().as_of(None);
         assert_eq!(objects(&listing), [("Pod a/kcm", true)]);
         assert!(!listing.current, "the new one was not listed");
 
@@ -811,7 +803,9 @@ mod tests {
         let now = Instant::now();
         let mut listing = Listing::of(vec![kcm(EXTERNAL)], &[]);
         let since = Some(now + SECOND);
-        (listing.lists[0].listed, listing.lists[0].tried) = (since, since);
+        for list in &mut listing.places[0].lists {
+            (list.listed, list.tried) = (since, since);
+        }
         let all = listing.as_of(since);
         assert!(!all.current && all.seen[0].current, "a new place may have the holder");
         listing.found = since;
@@ -825,29 +819,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_object_that_is_in_two_places_counts_by_its_current_list() {
         let of_list = |form, problem: Option<&str>| {
-            let seen = vec![ControllerManager {
-                current: true,
-                ..kcm(form)
-            }];
-            List {
-                answer: Judged {
-                    seen,
-                    ignored: vec!["Pod x".into()],
-                },
-                listed: Some(Instant::now()),
-                tried: Some(Instant::now()),
-                problem: problem.map(str::to_owned),
-                place: "kube-system".into(),
-            }
+            let judged = Judged {
+                seen: vec![kcm(form)],
+                ignored: vec!["Pod x".into()],
+            };
+            place_with("kube-system", judged, problem)
         };
         let (old, new) = (of_list(UNGUARDED, Some("forbidden")), of_list(EXTERNAL, None));
-        for lists in [[old.clone(), new.clone()], [new, old]] {
-            let listing = Listing {
-                read: true,
-                lists: lists.to_vec(),
-                not_found: None,
-                found: Some(Instant::now()),
-            };
+        for places in [[old.clone(), new.clone()], [new, old]] {
+            let listing = listing(places.to_vec());
             let all = listing.as_of(None);
             assert_eq!(all.seen, [kcm(EXTERNAL)]);
             assert_eq!(all.ignored, ["Pod x"]);

@@ -253,7 +253,7 @@ fn spec_valid(problems: Option<&[String]>) -> State {
 
 /// The latch that the decision leaves on lease C.
 fn latch(report: &Report) -> Option<&Latch> {
-    match &report.latch {
+    match &report.inputs.latch {
         Stored::Latch(latch) if report.decision.bound.is_some() => Some(latch),
         Stored::Latch(latch) if report.inputs.spec.known().is_some_and(|spec| spec.uid == latch.uid) => {
             let was_stored_now = matches!(report.decision.latch, LatchChange::Store(_));
@@ -579,11 +579,13 @@ fn rollback(minor: Option<u32>) -> State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::in_phase as requested;
-    use super::super::tests::{beside_unguarded, holding, migrating, report, standby};
+    use super::super::tests::report;
     use super::*;
     use outrigger_evidence::facts::{LeaseFacts, Lock};
-    use outrigger_evidence::samples::{GUARDED, UNGUARDED, held, kcm, seen};
+    use outrigger_evidence::samples::in_phase as requested;
+    use outrigger_evidence::samples::{
+        GUARDED, UNGUARDED, beside_unguarded, held, holding, kcm, latch, migrating, seen, standby,
+    };
 
     fn counts(migrated: u32) -> Option<NodeCounts> {
         Some(NodeCounts {
@@ -689,7 +691,7 @@ mod tests {
         let mut stored = followed.clone();
         stored.decision.bound = None;
         assert!(!is_prepared(&stored), "a latch that binds nobody");
-        let Stored::Latch(latch) = stored.latch.clone() else {
+        let Stored::Latch(latch) = stored.inputs.latch.clone() else {
             panic!("no latch");
         };
         stored.decision.latch = LatchChange::Store(latch);
@@ -744,7 +746,7 @@ mod tests {
     fn missing_evidence_is_reported_with_its_remedy() {
         let mut report = report(migrating());
         report.decision.bound = None;
-        report.latch = Stored::Absent;
+        report.inputs.latch = Stored::Absent;
         report.inputs.facts.main.is_coordinated = true;
         let reported = |report: &Report| {
             let (truth, reason, text) = shown(&prepared(report));
@@ -782,7 +784,7 @@ mod tests {
         inputs.facts.controller_managers = seen(vec![kcm(form)]);
         inputs.facts.main = held("kcm-0_a");
         inputs.facts.migration = held("kcm-0_a");
-        inputs.latch = super::super::tests::latch(phase, "");
+        inputs.latch = latch(phase, "");
         inputs
     }
 

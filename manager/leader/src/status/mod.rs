@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use outrigger_evidence::facts::Reading;
+use outrigger_evidence::owner::{Lease, Ownership, owner_of};
 use outrigger_evidence::why::{Names, code};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::{About, whole_seconds};
@@ -20,21 +21,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::field_manager::FIELD_MANAGER;
-use crate::not_leader::NotLeader;
+use crate::FIELD_MANAGER;
 use crate::permit::Permit;
-use crate::readers::Own;
+use crate::readers::{Own, send_new};
 use crate::run::Guard;
 use crate::steward::Report;
 
 mod conditions;
 mod notices;
-mod owner;
 mod standby;
 
 use conditions::{Inputs, State, UNTIL_STALLED, conditions, missing, progress};
 pub use notices::Notice;
-use owner::{Lease, Ownership, owner_of};
 pub use standby::{MainLease, report_not_led};
 
 /// Period of the counts of Nodes without another reason to write.
@@ -93,12 +91,19 @@ impl Snapshot {
                     "kube-controller-managers",
                     !inputs.facts.controller_managers.unreadable.is_empty(),
                 ),
-                ("kube-controller-manager-lease", report.holders.is_main_unreadable),
-                ("migration-lease", report.holders.is_migration_unreadable),
+                ("kube-controller-manager-lease", inputs.facts.main.failure.is_some()),
+                ("migration-lease", inputs.facts.migration.failure.is_some()),
             ],
             alarm: status.history.last().is_some_and(|newest| newest.alarm),
         }
     }
+}
+
+/// The status of the object, and the one that it should have.
+#[derive(Clone)]
+struct Change {
+    old: CloudProviderMigrationStatus,
+    new: CloudProviderMigrationStatus,
 }
 
 pub struct StatusWriter {
@@ -110,7 +115,6 @@ pub struct StatusWriter {
     pub lease_problem: watch::Receiver<Option<String>>,
 }
 
-#[derive(Clone)]
 struct Sources {
     object: watch::Receiver<Reading<CloudProviderMigration>>,
     reports: watch::Receiver<Option<Report>>,
@@ -125,12 +129,13 @@ impl Sources {
         tokio::select! {
             Ok(()) = self.reports.changed() => sleep(SETTLE).await,
             Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
+            Ok(()) = self.version.changed() => {}
             () = sleep(COUNT_NODES) => {}
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Version {
     /// The first request has ended.
     read: bool,
@@ -157,11 +162,11 @@ impl StatusWriter {
             lease_problem: self.lease_problem.clone(),
             version: version_rx,
         };
-        // No request delays the metrics.
+        let (statuses, newest) = watch::channel(None);
         tokio::join!(
             self.follow_version(version, &stop),
-            self.set_metrics(sources.clone(), &stop),
-            self.write_changes(sources, &stop),
+            self.follow(sources, statuses, &stop),
+            self.write(newest, &stop),
         );
     }
 
@@ -169,42 +174,41 @@ impl StatusWriter {
         while !stop.is_cancelled() {
             let answer = in_time(self.guard.cluster.apiserver_version()).await.ok();
             let minor = answer.and_then(|answer| answer.minor.trim_end_matches('+').parse().ok());
-            version.send_replace(Version { read: true, minor });
+            send_new(&version, Version { read: true, minor });
             stop.run_until_cancelled(sleep(COUNT_NODES)).await;
         }
     }
 
-    async fn set_metrics(&self, mut sources: Sources, stop: &CancellationToken) {
+    /// Makes the status again at each change, and sets the metrics by it. No request delays that.
+    async fn follow(&self, mut sources: Sources, statuses: watch::Sender<Option<Change>>, stop: &CancellationToken) {
         let mut blocked = Blocked::default();
         while !stop.is_cancelled() {
-            let report = sources.reports.borrow().clone();
-            if let Some(report) = report.filter(Report::was_read)
-                && self.permit.check().is_ok()
-            {
+            if let Some(report) = sources.reports.borrow().clone() {
                 let object = sources.object.borrow().known().cloned();
-                let (_, status) = self.status_of(&sources, object.as_ref(), &report, &mut blocked);
-                (self.guard.reporter.metrics)(&Snapshot::of(&self.guard.migration, &report, &status));
+                let change = self.change(&sources, object.as_ref(), &report, &mut blocked);
+                if report.was_read() && self.permit.check().is_ok() {
+                    (self.guard.reporter.metrics)(&Snapshot::of(&self.guard.migration, &report, &change.new));
+                }
+                // A condition that is only not known yet is no change.
+                let is_known = object.is_some() && sources.version.borrow().read;
+                statuses.send_replace(is_known.then_some(change));
             }
             stop.run_until_cancelled(sources.changed()).await;
         }
     }
 
-    async fn write_changes(&self, mut sources: Sources, stop: &CancellationToken) {
+    /// Writes the newest status. A write that fails is repeated with the next one.
+    async fn write(&self, mut statuses: watch::Receiver<Option<Change>>, stop: &CancellationToken) {
         let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
-        let mut last_error = String::new();
-        let mut blocked = Blocked::default();
-        // A condition that is only not known yet is no change.
-        let asked = sources.version.wait_for(|version| version.read).await.map(drop);
-        while asked.is_ok() && !stop.is_cancelled() {
-            match in_time(self.write(&api, &sources, &mut blocked)).await {
-                Ok(()) => last_error.clear(),
-                Err(error) if error == last_error => {}
-                Err(error) => {
-                    tracing::error!(error, "cannot write the migration's status");
-                    last_error = error;
-                }
-            }
-            stop.run_until_cancelled(sources.changed()).await;
+        let mut failures = Failures::default();
+        while let Some(Ok(())) = stop.run_until_cancelled(statuses.changed()).await {
+            let newest = statuses.borrow_and_update().clone();
+            let Some(Change { new, .. }) = newest.filter(|change| !is_same(&change.old, &change.new)) else {
+                continue;
+            };
+            let write = in_time(patch(&api, &self.guard.migration, &new));
+            // Without the lease, another manager writes it from now on.
+            failures.note(self.permit.guard(write).await.unwrap_or(Ok(())));
         }
     }
 
@@ -219,36 +223,13 @@ impl StatusWriter {
         }
     }
 
-    async fn write(
-        &self,
-        api: &Api<CloudProviderMigration>,
-        sources: &Sources,
-        blocked: &mut Blocked,
-    ) -> Result<(), kube::Error> {
-        let (object, report) = (sources.object.borrow().clone(), sources.reports.borrow().clone());
-        let (Some(object), Some(report)) = (object.known(), report) else {
-            return Ok(());
-        };
-        let (old, new) = self.status_of(sources, Some(object), &report, blocked);
-        if is_same(&old, &new) {
-            return Ok(());
-        }
-
-        let write = patch(api, &self.guard.migration, &new);
-        match self.permit.guard(write).await {
-            Ok(answer) => answer,
-            // Another manager writes it from now on.
-            Err(NotLeader) => Ok(()),
-        }
-    }
-
-    fn status_of(
+    fn change(
         &self,
         sources: &Sources,
         object: Option<&CloudProviderMigration>,
         report: &Report,
         blocked: &mut Blocked,
-    ) -> (CloudProviderMigrationStatus, CloudProviderMigrationStatus) {
+    ) -> Change {
         let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let now = Timestamp::now();
         let current = object.and_then(|object| object.metadata.generation);
@@ -298,7 +279,7 @@ impl StatusWriter {
             nodes,
             history: notices::merged(&old.history, &sources.changes.borrow()),
         };
-        (old, new)
+        Change { old, new }
     }
 
     /// Its time changes only with the next heartbeat.
@@ -379,6 +360,21 @@ impl Blocked {
             return false;
         }
         self.0.get_or_insert_with(Instant::now).elapsed() >= UNTIL_STALLED
+    }
+}
+
+/// The last failure to write the status.
+#[derive(Default)]
+struct Failures(Option<String>);
+
+impl Failures {
+    /// Logs a failure, once while it stays the same.
+    fn note(&mut self, answer: Result<(), String>) {
+        let error = answer.err();
+        if let Some(error) = error.as_ref().filter(|error| self.0.as_ref() != Some(error)) {
+            tracing::error!(error, "cannot write the migration's status");
+        }
+        self.0 = error;
     }
 }
 

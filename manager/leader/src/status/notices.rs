@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use outrigger_evidence::facts::{Basis, Proven, Reading};
 use outrigger_evidence::gate::LeaseAction;
 use outrigger_evidence::latch::{Latch, Stored};
+use outrigger_evidence::owner::owner_of_shared;
 use outrigger_evidence::record::micros;
 use outrigger_evidence::why::{Warning, Why};
 use outrigger_shared::controller::Party;
@@ -12,7 +13,6 @@ use outrigger_shared::event::EventType;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, MAX_HISTORY, Phase};
 use tokio::sync::{mpsc, watch};
 
-use super::owner::owner_of_shared;
 use crate::steward::Report;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,8 +241,10 @@ fn alarm(change: &Change<'_>) -> Option<Notice> {
 
 fn latch(change: &Change<'_>) -> Option<Notice> {
     let uid = &change.after.inputs.spec.known()?.uid;
-    let before = change.before.map_or(&change.after.inputs.latch, |before| &before.latch);
-    match (valid(before, uid), valid(&change.after.latch, uid)) {
+    let before = change
+        .before
+        .map_or(&change.after.inputs.latch, |before| &before.inputs.latch);
+    match (valid(before, uid), valid(&change.after.inputs.latch, uid)) {
         (None, Some(latch)) => Some(Notice::normal(
             "EvidenceLatched",
             format!("recorded on the main lease: {}", proofs(latch)),
@@ -291,8 +293,9 @@ fn proofs(latch: &Latch) -> String {
 mod tests {
     use outrigger_shared::controller::Party;
 
-    use super::super::tests::{beside_unguarded, holding, in_phase, migrating, report};
+    use super::super::tests::report;
     use super::*;
+    use outrigger_evidence::samples::{beside_unguarded, holding, in_phase, latch as stored_latch, migrating};
 
     fn state(phase: Phase, alarm: bool) -> State {
         State {
@@ -347,7 +350,7 @@ mod tests {
     #[test]
     fn an_alarm_is_a_warning_and_the_release_names_its_reason() {
         let mut alarm = report(beside_unguarded(holding()));
-        alarm.latch = Stored::Absent;
+        alarm.inputs.latch = Stored::Absent;
         let (quiet, loud) = (state(Phase::Migrate, false), state(Phase::Migrate, true));
         let held = report(holding());
         let all = of(&Change {
@@ -367,7 +370,7 @@ mod tests {
         );
 
         let mut released = report(beside_unguarded(migrating()));
-        released.latch = Stored::Absent;
+        released.inputs.latch = Stored::Absent;
         let all = of(&Change {
             before: Some(&alarm),
             after: &released,
@@ -426,7 +429,7 @@ mod tests {
     #[test]
     fn removed_evidence_is_a_warning_except_in_phase_in_tree() {
         let before = report(migrating());
-        let Stored::Latch(latch) = before.latch.clone() else {
+        let Stored::Latch(latch) = before.inputs.latch.clone() else {
             panic!("no latch");
         };
         let of_another = Latch {
@@ -441,7 +444,7 @@ mod tests {
         for after_latch in [Stored::Absent, Stored::Latch(of_another), Stored::Latch(superseded)] {
             for (phase, kind) in [(Phase::InTree, EventType::Normal), (Phase::Migrate, EventType::Warning)] {
                 let mut after = before.clone();
-                after.latch = after_latch.clone();
+                after.inputs.latch = after_latch.clone();
                 after.decision.phase = Some(phase);
                 let all = of(&Change {
                     before: Some(&before),
@@ -458,7 +461,7 @@ mod tests {
     #[test]
     fn a_latch_is_reported_when_it_is_written() {
         let (mut before, after) = (report(migrating()), report(migrating()));
-        before.latch = Stored::Absent;
+        before.inputs.latch = Stored::Absent;
         let migrate = state(Phase::Migrate, false);
         assert_eq!(
             reasons(Some(&before), &after, Some(&migrate), &migrate),
@@ -478,7 +481,7 @@ mod tests {
         );
 
         let mut after = after;
-        after.latch = super::super::tests::latch(
+        after.inputs.latch = stored_latch(
             Phase::Migrate,
             r#","proven":[{"identity":"a","by":"External"},{"identity":"b","by":"AttestedInMigrate"}]"#,
         );
@@ -500,8 +503,9 @@ mod tests {
 mod history_tests {
     use outrigger_shared::migration::{CloudProviderMigrationSpec, CloudProviderMigrationStatus};
 
-    use super::super::tests::{beside_unguarded, holding, migrating, report};
+    use super::super::tests::report;
     use super::*;
+    use outrigger_evidence::samples::{beside_unguarded, holding, migrating};
 
     fn entry(second: i64, holder: Option<&str>) -> HistoryEntry {
         let state = State {

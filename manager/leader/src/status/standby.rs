@@ -14,7 +14,7 @@ use outrigger_shared::migration::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{HEARTBEAT, in_time, is_same, patch};
+use super::{Failures, HEARTBEAT, in_time, is_same, patch};
 use crate::lease::View;
 use crate::run::Guard;
 
@@ -43,7 +43,7 @@ pub async fn report_not_led(
 ) {
     let api: Api<CloudProviderMigration> = Api::all(guard.management);
     let (mut causes, mut observers) = (Lasting::default(), Lasting::default());
-    let mut last_error = String::new();
+    let mut failures = Failures::default();
     loop {
         sleep(PERIOD).await;
         let Some(object) = object.borrow().known().cloned() else {
@@ -67,14 +67,7 @@ pub async fn report_not_led(
         if is_same(&old, &new) {
             continue;
         }
-        match in_time(patch(&api, &guard.migration, &new)).await {
-            Ok(()) => last_error.clear(),
-            Err(error) if error == last_error => {}
-            Err(error) => {
-                tracing::error!(error, "cannot write the migration's status");
-                last_error = error;
-            }
-        }
+        failures.note(in_time(patch(&api, &guard.migration, &new)).await);
     }
 }
 

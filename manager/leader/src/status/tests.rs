@@ -2,95 +2,22 @@
 
 use kube::Client;
 use outrigger_evidence::facts::{Basis, ControllerManager, LeaseFacts, Proven};
-use outrigger_evidence::gate::{self, Inputs, MigrationSpec};
-use outrigger_evidence::latch::Stored;
-use outrigger_evidence::samples::{EXTERNAL, GUARDED, UNGUARDED, complete, held, kcm, seen, unreadable};
+use outrigger_evidence::gate::{self, Inputs};
+use outrigger_evidence::samples::{
+    EXTERNAL, GUARDED, attest, beside_unguarded, forbidden, held, holding, in_phase, kcm, latch, migrating, seen,
+    standby, unreadable,
+};
 use outrigger_evidence::why::code;
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
-
-use outrigger_shared::migration::Attestation;
 
 use super::conditions::{control_plane, over, phase_left};
 use super::*;
 use crate::steward::Holders;
 
-/// Phase Migrate with external kube-controller-managers and a latch, and M free.
-pub(super) fn migrating() -> Inputs {
-    let mut facts = complete();
-    facts.controller_managers = seen(vec![kcm(EXTERNAL)]);
-    facts.migration = LeaseFacts {
-        read: true,
-        idle: true,
-        ..LeaseFacts::default()
-    };
-    let spec = MigrationSpec {
-        uid: "u".into(),
-        generation: 4,
-        phase: Phase::Migrate,
-        attestation: None,
-        seen_unattested: true,
-    };
-    Inputs {
-        spec: Reading::Known(spec),
-        latch: latch(Phase::Migrate, ""),
-        facts,
-        identity: "us".into(),
-        holding: false,
-        offer_due: false,
-        yielded: true,
-    }
-}
-
-/// A latch of this phase with further fields.
-pub(super) fn latch(phase: Phase, fields: &str) -> Stored {
-    let text = format!(r#"{{"version":1,"uid":"u","phase":"{phase}","seenUnattested":true{fields}}}"#);
-    let latch = Stored::read(Some(&text));
-    assert!(matches!(latch, Stored::Latch(_)), "{text}");
-    latch
-}
-
-pub(super) fn attest(phase: Phase) -> Option<Attestation> {
-    Some(Attestation {
-        phase,
-        holders: Vec::new(),
-    })
-}
-
-pub(super) fn in_phase(mut inputs: Inputs, phase: Phase) -> Inputs {
-    let Reading::Known(spec) = &mut inputs.spec else {
-        panic!("it can be read");
-    };
-    spec.phase = phase;
-    inputs
-}
-
-/// In-tree without leader migration, on another host than the holder of K.
-pub(super) fn standby() -> ControllerManager {
-    ControllerManager {
-        object: "Pod tenant/kcm-1".into(),
-        host_names: vec!["kcm-1".into()],
-        ..kcm(UNGUARDED)
-    }
-}
-
-pub(super) fn holding() -> Inputs {
-    let mut inputs = migrating();
-    inputs.holding = true;
-    inputs
-}
-
-/// This manager has held M, and an unguarded kube-controller-manager holds K now.
-pub(super) fn beside_unguarded(mut inputs: Inputs) -> Inputs {
-    inputs.latch = latch(Phase::Migrate, r#","heldBy":"us""#);
-    inputs.facts.controller_managers = seen(vec![kcm(UNGUARDED)]);
-    inputs
-}
-
 pub(super) fn report(inputs: Inputs) -> Report {
     Report {
         decision: gate::decide(&inputs),
-        latch: inputs.latch.clone(),
         inputs,
         offer: None,
         holders: Holders {
@@ -327,7 +254,9 @@ async fn a_spec_with_other_leases_is_observed_and_not_followed() {
         version: watch::channel(Version::default()).1,
     };
 
-    let (_, status) = writer(&client, unheard()).status_of(&sources, Some(&object), &report, &mut Blocked::default());
+    let status = writer(&client, unheard())
+        .change(&sources, Some(&object), &report, &mut Blocked::default())
+        .new;
     let row = status
         .conditions
         .iter()
@@ -431,8 +360,8 @@ fn each_source_that_cannot_be_read_is_named() {
     report.inputs.facts.controller_managers.unreadable = vec!["Namespace tenant: forbidden".into()];
     assert_eq!(unreadable(&report), ["migration", "kube-controller-managers"]);
 
-    report.holders.is_main_unreadable = true;
-    report.holders.is_migration_unreadable = true;
+    report.inputs.facts.main.failure = Some(forbidden());
+    report.inputs.facts.migration.failure = Some(forbidden());
     let all = Snapshot::of("prod", &report, &status).unreadable;
     assert_eq!(unreadable(&report), all.map(|(source, _)| source));
 }

@@ -153,7 +153,6 @@ impl Past {
 #[derive(Debug, Clone)]
 pub struct Report {
     pub decision: Decision,
-    pub latch: Stored,
     pub inputs: Inputs,
     pub offer: Option<Offer>,
     pub holders: Holders,
@@ -191,8 +190,6 @@ pub struct Holders {
     /// Both leases are watched, and each named holder has renewed its lease under our eyes. A record that was found at the start may be a dead
     /// process's.
     pub known: bool,
-    pub is_main_unreadable: bool,
-    pub is_migration_unreadable: bool,
 }
 
 impl Holders {
@@ -206,8 +203,6 @@ impl Holders {
         Self {
             // The watch shows our own release a moment after it.
             known: is_known(&main) && is_known(&migration) && (holding || holder.as_ref() != Some(&config.identity)),
-            is_main_unreadable: main.is_failing(),
-            is_migration_unreadable: migration.is_failing(),
             migration: holder,
         }
     }
@@ -330,7 +325,6 @@ pub async fn run(config: Config, mut sources: Sources, controls: Controls, repor
 
         let report = Report {
             decision: decision.clone(),
-            latch: latching.current.clone(),
             inputs,
             offer: past.last_offer,
             holders: Holders::of(&config, &sources, Instant::now()),

@@ -505,7 +505,7 @@ async fn a_damaged_latch_counts_as_absent_and_its_text_is_kept_beside_the_new_on
     assert_eq!(key, latch::ANNOTATION);
     let stored = Latch::parse(&text.unwrap()).unwrap();
     assert_eq!((stored.phase, stored.held_by), (Phase::Prepare, None));
-    assert_eq!(ends.newest().latch, Stored::Absent);
+    assert_eq!(ends.newest().inputs.latch, Stored::Absent);
 
     let lease = ends.own_lease(None);
     change.stored.send(Box::new(lease)).unwrap();
@@ -521,11 +521,11 @@ async fn a_damaged_latch_counts_as_absent_and_its_text_is_kept_beside_the_new_on
 async fn a_latch_that_appears_on_the_main_lease_counts_while_this_process_has_none() {
     let mut ends = Ends::new(Phase::Prepare, None);
     sleep(SECOND).await;
-    assert_eq!(ends.newest().latch, Stored::Absent);
+    assert_eq!(ends.newest().inputs.latch, Stored::Absent);
     let lease = ends.own_lease(Some(&latch(Phase::Prepare).to_text()));
     ends.own_main.send_modify(|view| view.see(lease, Instant::now()));
     sleep(MOMENT).await;
-    assert_eq!(ends.newest().latch, Stored::Latch(latch(Phase::Prepare)));
+    assert_eq!(ends.newest().inputs.latch, Stored::Latch(latch(Phase::Prepare)));
 
     let other = Latch {
         held_by: Some("forged".into()),
@@ -535,7 +535,7 @@ async fn a_latch_that_appears_on_the_main_lease_counts_while_this_process_has_no
     ends.own_main.send_modify(|view| view.see(lease, Instant::now()));
     sleep(MOMENT).await;
     assert_eq!(
-        ends.newest().latch,
+        ends.newest().inputs.latch,
         Stored::Latch(latch(Phase::Prepare)),
         "the elector restores it"
     );
@@ -548,7 +548,7 @@ async fn an_old_state_of_the_main_lease_does_not_bring_back_a_latch_that_this_pr
     assert_eq!(ends.latched().await, Some(None));
     ends.own_main.send_modify(|view| view.see(old, Instant::now()));
     sleep(SECOND).await;
-    assert_eq!(ends.newest().latch, Stored::Absent);
+    assert_eq!(ends.newest().inputs.latch, Stored::Absent);
     assert!(ends.latched().await.is_none());
 }
 

@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
-use crate::not_leader::NotLeader;
-use crate::permit::{Fence, Grantor, Permit};
+use crate::permit::{Fence, Grantor, NotLeader, Permit};
 
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
