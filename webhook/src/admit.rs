@@ -60,16 +60,26 @@ pub enum Endpoint {
     Validate,
 }
 
-/// A review that is decided, or waits for what the clusters know.
+/// A review that is answered, or waits for what the clusters know.
 enum Step {
     Answered(Response),
-    Waiting(Box<Waiting>),
+    Waiting(Lacks, Box<Pending>),
 }
 
-struct Waiting {
+/// What a decision needs and does not have. It is asked for once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lacks {
+    /// The phase that the operator requests.
+    Phase,
+    NamespaceLabels,
+}
+
+/// A review that is not decided yet.
+struct Pending {
     review: Review,
+    situation: Situation,
     work: WorkBudget,
-    /// Memory for the objects.
+    #[expect(dead_code, reason = "the memory for the objects is taken until they are dropped")]
     objects: Option<OwnedSemaphorePermit>,
 }
 
@@ -79,6 +89,7 @@ struct Situation {
     path: Option<String>,
     migrations: Arc<MigrationSnapshot>,
     namespace_labels: Option<Labels>,
+    asked: Vec<Lacks>,
 }
 
 impl Reviewer {
@@ -95,38 +106,48 @@ impl Reviewer {
         body: Bytes,
         budget: MemoryBudget,
     ) -> Result<Response, NotAdmitted> {
-        let mut situation = Situation {
+        let situation = Situation {
             endpoint,
             path: path.map(str::to_owned),
             migrations: self.migrations.known().ok_or(NotAdmitted::NotReady)?,
             namespace_labels: None,
-        };
-        let first = Situation {
-            endpoint,
-            path: situation.path.clone(),
-            migrations: Arc::clone(&situation.migrations),
-            namespace_labels: None,
-        };
-        let reviewer = Arc::clone(self);
-        let step = threads.run(caller, move || reviewer.read(first, &body, budget)).await?;
-        let mut waiting = match step {
-            Step::Answered(response) => return Ok(response),
-            Step::Waiting(waiting) => waiting,
+            asked: Vec::new(),
         };
 
-        let Waiting { review, work, .. } = &mut *waiting;
-        let request = &review.request;
-        situation.migrations = self.with_requested_phase(request, situation.migrations).await;
-        if work.run(|| self.lacks_namespace(&situation, request)) {
-            situation.namespace_labels = self.namespaces.labels(&request.namespace).await;
+        let reviewer = Arc::clone(self);
+        let mut step = threads
+            .run(caller, move || reviewer.read(situation, &body, budget))
+            .await?;
+        loop {
+            let (lacks, mut pending) = match step {
+                Step::Answered(response) => return Ok(response),
+                Step::Waiting(lacks, pending) => (lacks, pending),
+            };
+            self.ask(lacks, &mut pending).await;
+
+            let reviewer = Arc::clone(self);
+            step = threads.run(caller, move || reviewer.decide(*pending)).await;
         }
+    }
 
-        let reviewer = Arc::clone(self);
-        Ok(threads.run(caller, move || reviewer.finish(&situation, *waiting)).await)
+    /// Asks for what the decision lacks. Without an answer, it is made without it.
+    async fn ask(&self, lacks: Lacks, pending: &mut Pending) {
+        let Pending { review, situation, .. } = pending;
+        situation.asked.push(lacks);
+        match (lacks, requested_phase(&review.request)) {
+            (Lacks::Phase, Some(RequestedPhase { migration, phase })) => {
+                let newer = self.migrations.known_with_phase(migration, phase).await;
+                situation.migrations = newer.unwrap_or_else(|| Arc::clone(&situation.migrations));
+            }
+            (Lacks::Phase, None) => {}
+            (Lacks::NamespaceLabels, _) => {
+                situation.namespace_labels = self.namespaces.labels(&review.request.namespace).await;
+            }
+        }
     }
 
     /// Reads a review, and decides it unless it has to wait.
-    fn read(&self, mut situation: Situation, body: &[u8], budget: MemoryBudget) -> Result<Step, NotAdmitted> {
+    fn read(&self, situation: Situation, body: &[u8], budget: MemoryBudget) -> Result<Step, NotAdmitted> {
         let mut work = WorkBudget::new(decide::MAX_WORK);
         let incoming = work.run(|| review::parse(body, &budget))?;
         if budget.is_shared_memory_exhausted() {
@@ -142,70 +163,51 @@ impl Reviewer {
             }
             Incoming::Review(review) => *review,
         };
-        let request = &review.request;
-        let requested = request.object.as_ref();
-        let requested = requested.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
-        situation.namespace_labels = self.namespaces.cached(&request.namespace);
-        let waits = requested.is_some() || work.run(|| self.lacks_namespace(&situation, request));
-        let waiting = Waiting {
+
+        Ok(self.decide(Pending {
             review,
+            situation,
             work,
             objects: budget.close(),
-        };
-        if waits {
-            return Ok(Step::Waiting(Box::new(waiting)));
-        }
-
-        Ok(Step::Answered(self.finish(&situation, waiting)))
+        }))
     }
 
-    /// Whether a rule and a target may be about the object, if the labels of its namespace were known. The namespaces of a
-    /// migration's path are those of another cluster.
-    fn lacks_namespace(&self, situation: &Situation, request: &Request) -> bool {
-        if situation.path.is_some() {
-            return false;
+    fn decide(&self, mut pending: Pending) -> Step {
+        let Pending {
+            review: Review { request, .. },
+            situation,
+            work,
+            ..
+        } = &mut pending;
+        if requested_phase(request).is_some() && !situation.asked.contains(&Lacks::Phase) {
+            return Step::Waiting(Lacks::Phase, Box::new(pending));
         }
-        match situation.endpoint {
-            Endpoint::Mutate => self.decide_with(situation, request, decide::lacks_namespace),
-            Endpoint::Validate => self.decide_with(situation, request, decide::validation_lacks_namespace),
+        if situation.namespace_labels.is_none() {
+            situation.namespace_labels = self.namespaces.cached(&request.namespace);
         }
-    }
-
-    fn finish(&self, situation: &Situation, waiting: Waiting) -> Response {
-        let Waiting {
-            review: Review { request, reply },
-            mut work,
-            objects: _objects,
-        } = waiting;
 
         match situation.endpoint {
             Endpoint::Mutate => {
-                let decision = work.run(|| self.decide_with(situation, &request, decide));
-                self.report(&request, &decision);
-                reply.allow(Verdict {
+                let decision = work.run(|| self.decide_with(situation, request, decide));
+                if situation.lacks_namespace(decision.shortage) {
+                    return Step::Waiting(Lacks::NamespaceLabels, Box::new(pending));
+                }
+                self.report(request, &decision);
+                Step::Answered(pending.review.reply.allow(Verdict {
                     patch: decision.patch,
                     warnings: decision.warnings,
                     audit: decision.audit_annotations,
-                })
+                }))
             }
             Endpoint::Validate => {
-                let validation = work.run(|| self.decide_with(situation, &request, validate));
-                self.report_validation(&request, &validation);
-                answer(reply, validation)
+                let validation = work.run(|| self.decide_with(situation, request, validate));
+                if situation.lacks_namespace(validation.shortage) {
+                    return Step::Waiting(Lacks::NamespaceLabels, Box::new(pending));
+                }
+                self.report_validation(request, &validation);
+                Step::Answered(answer(pending.review.reply, validation))
             }
         }
-    }
-
-    /// The migrations, with the phase that the operator requests if the watch delivers it in time.
-    async fn with_requested_phase(&self, request: &Request, known: Arc<MigrationSnapshot>) -> Arc<MigrationSnapshot> {
-        let object = request.object.as_ref();
-        let requested = object.and_then(|object| RequestedPhase::of(object, request.old_object.as_ref()));
-        let Some(RequestedPhase { migration, phase }) = requested else {
-            return known;
-        };
-
-        let newer = self.migrations.known_with_phase(migration, phase).await;
-        newer.unwrap_or(known)
     }
 
     fn decide_with<T: Default>(
@@ -313,6 +315,19 @@ impl Reviewer {
     }
 }
 
+impl Situation {
+    /// Whether the labels of the namespace may be known after a request for them. The namespaces of a migration's path are
+    /// those of another cluster.
+    fn lacks_namespace(&self, shortage: Option<Shortage>) -> bool {
+        let is_asked = self.asked.contains(&Lacks::NamespaceLabels);
+        shortage == Some(Shortage::NamespaceLabels) && self.path.is_none() && !is_asked
+    }
+}
+
+fn requested_phase(request: &Request) -> Option<RequestedPhase<'_>> {
+    RequestedPhase::of(request.object.as_ref()?, request.old_object.as_ref())
+}
+
 fn is_hosted(migration: &CloudProviderMigration) -> bool {
     migration.spec.targets.iter().any(Target::hosts_a_control_plane)
 }
@@ -378,5 +393,50 @@ mod tests {
         assert!(!outdated(json!(4), json!([])), "of this spec");
         assert!(!outdated(Value::Null, json!([])), "of an unknown spec");
         assert!(!outdated(json!(3), hosted), "its manager's lease is in another cluster");
+    }
+
+    /// The first step of the review of a kube-controller-manager in a namespace with unknown labels.
+    fn begin(reviewer: &Reviewer, path: Option<&str>) -> Step {
+        let hosted = json!([{"profile": "HostedControlPlane", "namespaceSelector": {"matchLabels": {"a": "b"}}}]);
+        reviewer.migrations.replace(vec![migration(json!(4), hosted)]);
+        let container =
+            json!({"name": "kube-controller-manager", "command": ["kube-controller-manager"], "image": "x:v1.26.0"});
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kcm", "namespace": "tenant"},
+            "spec": {"containers": [container]}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE",
+            "namespace": "tenant", "name": "kcm", "object": object}});
+        let situation = Situation {
+            endpoint: Endpoint::Mutate,
+            path: path.map(str::to_owned),
+            migrations: reviewer.migrations.known().unwrap(),
+            namespace_labels: None,
+            asked: Vec::new(),
+        };
+        let budget = MemoryBudget::unshared(1 << 20);
+        reviewer.read(situation, review.to_string().as_bytes(), budget).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_namespace_is_asked_for_once_and_the_steps_of_both_decisions_count() {
+        let reviewer = reviewer();
+        let Step::Waiting(lacks, mut pending) = begin(&reviewer, None) else {
+            panic!("it is answered");
+        };
+        assert_eq!(lacks, Lacks::NamespaceLabels);
+        let used = pending.work.used();
+        assert!(used > 0);
+
+        // There is no such namespace.
+        reviewer.ask(lacks, &mut pending).await;
+        assert_eq!(pending.work.used(), used, "the same budget");
+        let Step::Answered(response) = reviewer.decide(*pending) else {
+            panic!("it waits again");
+        };
+        let text = format!("{response:?}");
+        assert!(text.contains("the labels of namespace tenant are not known"), "{text}");
+
+        // The namespaces of a path are those of another cluster.
+        assert!(matches!(begin(&reviewer, Some("prod")), Step::Answered(_)));
     }
 }

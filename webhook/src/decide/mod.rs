@@ -73,7 +73,7 @@ pub use self::kind::Kind;
 pub use self::kinds::{is_checked, kinds};
 pub use self::manager_chart::CHARTS;
 pub use self::node_names::{NODE_NAMES, NodeNames};
-pub use self::validate::{Validation, ValidationOutcome, validate, validation_lacks_namespace};
+pub use self::validate::{Validation, ValidationOutcome, validate};
 pub use self::workload::static_pods;
 
 /// Steps of one decision, with the reading of its objects: 5 ms of processor time in a release build is the aim.
@@ -92,18 +92,6 @@ pub fn decide(input: &Input<'_>) -> Decision {
                 .to_owned(),
         ),
     }
-}
-
-/// Whether the decision depends on labels of the object's namespace that are not known.
-#[must_use]
-pub fn lacks_namespace(input: &Input<'_>) -> bool {
-    let is_decided = input.operation != Operation::Other && input.subresource.is_empty();
-    let is_decided = is_decided && input.namespace.is_some() && input.namespace_labels.is_none();
-    is_decided && kinds::concerned(input).any(|kind| is_unknown(&matching::find(input, kind.profiles)))
-}
-
-const fn is_unknown(found: &Match<'_>) -> bool {
-    matches!(found, Match::NamespaceUnknown(_))
 }
 
 fn decide_now(input: &Input<'_>) -> Decision {

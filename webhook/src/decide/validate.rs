@@ -76,15 +76,6 @@ pub fn validate(input: &Input<'_>) -> Validation {
     }
 }
 
-/// Whether the validation depends on labels of the object's namespace that are not known.
-#[must_use]
-pub fn validation_lacks_namespace(input: &Input<'_>) -> bool {
-    // It is cheap: with unknown labels it ends before it reads the fields of the object.
-    input.namespace.is_some()
-        && input.namespace_labels.is_none()
-        && validate(input).shortage == Some(Shortage::NamespaceLabels)
-}
-
 fn validate_now(input: &Input<'_>) -> Validation {
     if input.operation == Operation::Other || !input.subresource.is_empty() {
         return Validation::default();
