@@ -70,10 +70,16 @@ const CASES: [(&str, &str); 14] = [
 ];
 
 /// Documented actions that nothing here can call, each with the reason.
-const NOT_CALLED: [(&str, &str); 1] = [(
-    "ec2:UpdateSecurityGroupRuleDescriptionsIngress",
-    "a denial is no failure: the rule keeps its description",
-)];
+const NOT_CALLED: [(&str, &str); 2] = [
+    (
+        "ec2:UpdateSecurityGroupRuleDescriptionsIngress",
+        "a denial is no failure: the rule keeps its description",
+    ),
+    (
+        "elasticloadbalancing:SetLoadBalancerListenerSSLCertificate",
+        "a denial is no failure: the listener is created again",
+    ),
+];
 
 /// AWS evaluates tags of a creation as an action of its own, and the answer to CreateSecurityGroup names it.
 const TAG_OF_A_NEW_GROUP: (&str, &str) = ("ec2:CreateTags", "classic-health-default");

@@ -134,6 +134,18 @@ impl Elb for SdkElb {
         deleted.map(drop).map_err(failed("DeleteLoadBalancerListeners"))
     }
 
+    async fn set_listener_certificate(&self, name: &str, port: i32, certificate: &str) -> Result<()> {
+        self.client
+            .set_load_balancer_listener_ssl_certificate()
+            .load_balancer_name(name)
+            .load_balancer_port(port)
+            .ssl_certificate_id(certificate)
+            .send()
+            .await
+            .map(drop)
+            .map_err(failed("SetLoadBalancerListenerSSLCertificate"))
+    }
+
     async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<()> {
         let call = self.client.attach_load_balancer_to_subnets().load_balancer_name(name);
         let attached = call.set_subnets(Some(subnets.to_vec())).send().await;

@@ -81,6 +81,10 @@ pub trait Elb: Send + Sync {
     /// Removes the listeners of these load balancer ports.
     async fn delete_listeners(&self, name: &str, ports: &[i32]) -> Result<()>;
 
+    /// Replaces the certificate of the `https` or `ssl` listener on `port`. Connections and policies stay. A refused
+    /// certificate leaves the old one.
+    async fn set_listener_certificate(&self, name: &str, port: i32, certificate: &str) -> Result<()>;
+
     /// Adds subnets, at most one in a zone.
     async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<()>;
 

@@ -104,3 +104,24 @@ async fn tags_of_many_are_told_by_name() {
     assert_eq!(found["a2"]["of"], "a2");
     assert_eq!(elb.describe_tags("a3").await.unwrap(), Tags::new());
 }
+
+#[tokio::test]
+async fn a_certificate_is_set_for_the_listener_of_a_port() {
+    let (elb, asked) = elb(vec![
+        yes("SetLoadBalancerListenerSSLCertificate", ""),
+        no("CertificateNotFound"),
+    ])
+    .await;
+    elb.set_listener_certificate("a1", 443, "arn:two").await.unwrap();
+    for part in [
+        "Action=SetLoadBalancerListenerSSLCertificate",
+        "LoadBalancerName=a1",
+        "LoadBalancerPort=443",
+        "SSLCertificateId=arn:two",
+    ] {
+        let asked = asked.lock().unwrap();
+        assert!(asked[0].contains(&part.to_owned()), "{part}: {asked:?}");
+    }
+    let refused = elb.set_listener_certificate("a1", 443, "arn:none").await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Malformed);
+}

@@ -104,7 +104,7 @@ impl Elb for FakeAws {
         const ACTION: &str = "CreateLoadBalancer";
         self.write(ACTION, wanted.name.clone(), |world| {
             one_per_zone(world, ACTION, &wanted.subnets.iter().cloned().collect())?;
-            elb_validation::listeners(ACTION, &wanted.listeners)?;
+            elb_validation::listeners(world, ACTION, &wanted.listeners)?;
 
             let new = make(world, wanted);
             // Without any it gets the VPC's default group.
@@ -201,8 +201,9 @@ impl Elb for FakeAws {
             ACTION,
             format!("{name} {}", joined(listeners.iter().map(|listener| listener.port))),
             |world| {
+                found(world, ACTION, name)?;
+                elb_validation::listeners(world, ACTION, listeners)?;
                 let now = &mut found(world, ACTION, name)?.described.listeners;
-                elb_validation::listeners(ACTION, listeners)?;
                 let taken = |new: &Listener| now.iter().any(|old| old.port == new.port && old != new);
                 if listeners.iter().any(taken) {
                     return refuse(ACTION, "DuplicateListener", "the port has another listener");
@@ -222,6 +223,28 @@ impl Elb for FakeAws {
             let now = &mut found(world, ACTION, name)?.described;
             now.listeners.retain(|old| !ports.contains(&old.port));
             now.listener_policies.retain(|port, _| !ports.contains(port));
+            Ok(())
+        })
+    }
+
+    async fn set_listener_certificate(&self, name: &str, port: i32, arn: &str) -> Result<()> {
+        const ACTION: &str = "SetLoadBalancerListenerSSLCertificate";
+        self.write(ACTION, format!("{name} {port} {arn}"), |world| {
+            found(world, ACTION, name)?;
+            elb_validation::certificate(world, ACTION, arn)?;
+            let mut listeners = found(world, ACTION, name)?.described.listeners.iter_mut();
+            let Some(listener) = listeners.find(|listener| listener.port == port) else {
+                return refuse(ACTION, "ListenerNotFound", format!("no listener on {port}"));
+            };
+
+            if listener.certificate.is_none() {
+                return unfit(
+                    ACTION,
+                    format!("listener {port}: a certificate goes with https and ssl"),
+                );
+            }
+            listener.certificate = Some(arn.to_owned());
+
             Ok(())
         })
     }

@@ -10,7 +10,7 @@ use crate::{InstanceId, Result};
 
 /// Listeners of one call: ports in range and each once, protocols of one layer, a certificate exactly where the front
 /// is encrypted.
-pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Result<()> {
+pub(super) fn listeners(world: &World, action: &'static str, listeners: &[Listener]) -> Result<()> {
     if listeners.is_empty() {
         return invalid(action, "no listener");
     }
@@ -41,8 +41,22 @@ pub(super) fn listeners(action: &'static str, listeners: &[Listener]) -> Result<
             let why = format!("listener {port}: a certificate goes with https and ssl");
             return unfit(action, why);
         }
+        if let Some(arn) = &listener.certificate {
+            certificate(world, action, arn)?;
+        }
     }
 
+    Ok(())
+}
+
+pub(super) fn certificate(world: &World, action: &'static str, arn: &str) -> Result<()> {
+    if world.missing_certificates.contains(arn) {
+        return refuse(
+            action,
+            "CertificateNotFound",
+            format!("Server Certificate not found for the key: {arn}"),
+        );
+    }
     Ok(())
 }
 

@@ -37,6 +37,8 @@ pub struct World {
     pub security_groups: BTreeMap<String, SecurityGroup>,
     /// Classic load balancers by name.
     pub load_balancers: BTreeMap<String, FakeLoadBalancer>,
+    /// ARNs of certificates that AWS does not find.
+    pub missing_certificates: BTreeSet<String>,
     /// Network load balancers, their listeners and target groups.
     pub network: Network,
     /// Security groups, and target groups by ARN, that AWS still holds in use, with how many more deletions it will

@@ -239,6 +239,11 @@ impl Elb for Limited<dyn Elb> {
         self.balanced("DeleteLoadBalancerListeners", call).await
     }
 
+    async fn set_listener_certificate(&self, name: &str, port: i32, certificate: &str) -> Result<()> {
+        let call = || self.inner.set_listener_certificate(name, port, certificate);
+        self.balanced("SetLoadBalancerListenerSSLCertificate", call).await
+    }
+
     async fn attach_subnets(&self, name: &str, subnets: &[String]) -> Result<()> {
         let call = || self.inner.attach_subnets(name, subnets);
         self.balanced("AttachLoadBalancerToSubnets", call).await

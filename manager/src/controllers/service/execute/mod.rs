@@ -1,5 +1,6 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
+mod listeners;
 pub mod target_batches;
 
 use std::collections::BTreeMap;
@@ -323,6 +324,8 @@ impl Executor<'_> {
             ClassicStep::AddTags(tags) => self.write(action, elb.add_tags(name, tags)).await,
             ClassicStep::DeleteListeners(ports) => self.write(action, elb.delete_listeners(name, ports)).await,
             ClassicStep::CreateListeners(listeners) => self.write(action, elb.create_listeners(name, listeners)).await,
+            ClassicStep::SetCertificate { listener, certificate } => self.set_certificate(listener, certificate).await,
+            ClassicStep::ReplaceListeners { old, new } => self.replace_listeners(old, new).await,
             ClassicStep::CreatePolicy(policy) => {
                 let created = self.write(action, elb.create_policy(name, policy)).await;
                 done_if(created, Kind::AlreadyExists)

@@ -27,7 +27,9 @@ use super::spec::names::other_uid;
 use security_groups::rules_from;
 use targets::Candidate;
 
-pub use step::{BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Planned, Step, TargetGroupRef};
+pub use step::{
+    BalancerRef, ClassicStep, FormerListener, GroupRef, GroupStep, NetworkStep, Planned, Step, TargetGroupRef,
+};
 
 /// The steps in order, and open points.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

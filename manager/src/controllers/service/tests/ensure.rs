@@ -296,22 +296,6 @@ async fn subnets_are_listed_by_names_with_wildcards_and_one_by_id_and_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_certificate_makes_the_listener_anew() {
-    let fixture = Fixture::new(world());
-    fixture.annotate("ssl-cert", "arn:one");
-    fixture.annotate("ssl-ports", "443");
-    fixture.settle().await;
-    fixture.aws.forget_calls();
-    fixture.annotate("ssl-cert", "arn:two");
-    fixture.sync().await.unwrap();
-    let writes = [
-        format!("DeleteLoadBalancerListeners {LB} 443"),
-        format!("CreateLoadBalancerListeners {LB} 443"),
-    ];
-    assert_eq!(fixture.aws.writes(), writes);
-}
-
-#[tokio::test(start_paused = true)]
 async fn targets_come_before_others_go() {
     let fixture = Fixture::new(world());
     for id in ["i-4", "i-5", "i-6"] {

@@ -228,7 +228,8 @@ impl Fixture {
         self.traffic.allow_gaps();
     }
 
-    /// The connections that a reconciliation cuts, without those that it cuts for a moment in a full security group.
+    /// The connections that a reconciliation cuts, without those that it cuts for a moment in a full security group, or
+    /// because IAM denies the change of a certificate.
     pub async fn cuts_of_a_swap(&self, reconciliation: impl Future<Output = ()>) -> Vec<String> {
         self.traffic.collect();
         let known = self.aws.writes().len();

@@ -1,5 +1,6 @@
 //! The controller against AWS in memory: what it writes, and that it goes on after a crash at any write.
 
+mod certificates;
 mod copy;
 mod crash;
 mod creation_queue;

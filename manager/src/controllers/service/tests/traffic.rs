@@ -48,19 +48,32 @@ impl Watched {
         *self.cuts.lock().unwrap() = Some(Vec::new());
     }
 
-    /// The cuts that last, or that no full security group explains. A group without capacity for old and new rules loses
-    /// the old ones first: `Authorize` is refused, `Revoke`, `Authorize`.
+    /// The cuts that last, or that neither a full security group explains nor a denied change of a certificate. A group
+    /// without capacity for old and new rules loses the old ones first: `Authorize` is refused, `Revoke`, `Authorize`.
     pub fn end(&self, world: &World, writes: &[String]) -> Vec<String> {
         let cuts = self.cuts.lock().unwrap().take().unwrap_or_default();
         let clients = cuts.iter().map(|(_, client)| client.clone()).collect();
         let open = connections(world, &clients);
-        let lasting = cuts.iter().filter(|cut| !swaps(writes) || !open.contains(cut));
+        let is_explained = swaps(writes) || recreates(writes);
+        let lasting = cuts.iter().filter(|cut| !is_explained || !open.contains(cut));
         lasting.map(text).collect()
     }
 
     pub fn allow_gaps(&self) {
         self.allows_gaps.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether a listener was created again because AWS has denied to change its certificate.
+fn recreates(writes: &[String]) -> bool {
+    let change = "SetLoadBalancerListenerSSLCertificate ";
+    let pairs = writes.iter().zip(writes.iter().skip(1));
+    let mut changes = pairs.filter_map(|(first, second)| Some((first.strip_prefix(change)?, second)));
+    changes.any(|(of, second)| {
+        let mut words = of.split(' ');
+        let listener = words.next().zip(words.next());
+        listener.is_some_and(|(name, port)| *second == format!("DeleteLoadBalancerListeners {name} {port}"))
+    })
 }
 
 /// Whether rules of a security group were revoked between two tries to add others.
@@ -186,17 +199,6 @@ impl Spec {
         }
         world
     }
-
-    /// Whether the listener has another certificate than the spec requests. It is deleted and created again.
-    fn renews_certificate(&self, before: &World, path: &Path) -> bool {
-        let Some(Desired::Classic(desired)) = self.desired.as_ref().filter(|_| !path.is_network) else {
-            return false;
-        };
-        let now = before.load_balancers[&path.load_balancer].described.listeners.iter();
-        let certificate = |listener: &outrigger_aws::elb::Listener| listener.certificate.clone();
-        let of_port = |listener: &&outrigger_aws::elb::Listener| listener.port == path.port;
-        now.clone().find(of_port).map(certificate) != desired.listeners.iter().find(of_port).map(certificate)
-    }
 }
 
 /// The permitted connections that a write has cut.
@@ -213,7 +215,6 @@ fn lost(before: &World, after: &World, specs: &[Spec]) -> Vec<Connection> {
         match specs.iter().find(|spec| spec.load_balancer == path.load_balancer) {
             Some(spec) => {
                 spec.permits(after, connection)
-                    && !spec.renews_certificate(before, path)
                     && connections(&spec.without_rules_of_others(before), &clients).contains(connection)
             }
             None => exists(after, path),

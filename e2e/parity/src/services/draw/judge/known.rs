@@ -77,6 +77,7 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
         "change of a Node's labels or taints",
         "change of Nodes that changes no target",
         "the same failure again",
+        "another certificate of a listener",
         "own group that others replace, with `DisableSecurityGroupIngress`",
         "targets of Nodes that are missing right after a start",
         "rules of a managed group for TLS ports",

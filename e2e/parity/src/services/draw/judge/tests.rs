@@ -98,6 +98,25 @@ fn of_case(text: &str, theirs: Outcome, ours: Outcome) -> Vec<String> {
         .collect()
 }
 
+#[test]
+fn a_certificate_that_ours_changes_in_place_has_other_writes_but_the_same_listeners() {
+    let ended = |writes: &[&str], certificate: &str| {
+        step("1 create", ENSURED, writes, json!({"lb": {"listeners": [certificate]}}))
+    };
+    let again = [
+        "DeleteLoadBalancerListeners LoadBalancerName=lb LoadBalancerPorts=[443]",
+        "CreateLoadBalancerListeners Listeners=[{LoadBalancerPort=443}] LoadBalancerName=lb",
+    ];
+    let in_place = ["SetLoadBalancerListenerSSLCertificate LoadBalancerName=lb LoadBalancerPort=443"];
+    let found = |ours: Outcome| {
+        let text = "service: {}\nsteps: [{do: create}]\n";
+        of_case(text, ended(&again, "two"), ours)
+    };
+    assert_eq!(found(ended(&in_place, "two")), Vec::<String>::new());
+    assert_eq!(found(ended(&in_place, "one")), ["1 create aws/lb/listeners"]);
+    assert_eq!(found(ended(&again[1..], "two")), ["1 create writes"]);
+}
+
 fn registering(instances: &[&str]) -> Outcome {
     let sent: Vec<String> = instances.iter().map(|id| format!("{{InstanceId={id}}}")).collect();
     let line = format!(

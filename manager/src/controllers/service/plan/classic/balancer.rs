@@ -11,7 +11,7 @@ use super::super::super::model::classic::{Existing, KnownTags, Observed};
 use super::super::super::spec::desired::classic::{Desired, attribute_differences, same_health_check};
 use super::super::super::spec::names::{PROXY_POLICY, TLS_POLICY_PREFIX};
 use super::super::subnets::{SubnetChange, subnet_changes};
-use super::super::{ClassicStep as Step, GroupRef, Planned};
+use super::super::{ClassicStep as Step, FormerListener, GroupRef, Planned};
 
 /// Subnets and groups of a load balancer that exists; no groups: it keeps those that it has.
 pub(super) fn placement(
@@ -85,34 +85,80 @@ pub(super) fn settings(desired: &Desired, existing: &Existing) -> Vec<Planned> {
     steps
 }
 
-/// Listeners, and the ports of those that are created again and so have no policies. AWS cannot change a listener: the
-/// old one is deleted before the new one is created.
+/// Listeners, and the ports of those that are created again and so have no policies. AWS changes nothing of a listener
+/// but its certificate: otherwise the old one is deleted before the new one is created.
 fn listeners(desired: &Desired, existing: &Existing) -> (Vec<Planned>, BTreeSet<i32>) {
     let now = &existing.described.listeners;
-    let same = |a: &Listener, b: &Listener| {
-        let arn = |listener: &Listener| listener.certificate.as_deref().map(str::to_ascii_lowercase);
-        (a.port, &a.protocol, a.instance_port, &a.instance_protocol, arn(a))
-            == (b.port, &b.protocol, b.instance_port, &b.instance_protocol, arn(b))
-    };
-    let is_unwanted = |old: &&Listener| !desired.listeners.iter().any(|new| same(old, new));
-    let delete = now.iter().filter(is_unwanted).map(|listener| listener.port);
-    let delete: Vec<i32> = delete.collect();
-    let is_missing = |new: &&Listener| !now.iter().any(|old| same(old, new));
-    let create: Vec<Listener> = desired.listeners.iter().filter(is_missing).cloned().collect();
-    let renewed = create.iter().map(|listener| listener.port).collect();
+    let is_unwanted = |old: &&Listener| !desired.listeners.iter().any(|new| is_same(old, new));
+    let is_missing = |new: &&Listener| !now.iter().any(|old| is_same(old, new));
+    let mut old: Vec<&Listener> = now.iter().filter(is_unwanted).collect();
+    let mut new: Vec<&Listener> = desired.listeners.iter().filter(is_missing).collect();
     let mut steps = Vec::new();
 
-    if !delete.is_empty() {
-        let reason = "no port of the Service requests these listeners";
-        steps.push(Planned::new(Step::DeleteListeners(delete), reason));
-    }
+    new.retain(|new| {
+        let Some(at) = old.iter().position(|old| differs_in_certificate(old, new)) else {
+            return true;
+        };
+        let listener = former(existing, old.swap_remove(at));
+        let certificate = new.certificate.clone().unwrap_or_default();
+        let step = Step::SetCertificate { listener, certificate };
+        steps.push(Planned::new(step, "the listener has another certificate"));
+        false
+    });
 
-    if !create.is_empty() {
-        let reason = "ports of the Service have no such listener";
-        steps.push(Planned::new(Step::CreateListeners(create), reason));
-    }
+    let renewed = new.iter().map(|listener| listener.port).collect();
+    steps.extend(changed_listeners(existing, &old, &new));
 
     (steps, renewed)
+}
+
+fn changed_listeners(existing: &Existing, old: &[&Listener], new: &[&Listener]) -> Vec<Planned> {
+    let created: Vec<Listener> = new.iter().copied().cloned().collect();
+    if old.iter().any(|old| new.iter().any(|new| new.port == old.port)) {
+        let old = old.iter().map(|listener| former(existing, listener)).collect();
+        let step = Step::ReplaceListeners { old, new: created };
+        return vec![Planned::new(step, "ports of the Service have other listeners")];
+    }
+
+    let mut steps = Vec::new();
+    if !old.is_empty() {
+        let ports = old.iter().map(|listener| listener.port).collect();
+        let reason = "no port of the Service requests these listeners";
+        steps.push(Planned::new(Step::DeleteListeners(ports), reason));
+    }
+
+    if !created.is_empty() {
+        let reason = "ports of the Service have no such listener";
+        steps.push(Planned::new(Step::CreateListeners(created), reason));
+    }
+
+    steps
+}
+
+/// ARNs are equal in upper and lower case, as in v1.37.0.
+fn is_same(a: &Listener, b: &Listener) -> bool {
+    let arn = |listener: &Listener| listener.certificate.as_deref().map(str::to_ascii_lowercase);
+    has_same_route(a, b) && arn(a) == arn(b)
+}
+
+/// Whether two listeners that are not the same have each a certificate, and no other difference.
+fn differs_in_certificate(old: &Listener, new: &Listener) -> bool {
+    has_same_route(old, new) && old.certificate.is_some() && new.certificate.is_some()
+}
+
+fn has_same_route(a: &Listener, b: &Listener) -> bool {
+    (a.port, &a.protocol, a.instance_port, &a.instance_protocol)
+        == (b.port, &b.protocol, b.instance_port, &b.instance_protocol)
+}
+
+fn former(existing: &Existing, listener: &Listener) -> FormerListener {
+    let lb = &existing.described;
+    let names = |of: Option<&BTreeSet<String>>| of.into_iter().flatten().cloned().collect();
+    FormerListener {
+        listener: listener.clone(),
+        policies: names(lb.listener_policies.get(&listener.port)),
+        backend_policies: names(lb.backend_policies.get(&listener.instance_port)),
+    }
 }
 
 fn proxy_protocol(desired: &Desired, existing: &Existing, renewed: &BTreeSet<i32>) -> Vec<Planned> {

@@ -160,6 +160,15 @@ impl GroupStep {
     }
 }
 
+/// A listener with all that is needed to create it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerListener {
+    pub listener: Listener,
+    pub policies: Vec<String>,
+    /// The policies of the backend on its instance port.
+    pub backend_policies: Vec<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassicStep {
     CreateLoadBalancer {
@@ -172,6 +181,17 @@ pub enum ClassicStep {
     AddTags(Tags),
     DeleteListeners(Vec<i32>),
     CreateListeners(Vec<Listener>),
+    /// Change nothing but a listener's certificate.
+    SetCertificate {
+        listener: FormerListener,
+        certificate: String,
+    },
+    /// Delete listeners and create others, some of them on the same ports. It is one step, so that the old ones are
+    /// created again if AWS refuses the new ones.
+    ReplaceListeners {
+        old: Vec<FormerListener>,
+        new: Vec<Listener>,
+    },
     CreatePolicy(NewPolicy),
     /// Replace the policies of the backend on an instance port.
     SetBackendPolicies(i32, Vec<String>),
@@ -197,7 +217,8 @@ impl ClassicStep {
             Self::ApplyGroups(_) => "ApplySecurityGroupsToLoadBalancer",
             Self::AddTags(_) => "AddTags",
             Self::DeleteListeners(_) => "DeleteLoadBalancerListeners",
-            Self::CreateListeners(_) => "CreateLoadBalancerListeners",
+            Self::CreateListeners(_) | Self::ReplaceListeners { .. } => "CreateLoadBalancerListeners",
+            Self::SetCertificate { .. } => "SetLoadBalancerListenerSSLCertificate",
             Self::CreatePolicy(_) => "CreateLoadBalancerPolicy",
             Self::SetBackendPolicies(..) => "SetLoadBalancerPoliciesForBackendServer",
             Self::SetListenerPolicies(..) => "SetLoadBalancerPoliciesOfListener",
@@ -310,7 +331,7 @@ impl Step {
             GroupStep::Create(_) => self.names_created_group(),
             GroupStep::Authorize(GroupRef::Id(id), _) | GroupStep::LetIn { node_group: id, .. } => match self {
                 Self::Group(GroupStep::Revoke(group, _) | GroupStep::HandOver { group, .. }) => group == id,
-                Self::Classic(ClassicStep::DeleteListeners(_)) => true,
+                Self::Classic(ClassicStep::DeleteListeners(_) | ClassicStep::ReplaceListeners { .. }) => true,
                 _ => self.moves_listener() || self.moves_clients(omitted),
             },
             GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener() || self.moves_clients(omitted),
@@ -343,18 +364,16 @@ impl Step {
                 Classic::CreatePolicy(policy),
                 Self::Classic(Classic::SetBackendPolicies(_, names) | Classic::SetListenerPolicies(_, names)),
             ) => names.contains(&policy.name),
-            // AWS allows one listener for each port.
-            (Classic::DeleteListeners(ports), Self::Classic(Classic::CreateListeners(listeners))) => {
-                listeners.iter().any(|listener| ports.contains(&listener.port))
-            }
             // AWS accepts policies only for the ports of listeners that exist, and of their backends:
             // https://docs.aws.amazon.com/elasticloadbalancing/2012-06-01/APIReference/API_SetLoadBalancerPoliciesOfListener.html
-            (Classic::CreateListeners(listeners), Self::Classic(Classic::SetBackendPolicies(port, _))) => {
-                listeners.iter().any(|listener| listener.instance_port == *port)
-            }
-            (Classic::CreateListeners(listeners), Self::Classic(Classic::SetListenerPolicies(port, _))) => {
-                listeners.iter().any(|listener| listener.port == *port)
-            }
+            (
+                Classic::CreateListeners(new) | Classic::ReplaceListeners { new, .. },
+                Self::Classic(Classic::SetBackendPolicies(port, _)),
+            ) => new.iter().any(|listener| listener.instance_port == *port),
+            (
+                Classic::CreateListeners(new) | Classic::ReplaceListeners { new, .. },
+                Self::Classic(Classic::SetListenerPolicies(port, _)),
+            ) => new.iter().any(|listener| listener.port == *port),
             // AWS allows one subnet for each zone.
             (Classic::AttachSubnets(_), Self::Classic(Classic::DetachSubnets(_)))
             | (Classic::DetachSubnets(_), Self::Classic(Classic::AttachSubnets(_)))

@@ -22,6 +22,30 @@ fn listener(port: i32) -> Listener {
     }
 }
 
+fn former(port: i32) -> FormerListener {
+    FormerListener {
+        listener: listener(port),
+        policies: Vec::new(),
+        backend_policies: Vec::new(),
+    }
+}
+
+fn replace_listener(port: i32) -> Step {
+    Classic::ReplaceListeners {
+        old: vec![former(port)],
+        new: vec![listener(port)],
+    }
+    .into()
+}
+
+fn change_certificate(port: i32) -> Step {
+    Classic::SetCertificate {
+        listener: former(port),
+        certificate: "arn:new".to_owned(),
+    }
+    .into()
+}
+
 /// A step of [`steps_of_network`] or [`steps_of_classic`], by its name in the expectations.
 type Named = (&'static str, Step);
 
@@ -251,6 +275,8 @@ fn steps_of_classic() -> Vec<Named> {
             "create listener 81",
             Classic::CreateListeners(vec![listener(81)]).into(),
         ),
+        ("replace listener 80", replace_listener(80)),
+        ("change certificate", change_certificate(80)),
         (
             "modify balancer",
             Classic::ModifyAttributes(elb::Attributes::default()).into(),
@@ -318,6 +344,8 @@ const USE_NEW_GROUP: &[&str] = &[
 ];
 
 const REPLACE_RULES_OF_SG_1: &[&str] = &["revoke rules of sg-1", "hand over rules of sg-1"];
+
+const REMOVE_LISTENER: &[&str] = &["delete listener 80", "replace listener 80"];
 
 const MOVE_LISTENER: &[&str] = &["move listener to k8s-web", "move listener to k8s-api"];
 
@@ -391,7 +419,7 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
     let names = names_where(&steps, |_| true);
     let (network, all_of_classic) = names.split_last().expect("a step");
     assert_eq!(*network, "delete network listener");
-    let needs_replacement: &[&[&str]] = &[REPLACE_RULES_OF_SG_1, &["delete listener 80"]];
+    let needs_replacement: &[&[&str]] = &[REPLACE_RULES_OF_SG_1, REMOVE_LISTENER];
 
     assert_dependent(
         &steps,
@@ -401,11 +429,11 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
             ("add rules to sg-1", needs_replacement),
             (
                 "let new group into sg-1",
-                &[REPLACE_RULES_OF_SG_1, &["delete listener 80", "apply new group"]],
+                &[REPLACE_RULES_OF_SG_1, REMOVE_LISTENER, &["apply new group"]],
             ),
             (
                 "let sg-9 into sg-1",
-                &[REPLACE_RULES_OF_SG_1, &["delete listener 80", "apply sg-9"]],
+                &[REPLACE_RULES_OF_SG_1, REMOVE_LISTENER, &["apply sg-9"]],
             ),
             ("hand over rules of sg-1", &[&["hand over rules of sg-1"]]),
             ("create balancer in new group", &[&names]),
@@ -416,11 +444,13 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
             ("detach subnet", &[&["attach subnet"]]),
             ("apply new group", &[REMOVE_ACCESS]),
             ("apply sg-9", &[REMOVE_ACCESS]),
-            // AWS allows one listener for each port.
-            ("delete listener 80", &[&["create listener 80"]]),
             // AWS accepts policies only for the ports of listeners that exist, and of their backends.
             (
                 "create listener 80",
+                &[&["set policy of backend 30080", "set policy of listener 80"]],
+            ),
+            (
+                "replace listener 80",
                 &[&["set policy of backend 30080", "set policy of listener 80"]],
             ),
             (

@@ -44,6 +44,7 @@ const ACTIONS: &[&str] = &[
     "ModifyLoadBalancerAttributes",
     "RegisterInstancesWithLoadBalancer",
     "RevokeSecurityGroupIngress",
+    "SetLoadBalancerListenerSSLCertificate",
     "SetLoadBalancerPoliciesForBackendServer",
     "SetLoadBalancerPoliciesOfListener",
 ];
@@ -207,7 +208,11 @@ async fn gets_over(staged: [Fixture; 2], faults: &[Fault]) -> Verdict {
     // are made for them that go again; of a security group that is about to go rules may be taken first.
     let goes = |action: &str, from: &String| before.contains(&(action.to_owned(), from.clone(), String::new()));
     let opened = opened(&writes);
+    let denies_certificates =
+        |fault: &Fault| fault.action == "SetLoadBalancerListenerSSLCertificate" && fault.code == "AccessDenied";
     removed.retain(|(action, from, rule)| match action.as_str() {
+        // Without the permission to change its certificate a listener is created again.
+        "DeleteLoadBalancerListeners" => !faults.iter().any(denies_certificates),
         "DeregisterTargets" => !goes("DeleteTargetGroup", from) && !by_hand(from),
         "RevokeSecurityGroupIngress" => {
             let own = |(group, added): &(String, String)| group == from && (rule.is_empty() || added == rule);
