@@ -313,6 +313,22 @@ pub(super) async fn report_scheme(context: &Context, service: &Service, desired:
     warn(context, service, "SchemeNotChanged", &message).await;
 }
 
+/// Emits an Event if nothing enforces the source ranges of a Service with a network load balancer, once.
+pub(super) async fn report_source_ranges(context: &Context, service: &Service, are_ignored: bool) {
+    let reported = context.states.update(uid(service), |state| {
+        mem::replace(&mut state.source_ranges_reported, are_ignored)
+    });
+    if !are_ignored || reported {
+        return;
+    }
+
+    let message = "The source ranges are not enforced: with preserve_client_ip.enabled=false in annotation \
+        service.beta.kubernetes.io/aws-load-balancer-target-group-attributes Nodes see the load balancer's addresses instead \
+        of the clients', and the load balancer has no security group. Nodes let in either all clients or none. Remove the \
+        attribute, or set NLBSecurityGroupMode=Managed in the cloud configuration, delete the Service and create it again";
+    warn(context, service, "SourceRangesNotEnforced", message).await;
+}
+
 /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all
 /// Services.
 pub(super) async fn report_unread_tags(context: &Context, service: &Service) {

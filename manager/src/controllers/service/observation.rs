@@ -30,6 +30,8 @@ pub(super) struct Observation {
     pub groups: Vec<SecurityGroup>,
     pub identity: Option<LoadBalancerIdentity>,
     pub scheme: Option<String>,
+    /// Whether nothing enforces the source ranges of the Service.
+    pub ignores_source_ranges: bool,
     /// Whether attributes were read.
     pub is_full: bool,
     /// A read that AWS denied and that the plan was made without.
@@ -107,6 +109,7 @@ async fn observe_with(
                 identity,
                 scheme,
                 groups: groups.chain(observed.referencing).collect(),
+                ignores_source_ranges: false,
                 is_full: reader.reads_attributes,
                 denied: reader.denied(),
                 given_names: BTreeSet::new(),
@@ -125,16 +128,17 @@ async fn observe_with(
                 inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
             let registered = observed.registered();
             let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
-            let plan = plan::network::plan(PlanInput {
+            let input: plan::NetworkInput<'_> = PlanInput {
                 desired,
                 settings: &context.settings,
                 observed: &observed,
                 candidates,
                 seen_gone,
-            })?;
+            };
 
             Ok(Observation {
-                plan,
+                plan: plan::network::plan(input)?,
+                ignores_source_ranges: plan::network::ignores_source_ranges(input),
                 hostname: observed.address(),
                 has_listeners: observed
                     .load_balancer

@@ -208,6 +208,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         state.given_names.extend(observation.given_names.iter().cloned());
     });
     events::report_scheme(context, service, desired, observation.scheme.as_deref()).await;
+    events::report_source_ranges(context, service, observation.ignores_source_ranges).await;
 
     let Applied { created: made, failure } = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {

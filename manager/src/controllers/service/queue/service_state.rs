@@ -76,6 +76,8 @@ pub struct ServiceState {
     pub no_nodes_reported: bool,
     /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
     pub scheme_reported: bool,
+    /// Whether an Event said that nothing enforces the source ranges.
+    pub source_ranges_reported: bool,
     pub fullness_reported: Vec<Fullness>,
     /// The DNS name of the load balancer, once it is known not to be another cluster's.
     pub owned: Option<String>,

@@ -35,8 +35,9 @@ const ONLY_THEIRS: [(&str, &str); 7] = [
     ),
 ];
 /// Events of ours only, each with its own row.
-pub(super) const OURS_ONLY: [&str; 5] = [
+pub(super) const OURS_ONLY: [&str; 6] = [
     "SchemeNotChanged",
+    "SourceRangesNotEnforced",
     "SecurityGroupNearlyFull",
     "TargetsRefused",
     "TooManyRules",

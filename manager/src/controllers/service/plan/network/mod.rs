@@ -158,6 +158,14 @@ fn balancer_attributes(input: NetworkInput<'_>, of: BalancerRef) -> Option<Plann
     (!differences.is_empty()).then(|| Planned::new(Step::ModifyAttributes(of, differences), reason))
 }
 
+/// Whether nothing enforces the source ranges of the Service: neither a security group of the load balancer, nor rules
+/// of the Nodes, which do not see the clients' addresses.
+pub fn ignores_source_ranges(input: NetworkInput<'_>) -> bool {
+    let (desired, existing) = (input.desired, input.observed.load_balancer.as_ref());
+    let has_groups = existing.is_some_and(|existing| !existing.described.security_groups.is_empty());
+    desired.hides_clients() && !desired.is_for_everyone() && !has_groups && wanted_groups(input).is_empty()
+}
+
 /// AWS allows no groups on a load balancer that was created without any.
 fn takes_groups(input: NetworkInput<'_>) -> bool {
     let existing = input.observed.load_balancer.as_ref();

@@ -67,6 +67,22 @@ pub struct Desired {
     pub node_labels: BTreeMap<String, String>,
 }
 
+impl Desired {
+    /// Whether Nodes get packets from the load balancer's addresses, so that rules of Nodes cannot tell clients apart:
+    /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/network/edit-target-group-attributes.html#client-ip-preservation>.
+    pub fn hides_clients(&self) -> bool {
+        let preserves = self
+            .target_group_attributes
+            .as_ref()
+            .and_then(|of| of.get(PRESERVE_CLIENT_IP));
+        preserves.is_some_and(|value| value == "false")
+    }
+
+    pub fn is_for_everyone(&self) -> bool {
+        self.networks.iter().any(|network| network.ends_with("/0"))
+    }
+}
+
 /// Fails with the first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let annotations = Annotations::of(service);

@@ -9,6 +9,7 @@ pub mod node_ports;
 mod node_rules;
 mod registered;
 pub mod shared_health_rules;
+mod source_ranges;
 mod update;
 
 use std::collections::BTreeMap;
