@@ -15,9 +15,9 @@ use super::context::Context;
 use super::error::Error;
 use super::plan::{
     BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Plan, Planned, Step, TargetGroupRef, quota,
-    security_groups,
 };
 use super::spec::names::uid;
+use super::spec::permissions;
 use crate::aws_write;
 use quota::RuleCounts;
 use target_batches::{RejectedTarget, hand_over};
@@ -216,7 +216,7 @@ impl Executor<'_> {
                 Ok(())
             }
             GroupStep::LetIn { node_group, from } => {
-                let rule = security_groups::all_from(&resolve(from, made)?);
+                let rule = permissions::all_from(&resolve(from, made)?);
                 self.authorize(node_group, &[rule]).await?;
                 made.opened += 1;
                 Ok(())
@@ -244,7 +244,7 @@ impl Executor<'_> {
             return all;
         }
 
-        for rule in security_groups::one_source_each(rules) {
+        for rule in permissions::one_source_each(rules) {
             let one = self.write(ACTION, ec2.authorize_ingress(group, &[rule])).await;
             done_if(one, Kind::AlreadyExists)?;
         }
@@ -262,7 +262,7 @@ impl Executor<'_> {
             return all;
         }
 
-        for rule in security_groups::one_source_each(rules) {
+        for rule in permissions::one_source_each(rules) {
             let one = self.write(ACTION, ec2.revoke_ingress(group, &[rule])).await;
             done_if(one, Kind::NotFound)?;
         }

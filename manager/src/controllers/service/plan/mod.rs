@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::spec::desired::classic::Desired as ClassicDesired;
 use super::spec::desired::network::Desired as NetworkDesired;
 use super::spec::names::other_uid;
-use security_groups::rules_from;
+use super::spec::permissions::{self, rules_from};
 use targets::Candidate;
 
 pub use step::{
@@ -189,7 +189,7 @@ fn own_group_steps(
         steps.made.push(Planned::new(tag, reason));
     }
 
-    let difference = security_groups::difference(ingress, &group.ingress);
+    let difference = permissions::difference(ingress, &group.ingress);
     if !difference.add.is_empty() {
         let open = GroupStep::Authorize(GroupRef::Id(group.id.clone()), difference.add);
         steps

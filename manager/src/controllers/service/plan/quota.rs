@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+use outrigger_aws::ec2::SecurityGroup;
 
 use super::super::error::Environment;
 use super::super::settings::Quota;
-use super::security_groups::all_from;
+use super::super::spec::permissions::{all_from, count};
 use super::{GroupRef, GroupStep, Plan, Planned, Step};
 
 /// Users are warned from this percentage of the quota.
@@ -58,13 +58,6 @@ impl RuleCounts {
             quota: self.quota.rules,
         }
     }
-}
-
-pub fn count(rules: &[IpPermission]) -> usize {
-    let of_both = |rule: &IpPermission| rule.groups.len() + rule.prefix_lists.len();
-    let ipv4: usize = rules.iter().map(|rule| rule.ranges.len() + of_both(rule)).sum();
-    let ipv6: usize = rules.iter().map(|rule| rule.ipv6_ranges.len() + of_both(rule)).sum();
-    ipv4.max(ipv6)
 }
 
 /// Groups that are near the quota because the plan adds rules. A group that is not in `groups` counts as empty.

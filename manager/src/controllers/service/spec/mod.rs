@@ -5,4 +5,5 @@ pub mod desired;
 pub mod hostname;
 pub mod names;
 pub mod network_names;
+pub mod permissions;
 pub mod request;

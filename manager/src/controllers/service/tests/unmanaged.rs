@@ -5,7 +5,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::fake::World;
 
 use super::super::error::{Environment as Refused, Error};
-use super::super::plan::security_groups::all_from;
+use super::super::spec::permissions::all_from;
 use super::fixture::{Fixture, HOST, LB, world};
 use super::network::{self, deletion::delete};
 

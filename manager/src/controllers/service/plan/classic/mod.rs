@@ -13,6 +13,7 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::settings::Settings;
 use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, other_owner};
+use super::super::spec::permissions;
 use super::super::spec::request::Subnets;
 use super::subnets::Confirmed;
 use super::{
@@ -222,7 +223,7 @@ fn node_rules<D>(
     };
     let open = |id: &String| {
         let group_and_source = observed.groups.get(id).zip(known);
-        group_and_source.is_some_and(|(group, source)| security_groups::lets_in_all_from(group, source))
+        group_and_source.is_some_and(|(group, source)| permissions::lets_in_all_from(group, source))
     };
     let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
     let add = missing.map(|id| {
@@ -246,7 +247,7 @@ fn node_rules<D>(
     };
 
     let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
-        let mut rules = security_groups::rules_from(group, known?);
+        let mut rules = permissions::rules_from(group, known?);
         rules.retain(|rule| rule.protocol == "-1");
         let step = GroupStep::Revoke(group.id.clone(), rules.clone());
         (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
@@ -288,7 +289,7 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
 #[cfg(test)]
 mod tests {
     use super::super::super::spec::names;
-    use super::super::security_groups::all_from;
+    use super::super::super::spec::permissions::all_from;
     use super::*;
     use outrigger_aws::Tags;
 

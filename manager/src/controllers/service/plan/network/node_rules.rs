@@ -13,6 +13,7 @@ use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::desired::network::Desired;
 use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
+use super::super::super::spec::permissions;
 use super::super::security_groups::{Check, Key, OtherClients, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};
 
@@ -304,7 +305,7 @@ fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
 fn permissions(keys: &BTreeSet<Key>, description: &str) -> Vec<IpPermission> {
     let rules = keys.iter().cloned();
     let rules = rules.map(|(protocol, from, to, cidr)| (protocol, Some(from), Some(to), cidr));
-    security_groups::join(rules, Some(description))
+    permissions::join(rules, Some(description))
 }
 
 #[cfg(test)]
@@ -328,7 +329,7 @@ mod tests {
             name: None,
             description: None,
             vpc_id: None,
-            ingress: security_groups::join([rule].into_iter(), Some(description)),
+            ingress: permissions::join([rule].into_iter(), Some(description)),
             tags: Tags::new(),
         }
     }

@@ -8,10 +8,10 @@ use outrigger_aws::ec2::{IpPermission, NewSecurityGroup};
 use outrigger_aws::elb::{AccessLog, Attributes, HealthCheck, Listener};
 
 use super::super::super::error::Invalid;
-use super::super::super::plan::security_groups;
 use super::super::super::settings::{HealthProbe, Settings};
 use super::super::annotations::Annotations;
 use super::super::names;
+use super::super::permissions;
 use super::super::request::{self, Subnets, TRAFFIC_PORT, is_local};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
 
     Ok(Desired {
         internal: annotations.internal(),
-        ingress: security_groups::ingress(ports, &networks),
+        ingress: permissions::ingress(ports, &networks),
         subnets,
         groups: groups(annotations, settings),
         own_group: own_group(service, settings, &name, &user_tags, &cluster_tags),

@@ -8,11 +8,11 @@ use outrigger_aws::ec2::{IpPermission, NewSecurityGroup};
 use outrigger_aws::elbv2::{Attributes, ListenerSettings, NewTargetGroup, TargetHealthCheck};
 
 use super::super::super::error::Invalid;
-use super::super::super::plan::security_groups;
 use super::super::super::settings::{HealthProbe, Settings};
 use super::super::annotations::Annotations;
 use super::super::names;
 use super::super::network_names::{self, Owner, TCP, TLS, TargetGroupNames, UDP};
+use super::super::permissions;
 use super::super::request::{
     self, Subnets, TRAFFIC_PORT, is_local, node_port, protocol, takes_certificate, wrong_ports,
 };
@@ -155,7 +155,7 @@ fn groups(annotations: Annotations<'_>, settings: &Settings) -> Groups {
 /// Ingress of its own group. A security group has no protocol TLS, only TCP.
 fn ingress(ports: &[Port], networks: &BTreeSet<String>) -> Vec<IpPermission> {
     let protocol = |port: &Port| if port.listener.protocol == UDP { "udp" } else { "tcp" };
-    security_groups::ingress_of(ports.iter().map(|port| (protocol(port), port.listener.port)), networks)
+    permissions::ingress_of(ports.iter().map(|port| (protocol(port), port.listener.port)), networks)
 }
 
 /// A port: one listener and the target group behind it.
