@@ -10,8 +10,8 @@ use outrigger_aws::elbv2::TargetGroup;
 use outrigger_aws::{Ec2, Elbv2, Error, Instance, InstanceId, InstanceState, Kind};
 use tokio::time::Instant;
 
+use super::super::model::NodeInstance;
 use super::super::plan::subnets::{unknown_zones, zone_by_name};
-use super::super::plan::targets::NodeInstance;
 use super::super::spec::names;
 use crate::instances::{Answer, Instances, Priority};
 

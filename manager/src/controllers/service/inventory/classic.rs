@@ -7,8 +7,9 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::LoadBalancer;
 use outrigger_aws::{Error, InstanceId};
 
+use super::super::model::NodeInstance;
 use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources};
-use super::super::plan::targets::{Candidate, NodeInstance};
+use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::desired::classic::{Desired, Groups};

@@ -31,8 +31,7 @@ use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, InstanceId};
 use outrigger_shared::tags;
 
-use super::plan::subnets::Vpc;
-use super::plan::targets::NodeInstance;
+use super::model::{NodeInstance, Vpc};
 use super::settings::Settings;
 use super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::spec::request::Subnets;

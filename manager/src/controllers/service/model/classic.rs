@@ -6,8 +6,7 @@ use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::elb::{Attributes, LoadBalancer};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::subnets::Vpc;
-use super::super::plan::targets::NodeInstance;
+use super::{NodeInstance, Vpc};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Existing {

@@ -7,10 +7,9 @@ use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, Ta
 use outrigger_aws::{InstanceId, Tags};
 
 use super::super::plan::security_groups::{OtherClients, OtherUsers};
-use super::super::plan::subnets::Vpc;
-use super::super::plan::targets::NodeInstance;
 use super::super::spec::desired::network::{Desired, Port};
 use super::super::spec::network_names::TARGET_TYPE;
+use super::{NodeInstance, Vpc};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {

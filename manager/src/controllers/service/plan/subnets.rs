@@ -6,6 +6,7 @@ use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
 use outrigger_shared::tags;
 
 use super::super::error::Environment;
+use super::super::model::Vpc;
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::spec::request::Subnets;
@@ -15,18 +16,6 @@ use crate::cloud_config::identity::region_of_zone;
 const ORDINARY_ZONE: &str = "availability-zone";
 
 const INTERNAL: &str = "internal";
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Vpc {
-    /// Candidates and attached subnets.
-    pub subnets: Vec<Subnet>,
-    /// IDs that EC2 has found by the names of the annotation, which may contain wildcards.
-    pub named: BTreeSet<String>,
-    /// The VPC's route tables; empty if the annotation lists subnets.
-    pub route_tables: Vec<RouteTable>,
-    /// The region's zones; empty if the annotation lists subnets.
-    pub zones: Vec<AvailabilityZone>,
-}
 
 /// Chooses one subnet in each zone. A role tag is a preference, never a condition; an internal load balancer takes
 /// public and private subnets alike.

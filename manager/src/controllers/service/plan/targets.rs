@@ -11,6 +11,7 @@ use std::sync::Arc;
 use outrigger_aws::InstanceId;
 use outrigger_shared::provider_id::ProviderId;
 
+use super::super::model::NodeInstance;
 use super::super::spec::annotations::parse_bool;
 use crate::node_cache::NodeView;
 
@@ -25,14 +26,6 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub struct Candidate {
     pub id: InstanceId,
     pub ready: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeInstance {
-    pub in_cluster: bool,
-    /// Whether it is not terminated or terminating.
-    pub living: bool,
-    pub security_groups: Vec<String>,
 }
 
 /// Whether a Node may be a target of any Service: not about to be deleted, and not excluded by label.
