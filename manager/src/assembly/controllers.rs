@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use futures::TryFutureExt as _;
 use futures::future::BoxFuture;
+use kube::Client;
 use outrigger_leader::{ControllerError, Permit};
 use outrigger_shared::controller::Controller;
 use tokio_util::sync::CancellationToken;
 
-use super::{Assembly, NODE_WINDOW};
+use super::{Assembly, NODE_WINDOW, cluster_uid};
 use crate::cloud_config::{CloudConfig, HealthProbeMode};
 use crate::controllers::node::desired::ClusterSettings;
 use crate::controllers::{node, node_ipam, node_lifecycle, route, service, tagging};
@@ -33,7 +34,7 @@ impl Assembly {
         match controller {
             Controller::Node => boxed(node::run(self.node(permit), stop)),
             Controller::NodeLifecycle => boxed(node_lifecycle::run(self.node_lifecycle(permit), stop)),
-            Controller::Service => boxed(service::run(self.service(), permit, stop)),
+            Controller::Service => boxed(run_service(self.cluster_client.clone(), self.service(), permit, stop)),
             Controller::Route => boxed(route::run(self.route(permit)?, stop)),
             Controller::NodeIpam => boxed(node_ipam::run(self.node_ipam(permit)?, stop)),
             Controller::Tagging => boxed(tagging::run(self.tagging(permit), stop)),
@@ -141,7 +142,6 @@ impl Assembly {
         let config = &self.cloud.config;
         service::Deps {
             client: self.service_client.clone(),
-            cluster: self.cluster_client.clone(),
             nodes: self.nodes.clone(),
             ec2: Arc::clone(&self.cloud.clients.ec2),
             instances: self.instances.clone(),
@@ -173,6 +173,22 @@ impl Assembly {
             metrics: self.metrics.clone(),
         }
     }
+}
+
+/// `cluster`: the API server, with the manager's own identity. With service accounts for controllers, none of them may
+/// read a Namespace.
+async fn run_service(
+    cluster: Client,
+    mut deps: service::Deps,
+    permit: Permit,
+    stop: CancellationToken,
+) -> Result<(), service::Error> {
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        uid = cluster_uid::read(&cluster) => deps.settings.cluster_uid = uid,
+    }
+
+    service::run(deps, permit, stop).await
 }
 
 fn health_probe(config: &CloudConfig) -> service::HealthProbe {

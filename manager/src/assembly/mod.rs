@@ -1,5 +1,6 @@
 //! Puts the controllers together: what each needs, and how a set of them starts and stops as one.
 
+mod cluster_uid;
 mod controllers;
 
 use std::sync::Arc;

@@ -19,7 +19,6 @@
 //! - an attached subnet in a local or wavelength zone stays attached.
 
 mod action;
-mod cluster_uid;
 mod context;
 mod error;
 mod events;
@@ -82,9 +81,6 @@ const SETTLING: Duration = service_state::CONFIRMATION;
 
 pub struct Deps {
     pub client: Client,
-    /// The API server, with the manager's own identity: with service accounts for controllers, none of them may read a
-    /// Namespace.
-    pub cluster: Client,
     pub nodes: NodeCache,
     pub ec2: Arc<dyn Ec2>,
     pub instances: Instances,
@@ -101,14 +97,10 @@ pub struct Deps {
 ///
 /// # Errors
 /// None so far: failures concern single Services and are reported by Events.
-pub async fn run(mut deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
+pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<(), Error> {
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = deps.nodes.ready() => {}
-    }
-    tokio::select! {
-        () = stop.cancelled() => return Ok(()),
-        uid = cluster_uid::read(&deps.cluster) => deps.settings.cluster_uid = uid,
     }
 
     let services = Api::<Service>::all(deps.client.clone());

@@ -18,7 +18,6 @@ async fn it_ends_at_once_although_the_services_were_never_listed() {
     let aws = Arc::new(FakeAws::new(World::default()));
     let deps = Deps {
         client: Client::new(silent, "default"),
-        cluster: Client::new(silent, "default"),
         nodes,
         instances: crate::instances::Instances::new(aws.clone(), "prod".into(), "vpc-1".into()),
         ec2: aws.clone(),
