@@ -15,7 +15,7 @@ use super::plan::targets::{self, candidates};
 use super::plan::{Plan, PlanInput};
 use super::spec::annotations::{Kind, node_labels};
 use super::spec::names::uid;
-use super::spec::{hostname, names};
+use super::spec::{names, request};
 use super::{events, inventory, observation, plan};
 
 /// Calls that change targets. If AWS refuses these, there is nothing else to try.
@@ -46,7 +46,7 @@ fn lasts(error: &Error) -> bool {
 /// Updates the targets of a failed Service, if it has a load balancer. An error here is only logged: the failure itself
 /// is reported and retried.
 pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
-    let Some(kind) = hostname::kind_in_status(service).filter(|_| lasts(failure)) else {
+    let Some(kind) = request::kind_in_status(service).filter(|_| lasts(failure)) else {
         return;
     };
 

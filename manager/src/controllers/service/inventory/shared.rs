@@ -16,7 +16,7 @@ use super::super::action::{ServiceAction, action};
 use super::super::model::classic::KnownTags;
 use super::super::plan::Step;
 use super::super::spec::annotations::{Annotations, Kind};
-use super::super::spec::{hostname, names};
+use super::super::spec::{names, request};
 
 type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
@@ -70,7 +70,7 @@ impl Shared {
         let wanted = services.iter().filter(|service| {
             action(service) == ServiceAction::Ensure
                 && Annotations::of(service).kind() == kind
-                && hostname::kind_in_status(service).is_some()
+                && request::kind_in_status(service).is_some()
         });
 
         wanted

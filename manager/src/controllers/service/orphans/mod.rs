@@ -30,8 +30,8 @@ use super::plan::Plan;
 use super::plan::targets::candidates;
 use super::queue::service_state::ServiceState;
 use super::spec::annotations::{Annotations, Kind};
-use super::spec::hostname;
 use super::spec::names::{self, namespaced_name, other_owner, uid};
+use super::spec::request;
 use super::{inventory, plan, writer};
 
 /// Deletes the AWS resources of a Service. Returns whether there were any.
@@ -124,7 +124,7 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
         }
     };
     let had_resources = context.states.with(uid(service), |state| state.had_resources)
-        || hostname::is_of(service, &names::load_balancer(uid(service)));
+        || request::has_address_of(service, &names::load_balancer(uid(service)));
     if !had_resources && has_class(service) {
         // The finalizer belongs to the controller of the class, which may still need it.
         context.states.forget(uid(service));
@@ -278,7 +278,7 @@ pub(super) async fn release_unmanaged(context: &Context, service: &Service) -> R
     deleted.map_err(|(_, failure)| failure)?;
 
     if had_one && has_finalizer(service) {
-        let release = match hostname::is_of(service, &names::load_balancer(uid(service))) {
+        let release = match request::has_address_of(service, &names::load_balancer(uid(service))) {
             true => writer::release(service),
             false => writer::release_only(service),
         };

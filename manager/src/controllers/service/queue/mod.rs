@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
 use super::action::{ServiceAction, action};
-use super::spec::hostname;
+use super::spec::request;
 use service_state::{ServiceState, SpecFingerprint};
 
 /// Services that may be queued. Each costs a task of a few KiB. Beyond that, even a Service that a user changes waits
@@ -118,7 +118,7 @@ pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerpr
         ServiceAction::Ignore | ServiceAction::Delete => true,
         ServiceAction::Ensure => {
             let known = state.fingerprint.as_ref().unwrap_or(seen);
-            hostname::kind_in_status(service).is_none() || *known != SpecFingerprint::of(service)
+            request::kind_in_status(service).is_none() || *known != SpecFingerprint::of(service)
         }
     }
 }

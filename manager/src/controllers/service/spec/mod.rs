@@ -2,7 +2,6 @@
 
 pub mod annotations;
 pub mod desired;
-pub mod hostname;
 pub mod names;
 pub mod network_names;
 pub mod permissions;

@@ -11,7 +11,7 @@ use outrigger_aws::Tags;
 use super::super::error::Invalid;
 use super::super::settings::Settings;
 use super::annotations::{Annotations, Kind};
-use super::hostname;
+use super::request;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
@@ -54,7 +54,7 @@ impl Desired {
 /// Fails with the first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
     let kind = Annotations::of(service).kind();
-    hostname::same_kind(service, kind)?;
+    request::same_kind(service, kind)?;
     match kind {
         Kind::Network => network::desired(service, settings).map(|desired| Desired::Network(Box::new(desired))),
         Kind::Classic | Kind::External => {
