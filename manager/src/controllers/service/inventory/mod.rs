@@ -33,7 +33,7 @@ use outrigger_shared::tags;
 
 use super::model::{NodeInstance, Vpc};
 use super::settings::Settings;
-use super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::spec::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::spec::request::Subnets;
 use account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use shared::{Freshness, Shared, each};

@@ -14,8 +14,9 @@ use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::desired::network::{self, Desired, Groups, Port, target_group_names};
-use super::super::spec::names::{self, SERVICE_TAG, other_owner};
-use super::super::spec::network_names::{Owner, TARGET_TYPE, TargetGroupNames, security_group, target_group_of};
+use super::super::spec::names::{
+    self, Owner, SERVICE_TAG, TARGET_TYPE, TargetGroupNames, network_security_group, other_owner, target_group_of,
+};
 use super::account::Search;
 use super::target_groups::{GroupOwner, other_users, unused};
 use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc};
@@ -163,7 +164,7 @@ pub async fn owned_resources(
         }
     }
 
-    let own = security_group(&settings.cluster_name, owner);
+    let own = network_security_group(&settings.cluster_name, owner);
     owned.own_group = group_by_name(&reader, &settings.vpc_id, &own).await?;
 
     let sources = owned.own_group.iter().map(|group| group.id.clone()).collect();

@@ -8,8 +8,9 @@ use outrigger_aws::{Error, Tags};
 use super::super::model::network::Existing;
 use super::super::plan::security_groups::{Check, OtherUsers};
 use super::super::settings::Settings;
-use super::super::spec::names::{SERVICE_TAG, in_cluster, is_load_balancer, other_uid};
-use super::super::spec::network_names::{TargetGroupNames, load_balancer_of};
+use super::super::spec::names::{
+    SERVICE_TAG, TargetGroupNames, in_cluster, is_load_balancer, load_balancer_of, other_uid,
+};
 use super::super::spec::request::TRAFFIC_PORT;
 use super::account::Search;
 use super::{Aws, Reader, subnets_of_vpc};

@@ -8,7 +8,7 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::plan::security_groups::{OtherClients, OtherUsers};
 use super::super::spec::desired::network::{Desired, Port};
-use super::super::spec::network_names::TARGET_TYPE;
+use super::super::spec::names::TARGET_TYPE;
 use super::{NodeInstance, Vpc};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,8 +8,7 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::error::Environment;
 use super::super::model::NodeInstance;
-use super::super::spec::names;
-use super::super::spec::network_names::{HEALTH_RULE, rule};
+use super::super::spec::names::{self, HEALTH_RULE, rule};
 
 /// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
 /// its only group if none has one. A target without description or group has none.

@@ -3,6 +3,5 @@
 pub mod annotations;
 pub mod desired;
 pub mod names;
-pub mod network_names;
 pub mod permissions;
 pub mod request;

@@ -15,7 +15,7 @@ use super::super::plan::targets::candidates;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::desired::{Desired, classic, desired, network};
-use super::super::spec::network_names::{CLIENT_RULE, rule};
+use super::super::spec::names::{CLIENT_RULE, rule};
 use super::super::spec::{names, request};
 use super::fixture::FakeApi;
 use crate::node_cache::NodeCache;

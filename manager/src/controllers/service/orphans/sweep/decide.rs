@@ -13,8 +13,7 @@ use outrigger_shared::tags;
 
 use super::super::super::settings::Settings;
 use super::super::super::spec::annotations::Annotations;
-use super::super::super::spec::names::{self, other_uid};
-use super::super::super::spec::network_names::{self, Owner};
+use super::super::super::spec::names::{self, Owner, other_uid};
 
 /// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.
 const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s.aws/"];
@@ -51,7 +50,7 @@ impl ExistingServices {
             let owner = Owner::of(service);
             existing.services.insert(names::namespaced_name(service));
             existing.load_balancers.insert(names::load_balancer(owner.uid));
-            existing.prefixes.insert(network_names::prefix(owner));
+            existing.prefixes.insert(names::resource_prefix(owner));
 
             for list in ["security-groups", "extra-security-groups"] {
                 let listed = Annotations::of(service).list(list);
@@ -301,14 +300,14 @@ impl Classifier<'_> {
         }
 
         let prefix = prefix(name)?;
-        let gone = description == network_names::GROUP_DESCRIPTION && !self.existing.prefixes.contains(prefix);
+        let gone = description == names::GROUP_DESCRIPTION && !self.existing.prefixes.contains(prefix);
         gone.then(|| name.to_owned())
     }
 }
 
 fn load_balancer_of(description: &str) -> Option<&str> {
     let (rule, load_balancer) = description.split_once('=')?;
-    let rules = [network_names::CLIENT_RULE, network_names::HEALTH_RULE];
+    let rules = [names::CLIENT_RULE, names::HEALTH_RULE];
     rules.contains(&rule).then_some(load_balancer)
 }
 

@@ -127,7 +127,7 @@ fn all_resources_of_a_missing_service_are_found_in_the_order_of_deletion() {
             group(
                 "sg-managed",
                 "k8s-default-gone2-0123456789",
-                network_names::GROUP_DESCRIPTION,
+                names::GROUP_DESCRIPTION,
                 owned(""),
             ),
             node_group(
@@ -209,7 +209,7 @@ fn target_groups_and_security_groups_that_are_used_or_not_ours_are_kept() {
             group(
                 "sg-web",
                 "k8s-default-web-0123456789",
-                network_names::GROUP_DESCRIPTION,
+                names::GROUP_DESCRIPTION,
                 owned(""),
             ),
             group("sg-mine", "k8s-default-gone-0123456789", "made by hand", owned("")),

@@ -17,7 +17,7 @@ use super::super::super::inventory::target_groups::other_users;
 use super::super::super::plan::network::{hand_over, keep_for_others};
 use super::super::super::plan::security_groups::{OtherClients, check, checks_of};
 use super::super::super::plan::{GroupStep, Plan, Planned, Step, group_deletion};
-use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE};
+use super::super::super::spec::names::{CLIENT_RULE, HEALTH_RULE};
 use super::super::super::spec::permissions::without_sources;
 use super::decide::{Inventory, OrphanedResource, Resource};
 use crate::aws_write;

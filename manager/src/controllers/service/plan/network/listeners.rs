@@ -18,7 +18,7 @@ use outrigger_aws::elbv2::{Listener, ListenerSettings};
 use super::super::super::error::Environment;
 use super::super::super::model::network::{Existing, Group};
 use super::super::super::spec::desired::network::Port;
-use super::super::super::spec::network_names::{TCP, TLS};
+use super::super::super::spec::names::{TCP, TLS};
 use super::super::{BalancerRef, NetworkInput, NetworkStep as Step, Planned, TargetGroupRef};
 use super::target_groups;
 use super::target_groups::{Goal, deletion, in_the_way_of_new, is_free, is_wanted_name, spare};

@@ -12,7 +12,7 @@ use super::super::super::error::Environment;
 use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::desired::network::Desired;
-use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
+use super::super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
 use super::super::super::spec::permissions;
 use super::super::security_groups::{Check, Key, OtherClients, OtherUsers, PROTOCOL, checks_of, shares};
 use super::super::{GroupRef, GroupStep, NetworkInput, Planned, security_groups};

@@ -7,7 +7,7 @@ use outrigger_aws::elbv2::{
 };
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::spec::network_names as names;
+use super::super::spec::names;
 
 /// An existing security group, or the one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,8 +10,7 @@ use outrigger_aws::elbv2::{Attributes, ListenerSettings, NewTargetGroup, TargetH
 use super::super::super::error::Invalid;
 use super::super::super::settings::{HealthProbe, Settings};
 use super::super::annotations::Annotations;
-use super::super::names;
-use super::super::network_names::{self, Owner, TCP, TLS, TargetGroupNames, UDP};
+use super::super::names::{self, Owner, TCP, TLS, TargetGroupNames, UDP};
 use super::super::permissions;
 use super::super::request::{
     self, Subnets, TRAFFIC_PORT, is_local, node_port, protocol, takes_certificate, wrong_ports,
@@ -115,8 +114,8 @@ pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invali
         private_addresses: untrimmed(annotations, "private-ipv4-addresses"),
         groups: groups(annotations, settings),
         own_group: NewSecurityGroup {
-            name: network_names::security_group(&settings.cluster_name, owner),
-            description: network_names::GROUP_DESCRIPTION.to_owned(),
+            name: names::network_security_group(&settings.cluster_name, owner),
+            description: names::GROUP_DESCRIPTION.to_owned(),
             vpc_id: settings.vpc_id.clone(),
             tags: own_tags,
         },
@@ -263,7 +262,7 @@ fn target_group(
         tags: tags.clone(),
     };
 
-    group.name = network_names::target_group(&settings.cluster_id, Owner::of(service), listener.port, &group);
+    group.name = names::target_group(&settings.cluster_id, Owner::of(service), listener.port, &group);
     group
 }
 

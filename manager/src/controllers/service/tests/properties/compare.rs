@@ -6,7 +6,7 @@ use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup};
 use outrigger_aws::fake::World;
 use proptest::test_runner::TestCaseError;
 
-use super::super::super::spec::network_names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
 use super::super::fixture::LB;
 use super::case::Case;
 use super::edits::own_groups;

@@ -9,8 +9,7 @@ use outrigger_aws::fake::{FakeLoadBalancer, World};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::super::super::spec::network_names::Owner;
-use super::super::super::spec::{names, network_names};
+use super::super::super::spec::names::{self, Owner};
 use super::super::fixture::{LB, UID};
 use super::cluster::{CLUSTER_NAME, from_group, from_network};
 
@@ -122,7 +121,7 @@ pub fn own_groups(world: &World) -> BTreeSet<String> {
     };
     let names = [
         names::security_group(LB),
-        network_names::security_group(CLUSTER_NAME, owner),
+        names::network_security_group(CLUSTER_NAME, owner),
     ];
     let is_own = |group: &&SecurityGroup| {
         group.vpc_id.as_deref() == Some("vpc-1") && group.name.as_ref().is_some_and(|name| names.contains(name))

@@ -8,8 +8,7 @@ use outrigger_aws::elb::{HealthCheck, Listener};
 use outrigger_aws::elbv2::TargetHealthCheck;
 use outrigger_aws::fake::{FakeListener, FakeTargetGroup, World};
 
-use super::super::super::spec::names;
-use super::super::super::spec::network_names::{CLIENT_RULE, rule};
+use super::super::super::spec::names::{self, CLIENT_RULE, rule};
 use super::super::fixture::LB;
 use super::edits::own_groups;
 use super::network_edits::balancer;
