@@ -183,6 +183,30 @@ pub fn separate_folders(sources: &Sources, imports: &Imports, parent: &str) -> V
     found
 }
 
+/// A folder of `order` below `parent` imports none of a later one.
+pub fn order_of_folders(sources: &Sources, imports: &Imports, parent: &str, order: &[&str]) -> Vec<String> {
+    let place = |file: usize| {
+        let source = &sources.files[file];
+        let inside = source.path.strip_prefix(parent).ok().filter(|_| !source.is_test)?;
+        let folder = inside.components().next()?.as_os_str();
+        order.iter().position(|name| folder == *name)
+    };
+    let mut found = Vec::new();
+    for (from, targets) in &imports.files {
+        for to in targets {
+            let (Some(here), Some(there)) = (place(*from), place(*to)) else {
+                continue;
+            };
+            if there > here {
+                let (from, to) = (&sources.files[*from].path, &sources.files[*to].path);
+                found.push(format!("{}: imports {}", name(from), name(to)));
+            }
+        }
+    }
+
+    found
+}
+
 /// Packages depend on those that the table allows, and on no others: `| package | depends on |`, each in backquotes.
 pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
     let allowed = rows(table);

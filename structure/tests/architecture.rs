@@ -35,6 +35,7 @@ fn the_sources_obey_the_rules() {
     let violations = [
         rules::packages(&packages, &architecture),
         rules::separate_folders(&sources, &imports, "manager/src/controllers"),
+        rules::order_of_folders(&sources, &imports, SERVICE, &STEPS),
         rules::cycles(&sources, &imports),
         rules::purity(&sources, &imports),
         rules::compiled_paths(&sources),
@@ -70,6 +71,11 @@ fn the_readme_gets_to_its_details_within_60_lines() {
 
 /// Before it the README says what Outrigger is, how to try it, and which guide is for the reader's cluster.
 const DETAILS: &str = "## What it does to your cluster";
+
+const SERVICE: &str = "manager/src/controllers/service";
+
+/// The folders of the service controller. Each may import those before it.
+const STEPS: [&str; 6] = ["spec", "plan", "inventory", "queue", "execute", "orphans"];
 
 /// The least share of blank lines in functions, in percent.
 const LEAST_BLANK: f64 = 3.0;

@@ -145,6 +145,24 @@ fn a_folder_that_imports_its_neighbour_is_a_violation() {
 }
 
 #[test]
+fn a_folder_that_imports_a_later_one_is_a_violation() {
+    let (sources, imports) = project(&[
+        ("src/lib.rs", "mod service;"),
+        ("src/service/mod.rs", "mod spec; mod plan; mod events;"),
+        ("src/service/spec/mod.rs", "mod names; use super::events;"),
+        ("src/service/spec/names.rs", "use super::super::plan::step;"),
+        ("src/service/plan/mod.rs", "pub mod step;"),
+        (
+            "src/service/plan/step.rs",
+            "use super::super::spec; use super::super::events;",
+        ),
+        ("src/service/events.rs", "use super::plan;"),
+    ]);
+    let found = rules::order_of_folders(&sources, &imports, "src/service", &["spec", "plan"]);
+    assert_eq!(found, ["src/service/spec/names.rs: imports src/service/plan/step.rs"]);
+}
+
+#[test]
 fn a_package_that_depends_on_another_one_than_the_table_says_is_a_violation() {
     let table = "| crate | depends on |\n|---|---|\n| `one` | `two`, `three` |\n| `two` | |\n";
     let packages = [
