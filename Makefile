@@ -45,7 +45,7 @@ help: ## show this list
 demo: check-languages tools-demo binaries ## perform a real migration on this machine; KEEP=1 leaves it running
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo migrate $(if $(KEEP),--keep)
 
-demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37.0 instead of our manager
+demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
 nodes: check-languages tools-nodes binaries ## start a cluster with a real kubelet on this machine, for `helm install` as the README shows it; NODES=3 starts three control planes
@@ -98,12 +98,12 @@ bench-libc: check-languages tools-bench prune ## compare our programs for musl w
 	@gnu=$$(LIBC=gnu image/programs release $(ARCH)) && musl=$$(LIBC=musl image/programs release $(ARCH)) && \
 		OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench builds $(BENCH_OPTIONS) glibc=$${gnu##*=} musl=$${musl##*=}
 
-parity-record: check-languages tools-test binaries ## record the results of v1.37.0 for the cases of e2e/parity, or of CASES=FOLDER
+parity-record: check-languages tools-test binaries ## record the results of v1.37 for the cases of e2e/parity, or of CASES=FOLDER
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(or $(CASES),e2e/parity/nodes e2e/parity/services)
 
 COUNT ?= 40
 DRAWN = $(RUN)/drawn-$(or $(SEED),1)
-parity-draw: check-languages tools-test binaries ## run v1.37.0 and our manager on COUNT=40 Services drawn from SEED=1, and compare
+parity-draw: check-languages tools-test binaries ## run v1.37 and our manager on COUNT=40 Services drawn from SEED=1, and compare
 	@rm -rf $(DRAWN)
 	@$(CARGO_TARGET_DIR)/debug/outrigger-parity draw --seed=$(or $(SEED),1) --count=$(COUNT) $(DRAWN)
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-parity record $(DRAWN)

@@ -1,5 +1,5 @@
 //! The results of our manager for the recorded cases of Services, compared with those of aws-cloud-controller-manager
-//! v1.37.0.
+//! v1.37.
 //!
 //! `OUTRIGGER_PARITY_SERVICES=FOLDER` takes the cases of another folder, recorded by `make parity-record CASES=FOLDER`.
 
@@ -25,7 +25,7 @@ fn own_cases() -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_recorded_service_ends_as_under_v1_37_0_or_differs_as_the_page_of_parity_says() {
+async fn every_recorded_service_ends_as_under_v1_37_or_differs_as_the_page_of_parity_says() {
     let folder = std::env::var_os(CASES).map_or_else(own_cases, PathBuf::from);
     let cases = case::load(&folder).expect("cases");
     let run_folder = RunFolder::new("outrigger-parity-").expect("folder");

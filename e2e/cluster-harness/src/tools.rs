@@ -15,6 +15,9 @@ use crate::repository;
 /// The environment variable that names the file with the `KEY=PATH` lines.
 pub const TOOLS_FILE: &str = "OUTRIGGER_TOOLS";
 
+/// The release of aws-cloud-controller-manager that [`Tool::AwsCloudControllerManager`] is built from.
+pub const INCUMBENT_VERSION: &str = "v1.37.1";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// kube-apiserver 1.26, the last minor whose controllers contain the in-tree AWS provider.
@@ -186,7 +189,21 @@ fn parse(text: &str) -> BTreeMap<String, PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tool, Tools, ToolsError, parse};
+    use super::{INCUMBENT_VERSION, Tool, Tools, ToolsError, parse};
+    use crate::repository;
+
+    /// Other pages name the minor only.
+    #[test]
+    fn the_build_and_the_page_of_compatibility_name_one_release_of_the_incumbent() {
+        for (file, line) in [
+            ("e2e/tools/aws-ccm/go.mod", "k8s.io/cloud-provider-aws VERSION // indirect"),
+            ("docs/compatibility.md", "| aws-cloud-controller-manager | VERSION |"),
+        ] {
+            let text = std::fs::read_to_string(repository::root().join(file)).expect(file);
+            let line = line.replace("VERSION", INCUMBENT_VERSION);
+            assert!(text.contains(&line), "{file} has no {line:?}");
+        }
+    }
 
     #[test]
     fn a_path_may_contain_an_equals_sign() {

@@ -40,7 +40,7 @@ pub fn problems(case: &Case, ours: &Outcome, topics: &BTreeSet<String>) -> Vec<S
 
 /// The problem of a field, if any. `allowed` is our value in the case.
 pub(super) fn judge(equal: bool, allowed: Option<&Value>, there: &Value, here: &Value) -> Option<String> {
-    let values = || format!("v1.37.0: {}\n      ours:    {}", lines(there), lines(here));
+    let values = || format!("v1.37: {}\n      ours:    {}", lines(there), lines(here));
     match allowed {
         None if equal => None,
         None => Some(values()),
@@ -119,7 +119,7 @@ mod tests {
     use super::super::page::topics_of;
     use super::problems;
 
-    const PAGE: &str = "| topic | v1.37.0 |\n|---|---|\n| why a node waits | log only |\n\
+    const PAGE: &str = "| topic | v1.37 |\n|---|---|\n| why a node waits | log only |\n\
                         | someone else writes the addresses too | x |\n| grace | none |\n";
 
     fn case(differs: &str) -> Case {

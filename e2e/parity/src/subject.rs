@@ -16,7 +16,7 @@ use super::case::{Config, Group};
 /// The compared controller manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// aws-cloud-controller-manager v1.37.0.
+    /// aws-cloud-controller-manager v1.37, in the release that docs/compatibility.md names.
     Incumbent,
     Ours,
 }

@@ -99,7 +99,7 @@ impl SingleCluster {
         Manager::start(name, flags, &files, &self.proxy)
     }
 
-    /// Starts the incumbent, v1.37.0, in its place; else as [`SingleCluster::manager`].
+    /// Starts the incumbent, v1.37, in its place; else as [`SingleCluster::manager`].
     ///
     /// # Errors
     /// When its binary cannot be had.

@@ -38,7 +38,7 @@ const IN_A_CLUSTER: [&str; 11] = [
     "ec2:ReplaceRoute",
 ];
 
-/// Actions of Services with a case that calls them, where the record does not tell: cases record writes only, and v1.37.0
+/// Actions of Services with a case that calls them, where the record does not tell: cases record writes only, and v1.37
 /// makes some that ours does not need there.
 const CASES: [(&str, &str); 14] = [
     ("ec2:DescribeSecurityGroups", "classic-default"),

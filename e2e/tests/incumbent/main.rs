@@ -1,4 +1,4 @@
-//! Our manager beside aws-cloud-controller-manager v1.37.0: flags, cloud configurations and metrics. A difference is
+//! Our manager beside aws-cloud-controller-manager v1.37: flags, cloud configurations and metrics. A difference is
 //! red unless a row of `docs/parity.md` explains it, and so is a row without its difference.
 
 #![allow(

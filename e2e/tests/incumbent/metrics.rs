@@ -103,7 +103,7 @@ async fn the_incumbents_metrics_have_their_names_labels_and_bounds_here() {
     for (name, family) in &theirs {
         let same = ours.get(name).is_some_and(|ours| ours.serves(family));
         if !same {
-            println!("{name}: {family:?} in v1.37.0, {:?} here", ours.get(name));
+            println!("{name}: {family:?} in v1.37, {:?} here", ours.get(name));
             let listed = DIFFERS.iter().find(|(beginning, _)| name.starts_with(beginning));
             differences.insert(listed.map_or(name.as_str(), |(beginning, _)| beginning));
         }
@@ -179,7 +179,7 @@ async fn work(cluster: &SingleCluster, manager: &Manager, first: usize) -> ([Kub
     let other = join(cluster, first + 1).await;
     until_initialized(cluster, manager).await;
 
-    // v1.37.0 retries a throttled call twice. Ours retries a describe of instances longer, but leaves route tables to
+    // v1.37 retries a throttled call twice. Ours retries a describe of instances longer, but leaves route tables to
     // the next pass.
     let throttled = (503, "RequestLimitExceeded");
     let instances = fails("DescribeInstances", throttled, 3);

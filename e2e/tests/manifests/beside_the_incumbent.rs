@@ -15,7 +15,7 @@ const INCUMBENT: &str = "system:serviceaccount:kube-system:cloud-controller-mana
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The rights in the incumbent's published manifests, by the same names:
-/// <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/examples/existing-cluster/base>
+/// <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.1/examples/existing-cluster/base>
 fn incumbent() -> Vec<Value> {
     let version = format!("{RBAC}/v1");
     let subjects = json!([{"kind": "ServiceAccount", "name": "cloud-controller-manager", "namespace": "kube-system"}]);

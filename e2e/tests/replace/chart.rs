@@ -16,7 +16,7 @@ const CHART: &str = "../charts/aws-cloud-controller-manager";
 const OURS: &str = "aws-cloud-controller-manager:outrigger";
 
 /// The names of all values in the incumbent's chart 0.0.11, and a value of an operator for each:
-/// <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/charts/aws-cloud-controller-manager>
+/// <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.1/charts/aws-cloud-controller-manager>
 fn all_values() -> Value {
     json!({
         "namespace": "cloud",

@@ -1,11 +1,12 @@
 //! aws-cloud-controller-manager's objects: its published DaemonSet, and all objects by the names of its publications, in
 //! our words:
-//! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/examples/existing-cluster/base> and
-//! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.0/charts/aws-cloud-controller-manager>
+//! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.1/examples/existing-cluster/base> and
+//! <https://github.com/kubernetes/cloud-provider-aws/tree/v1.37.1/charts/aws-cloud-controller-manager>
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use outrigger_cluster_harness::tools::INCUMBENT_VERSION;
 use serde_json::{Value, json};
 
 use super::{INCUMBENT, published_data};
@@ -14,7 +15,6 @@ pub const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager";
 pub const ACCOUNT: &str = "cloud-controller-manager";
 pub const ROLE: &str = "system:cloud-controller-manager";
 const READER: &str = "cloud-controller-manager:apiserver-authentication-reader";
-const TAG: &str = "v1.37.0";
 
 /// Its rights that the manifests and the chart have in common.
 fn rules() -> Vec<Value> {
@@ -82,7 +82,7 @@ fn daemon_set(args: &[String]) -> Value {
                 "serviceAccountName": ACCOUNT,
                 "hostNetwork": true,
                 "containers": [{
-                    "name": INCUMBENT, "image": format!("{IMAGE}:{TAG}"), "args": args,
+                    "name": INCUMBENT, "image": format!("{IMAGE}:{INCUMBENT_VERSION}"), "args": args,
                     "resources": {"requests": {"cpu": "200m"}},
                 }],
             }},
@@ -139,7 +139,7 @@ pub fn values(flags: &[String], folder: &Path) -> Value {
     let own = ["--v=2", "--cloud-provider=aws", "--configure-cloud-routes=false"].map(str::to_owned);
     let args: Vec<String> = own.into_iter().chain(flags.iter().cloned()).collect();
     json!({
-        "image": {"tag": TAG},
+        "image": {"tag": INCUMBENT_VERSION},
         "args": args,
         "hostNetworking": true,
         "env": [{"name": "GOMAXPROCS", "value": "2"}],

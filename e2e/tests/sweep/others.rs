@@ -8,7 +8,7 @@ use outrigger_e2e::single_cluster::{CLUSTER, SingleCluster};
 /// Of a Service that does not exist.
 pub const GONE: &str = "default/gone-long-ago";
 
-/// The load balancer of a cluster with the same ID that was created by v1.37.0 and has a target.
+/// The load balancer of a cluster with the same ID that was created by v1.37 and has a target.
 pub struct Used {
     pub name: String,
     /// Its target, an instance that is not a Node here.

@@ -38,7 +38,7 @@ pub fn markdown() -> String {
     let mut out = String::from(
         "# Flags of outrigger-manager\n\nWritten from the table in `manager/src/args/table/`; after a change run \
          `UPDATE_DOCS=1 cargo test -p outrigger-manager --test flags`.\n\nNames, types and defaults are those of \
-         aws-cloud-controller-manager v1.37.0; those of node IPAM are kube-controller-manager's. A flag without effect is accepted; \
+         aws-cloud-controller-manager v1.37; those of node IPAM are kube-controller-manager's. A flag without effect is accepted; \
          if it is set, a warning is logged at start.\n",
     );
     let mut group = "";

@@ -13,7 +13,7 @@ Written from the registry in `manager/src/metrics/`; after a change run
 
 `/metrics` serves Prometheus' text format 0.0.4, as the incumbent does, or OpenMetrics to a scraper that prefers it.
 The column `whose` names the origin: the incumbent's metrics have the names, labels and meaning of
-aws-cloud-controller-manager v1.37.0, and their histograms keep its bounds and add finer ones. Differences are listed in
+aws-cloud-controller-manager v1.37, and their histograms keep its bounds and add finer ones. Differences are listed in
 [parity.md](parity.md). A metric with labels appears with its first value.
 
 ";

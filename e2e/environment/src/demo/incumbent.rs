@@ -9,13 +9,12 @@ use crate::operator::{NEW_MANAGER, OLD_MANAGER};
 use crate::{CLUSTER, Environment, Progress, manager_flags};
 use outrigger_cluster_harness::cluster::User;
 use outrigger_cluster_harness::leases::Lease;
-use outrigger_cluster_harness::tools::Tool;
+use outrigger_cluster_harness::tools::{INCUMBENT_VERSION, Tool};
 use outrigger_timeline::{Component, Controller, Report, Rules};
 
 const ROLL: Duration = Duration::from_secs(120);
 /// How long both run side by side, and the incumbent alone, under load.
 const QUIET: Duration = Duration::from_secs(15);
-pub(crate) const IMAGE: &str = "registry.k8s.io/provider-aws/cloud-controller-manager:v1.37.0";
 /// A file that names the incumbent's own controllers, so that its exact match finds them.
 const OWN_NAMES: &str = "apiVersion: controllermanager.config.k8s.io/v1
 kind: LeaderMigrationConfiguration
@@ -26,15 +25,20 @@ controllerLeaders:
 - {name: cloud-node-lifecycle-controller, component: \"*\"}
 ";
 
+/// The published image of the incumbent. Nothing pulls it.
+pub(crate) fn image() -> String {
+    format!("registry.k8s.io/provider-aws/cloud-controller-manager:{INCUMBENT_VERSION}")
+}
+
 /// Runs the documented leader migration with the incumbent: `own_names` gives it a file with its controllers' names.
 ///
 /// # Errors
 /// When a step does not come about. An overlap is no error here: the report says it.
 pub async fn incumbent(run: &Path, own_names: bool, progress: &Progress) -> Result<Report> {
     progress.step(if own_names {
-        "The incumbent v1.37.0, with a leader migration file that names its own controllers"
+        "The incumbent v1.37, with a leader migration file that names its own controllers"
     } else {
-        "The incumbent v1.37.0, with --enable-leader-migration and its default configuration"
+        "The incumbent v1.37, with --enable-leader-migration and its default configuration"
     });
 
     let mut environment = Environment::build(run, 3, &[Tool::AwsCloudControllerManager], progress).await?;
@@ -81,7 +85,7 @@ async fn guarded_in_tree(environment: &mut Environment, progress: &Progress) -> 
 async fn beside(environment: &Environment, own_names: bool, progress: &Progress) -> Result<()> {
     let arguments = arguments(environment, own_names)?;
     environment.create_manager_account().await?;
-    environment.replace_manager(IMAGE, arguments).await?;
+    environment.replace_manager(&image(), arguments).await?;
     environment
         .wait_rolled(NEW_MANAGER, "the incumbent runs", ROLL, progress, |_| true)
         .await?;

@@ -111,8 +111,8 @@ pub(super) fn table(rows: &[Row]) -> String {
 
 /// Why other programs do not run beside ours in each scenario.
 const INCUMBENT: &str = "\
-    aws-cloud-controller-manager v1.37.0 takes part in scenarios 15 and 19 only. It reads no CloudProviderMigration \
-    and has no gate: the other scenarios change or hide what the gate decides by, and v1.37.0 would only compete for \
+    aws-cloud-controller-manager v1.37 takes part in scenarios 15 and 19 only. It reads no CloudProviderMigration \
+    and has no gate: the other scenarios change or hide what the gate decides by, and v1.37 would only compete for \
     its leases in each of them. `make demo-incumbent` measures that: with its default list of controllers it runs \
     the Service controller beside the old manager, and with a list that has its names it does not.\n\n";
 

@@ -133,13 +133,13 @@ impl Scenario {
             }
             Self::Downtime => "downtime, a start at Complete and an attested phase; our leader ends after each phase",
             Self::Incumbent => {
-                "from our manager to aws-cloud-controller-manager v1.37.0 and back, in Migrate and in Complete"
+                "from our manager to aws-cloud-controller-manager v1.37 and back, in Migrate and in Complete"
             }
             Self::NewerLatch => "a rolling update with a newer field in the latch, and with a newer format",
             Self::Routes => "the old manager alone runs the route controller; node IPAM in the list",
             Self::Scale => {
                 "many Services and Nodes with AWS's request limits: to our manager, and on to \
-                 aws-cloud-controller-manager v1.37.0"
+                 aws-cloud-controller-manager v1.37"
             }
             Self::OldEnds => "the old manager ends at random moments, also in the middle of steps in both directions",
             Self::BothRoutes => "Migrate, back to Prepare, and Migrate, where both sides run the route controller",

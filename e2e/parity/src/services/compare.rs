@@ -195,7 +195,7 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     let unchanged = no_op && ensured && there.aws.is_empty();
 
     if unchanged && here.reads > there.reads && !allowed.contains_key("reads") {
-        let what = format!("v1.37.0 has {}, ours {}", there.reads, here.reads);
+        let what = format!("v1.37 has {}, ours {}", there.reads, here.reads);
         problems.push(found("reads", json!(here.reads), what));
     }
 
@@ -250,7 +250,7 @@ fn is_part(ours: &str, recorded: &str) -> bool {
     action(ours) == action(recorded) && words(ours).is_subset(&words(recorded))
 }
 
-/// `nothing_created`: v1.37.0 has written nothing so far, and this is not the first step.
+/// `nothing_created`: v1.37 has written nothing so far, and this is not the first step.
 fn same_events(recorded: &Outcome, ours: &Outcome, nothing_created: bool) -> bool {
     let (theirs, ours) = (comparable(recorded), comparable(ours));
     let repeated = |event: &Event| nothing_created && event.kind == "Warning";

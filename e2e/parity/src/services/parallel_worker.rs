@@ -57,7 +57,7 @@ const IMPATIENT: Patience = Patience {
 };
 /// Our manager reconciles Nodes at most once a second.
 const AFTER_NODES: Duration = Duration::from_millis(1300);
-/// The wait for an Event that v1.37.0 has. Our manager does not repeat an Event about the same failure.
+/// The wait for an Event that v1.37 has. Our manager does not repeat an Event about the same failure.
 const NO_EVENT: Duration = Duration::from_millis(2500);
 const FIRST_SERVICE: Duration = Duration::from_secs(60);
 /// The Events that end a step.
@@ -555,7 +555,7 @@ impl Observation {
     }
 }
 
-/// Whether a write of v1.37.0 removes targets, or rules that only targets need.
+/// Whether a write of v1.37 removes targets, or rules that only targets need.
 fn removes_targets(line: &str) -> bool {
     ["Deregister", "RevokeSecurityGroupIngress GroupId=<sg:parity-nodes>"]
         .iter()

@@ -1,6 +1,6 @@
 //! Every flag in one table: it drives parsing, `--help`, the start-up warnings and `docs/flags.md`.
 //!
-//! Names, types and defaults are those of aws-cloud-controller-manager v1.37.0; those of node IPAM are
+//! Names, types and defaults are those of aws-cloud-controller-manager v1.37; those of node IPAM are
 //! kube-controller-manager's, and the first group is Outrigger's.
 
 // The rows stay one line each.

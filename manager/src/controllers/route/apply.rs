@@ -341,7 +341,7 @@ impl Writes<'_> {
         self.send("CreateRoute", table, &about, call).await
     }
 
-    /// Deletes the present route so that it can be created with the new target, as cloud-provider-aws v1.37.0 does, unless
+    /// Deletes the present route so that it can be created with the new target, as cloud-provider-aws v1.37 does, unless
     /// creation is known to be denied.
     async fn delete_existing(&self, table: &str, cidr: &str) -> Result<Result<(), AwsError>, NotLeader> {
         if let Some(error) = lock(&self.reports.denials).get("CreateRoute", table) {

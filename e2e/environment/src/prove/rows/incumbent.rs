@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use outrigger_cluster_harness::leases::Lease;
+use outrigger_cluster_harness::tools::INCUMBENT_VERSION;
 
 use super::Cluster;
-use crate::demo::incumbent::{IMAGE, arguments};
+use crate::demo::incumbent::{arguments, image};
 use crate::operator::{NEW_MANAGER, has_flag};
 
 const INCUMBENT: &str = "aws-cloud-controller-manager";
@@ -18,9 +19,9 @@ pub(super) async fn run(cluster: &mut Cluster) -> Result<()> {
     there_and_back(cluster, "Complete").await?;
 
     let writes = writes(cluster);
-    cluster
-        .notes
-        .push(format!("AWS writes of aws-cloud-controller-manager v1.37.0: {writes}"));
+    cluster.notes.push(format!(
+        "AWS writes of aws-cloud-controller-manager {INCUMBENT_VERSION}: {writes}"
+    ));
     Ok(())
 }
 
@@ -34,7 +35,7 @@ async fn there_and_back(cluster: &mut Cluster, phase: &str) -> Result<()> {
     cluster.environment.mark(&format!("incumbent in {phase}"));
     let before = cluster.environment.holder(Lease::M);
     let flags = arguments(&cluster.environment, true)?;
-    cluster.environment.replace_manager(IMAGE, flags).await?;
+    cluster.environment.replace_manager(&image(), flags).await?;
     let is_incumbent = has_flag("--enable-leader-migration");
     cluster
         .wait_rolled(NEW_MANAGER, "the incumbent runs", is_incumbent)

@@ -16,7 +16,7 @@ use outrigger_timeline::{AwsCall, Join, LoadBalancer, NEW_WORK_BEGINS, registere
 
 use super::Cluster;
 use crate::Environment;
-use crate::demo::incumbent::{IMAGE, arguments};
+use crate::demo::incumbent::{arguments, image};
 use crate::demo::migrate::{self, QUIET, ROLL};
 use crate::observe::identifiers;
 use crate::operator::{OLD_MANAGER, has_flag};
@@ -163,7 +163,7 @@ async fn to_incumbent(cluster: &mut Cluster, balancers: &BTreeMap<String, LoadBa
     environment.proxy.set_limits(true);
     let mark = environment.proxy.mark();
     let flags = arguments(environment, true)?;
-    environment.replace_manager(IMAGE, flags).await?;
+    environment.replace_manager(&image(), flags).await?;
     let released = async || {
         let holder = environment.holder(Lease::M);
         Ok(if holder.as_ref() == Some(&before) {

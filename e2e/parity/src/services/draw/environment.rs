@@ -86,7 +86,7 @@ pub(super) struct History {
     unready: bool,
     tainted: bool,
     stopped: bool,
-    /// v1.37.0 may have failed because of a stopped target, so that the state is not known.
+    /// v1.37 may have failed because of a stopped target, so that the state is not known.
     pub(super) ever_stopped: bool,
 }
 

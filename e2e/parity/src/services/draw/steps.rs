@@ -80,14 +80,14 @@ fn ports(rng: &mut Rng, draft: &mut Draft) {
             let free = draft.free_node_port(rng);
             draft.ports[one].node_port = free;
         }
-        // v1.37.0 then does not change the target groups of listeners of a network load balancer.
+        // v1.37 then does not change the target groups of listeners of a network load balancer.
         5 if !draft.network => {
             let (a, b) = (draft.ports[one].node_port, draft.ports[other].node_port);
             draft.ports[one].node_port = b;
             draft.ports[other].node_port = a;
         }
         6 if draft.network => {
-            draft.good = false; // v1.37.0 fails
+            draft.good = false; // v1.37 fails
             let other = if draft.ports[one].protocol == UDP { TCP } else { UDP };
             let all = !draft.odd || rng.chance(60);
             let changed = draft.ports.iter_mut().enumerate();

@@ -1,7 +1,7 @@
 //! Steps in which both fail, and the steps after a failure.
 //!
-//! Ours reports the same failure as v1.37.0, in this step or in an earlier one. It leaves each AWS resource unchanged
-//! or as v1.37.0 leaves it. The number of calls before the failure may differ: ours finds errors in annotations before
+//! Ours reports the same failure as v1.37, in this step or in an earlier one. It leaves each AWS resource unchanged
+//! or as v1.37 leaves it. The number of calls before the failure may differ: ours finds errors in annotations before
 //! any call, and adds rules before it revokes others.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ const OPENED: [&str; 3] = [
 ];
 
 impl Both<'_> {
-    /// Both ensured after a failure: AWS is the same, except for orphaned resources of v1.37.0.
+    /// Both ensured after a failure: AWS is the same, except for orphaned resources of v1.37.
     pub(super) fn of_ends(&self, index: usize) -> Vec<Problem> {
         let (theirs, account) = self.accounts(index);
         let (Some(there), Some(step)) = (self.theirs.get(index), self.ours.get(index)) else {
@@ -39,7 +39,7 @@ impl Both<'_> {
                 let there = theirs.get(object).and_then(|fields| fields.get(name));
                 let wanted = is_of_targets(&field) && self.has_required_targets(index, Some(value));
                 if !wanted && !good::alike(&field, there, Some(value)) {
-                    let what = format!("after a failure v1.37.0 has {}, ours", json!(there));
+                    let what = format!("after a failure v1.37 has {}, ours", json!(there));
                     found.push(problem(step, &field, &what, value.clone()));
                 }
             }
@@ -72,7 +72,7 @@ impl Both<'_> {
         let mut found = Vec::new();
         let (theirs, ours) = (failures(there), failures(here));
         if !ours.is_subset(&theirs) && !apart {
-            let what = format!("differs from the failure {} of v1.37.0, ours", json!(theirs));
+            let what = format!("differs from the failure {} of v1.37, ours", json!(theirs));
             found.push(problem(here, "events", &what, json!(ours)));
         }
 
@@ -120,7 +120,7 @@ impl Both<'_> {
 
                 if !explained {
                     let (was, there) = (json!(was), json!(there));
-                    let what = format!("is neither unchanged ({was}) nor as v1.37.0 leaves it ({there})");
+                    let what = format!("is neither unchanged ({was}) nor as v1.37 leaves it ({there})");
                     found.push(problem(step, &field, &what, here.clone()));
                 }
             }

@@ -11,7 +11,7 @@ use crate::services::case::{Action, Step};
 use crate::services::compare::{self, Problem, SETTERS};
 use crate::services::outcome::Outcome;
 
-/// Calls that v1.37.0 repeats for a load balancer that was created manually or is orphaned.
+/// Calls that v1.37 repeats for a load balancer that was created manually or is orphaned.
 const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
 /// Attaches groups to a classic load balancer.
 const APPLY: &str = "ApplySecurityGroupsToLoadBalancer";
@@ -48,7 +48,7 @@ impl Both<'_> {
         found
     }
 
-    /// Whether the rules of the nodes' group may differ: one side has no targets, or v1.37.0 does not revoke rules.
+    /// Whether the rules of the nodes' group may differ: one side has no targets, or v1.37 does not revoke rules.
     fn has_other_node_rules(&self, index: usize) -> bool {
         let gone = self.case.steps.iter().take(index + 1).any(ends_load_balancer);
         self.one_is_without_targets(index) || (gone && nodes_group_is_untagged(self.case))
@@ -72,7 +72,7 @@ impl Both<'_> {
     }
 
     /// Compares the writes in any order, with each rule and each target as one write. Writes about targets of one side
-    /// only and refused writes of v1.37.0 do not count. If ours changes a certificate in place, writes of listeners do not
+    /// only and refused writes of v1.37 do not count. If ours changes a certificate in place, writes of listeners do not
     /// count either: the listeners of AWS are compared.
     fn same_in_any_order(&self, index: usize) -> bool {
         let unlike = self.unlike_targets(index);

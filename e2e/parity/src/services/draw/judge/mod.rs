@@ -1,7 +1,7 @@
 //! The comparison of drawn cases: properties of every case. Pure.
 //!
 //! - If both managers ensure the Service, then AWS, the Service and the writes in any order are the same ([`good`]).
-//! - If both fail, their reports are the same, and each AWS resource of ours is unchanged or as in v1.37.0. In later
+//! - If both fail, their reports are the same, and each AWS resource of ours is unchanged or as in v1.37. In later
 //!   steps only AWS and the Service are compared ([`failed`]).
 //! - If only one fails, a row of `docs/parity.md` explains it ([`known`]).
 //! - A deleted Service leaves no resources.
@@ -98,7 +98,7 @@ impl Both<'_> {
         found
     }
 
-    /// Orphaned resources of ours after the deletion of the Service that v1.37.0 does not leave too.
+    /// Orphaned resources of ours after the deletion of the Service that v1.37 does not leave too.
     fn orphaned(&self) -> Vec<Problem> {
         let deleted = self.case.steps.last().is_some_and(|step| step.action == Action::Delete);
         let (Some(last), true) = (self.ours.last(), deleted) else {
@@ -114,7 +114,7 @@ impl Both<'_> {
             .collect()
     }
 
-    /// The accounts after a step, v1.37.0's and ours.
+    /// The accounts after a step, v1.37's and ours.
     fn accounts(&self, index: usize) -> (Account, Account) {
         both_accounts(self.theirs, self.ours, index, own_group_stays(self.case))
     }
@@ -152,7 +152,7 @@ fn end(outcome: &Outcome, before: End) -> End {
     }
 }
 
-/// Whether the nodes' group is without the cluster's tag: v1.37.0 does not revoke rules of network load balancers in
+/// Whether the nodes' group is without the cluster's tag: v1.37 does not revoke rules of network load balancers in
 /// it.
 fn nodes_group_is_untagged(case: &Case) -> bool {
     let tags = case.aws.tags.get("sg:parity-nodes").into_iter().flatten();
@@ -175,8 +175,8 @@ fn are_named(case: &Case) -> bool {
     BROUGHT_BY.iter().any(|key| text.contains(key))
 }
 
-/// The accounts after a step. Ours is without rules for groups of the user that v1.37.0 does not have. With `keeps_own`
-/// it is also without an own group that v1.37.0 does not have.
+/// The accounts after a step. Ours is without rules for groups of the user that v1.37 does not have. With `keeps_own`
+/// it is also without an own group that v1.37 does not have.
 fn both_accounts(theirs: &[Outcome], ours: &[Outcome], index: usize, keeps_own: bool) -> (Account, Account) {
     let at = |outcomes: &[Outcome]| accounts(outcomes).get(index).cloned().unwrap_or_default();
     let (theirs, mut mine) = (at(theirs), at(ours));
@@ -213,7 +213,7 @@ fn comparable(outcomes: &[Outcome]) -> Vec<Outcome> {
     rewritten(outcomes, without_networks, without_networks)
 }
 
-/// v1.37.0 creates rules of protocol `tls`. EC2 refuses them, but moto accepts them, so they are compared as `tcp`.
+/// v1.37 creates rules of protocol `tls`. EC2 refuses them, but moto accepts them, so they are compared as `tcp`.
 fn as_ec2_takes_it(outcomes: &[Outcome]) -> Vec<Outcome> {
     let line = |line: &str| line.replace("[tls ", "[tcp ").replace(", tls ", ", tcp ");
     let rule = |rule: &str| match rule.strip_prefix("tls ") {

@@ -1,4 +1,4 @@
-//! The targets of ours that a case requires. Those of v1.37.0 differ: it registers Nodes that are not Ready, and
+//! The targets of ours that a case requires. Those of v1.37 differ: it registers Nodes that are not Ready, and
 //! observes labels and taints only if it lists all Nodes for another reason.
 
 use std::collections::{BTreeMap, BTreeSet};
