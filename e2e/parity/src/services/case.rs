@@ -96,6 +96,9 @@ pub struct Subnet {
     /// With its own route table, with a route to the internet.
     #[serde(default)]
     pub public: bool,
+    /// In a VPC of its own.
+    #[serde(default)]
+    pub foreign: bool,
 }
 
 /// A security group: `<sg:NAME>` in the case.

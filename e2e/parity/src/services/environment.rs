@@ -41,6 +41,8 @@ pub(super) struct Environment {
 pub(super) struct Case {
     pub(super) names: Names,
     subnets: Vec<String>,
+    /// The VPCs of foreign subnets.
+    vpcs: Vec<String>,
     tables: Vec<String>,
     /// Resource, key, and the value before.
     tags: Vec<(String, String, Option<String>)>,
@@ -92,6 +94,7 @@ impl Environment {
         let mut case = Case {
             names: self.names.clone(),
             subnets: Vec::new(),
+            vpcs: Vec::new(),
             tables: Vec::new(),
             tags: Vec::new(),
         };
@@ -148,8 +151,9 @@ impl Environment {
         for (number, subnet) in wanted.iter().enumerate() {
             let range = format!("172.31.{}.0/24", 128 + number);
             let zone = subnet.zone.as_str();
+            let vpc = self.vpc_of(subnet, case).await?;
             let parameters = [
-                ("VpcId", self.account.vpc_id.as_str()),
+                ("VpcId", vpc.as_str()),
                 ("CidrBlock", &range),
                 ("AvailabilityZone", zone),
             ];
@@ -173,6 +177,19 @@ impl Environment {
         }
 
         Ok(())
+    }
+
+    /// The cluster's VPC, or a new one for a foreign subnet.
+    async fn vpc_of(&self, subnet: &Subnet, case: &mut Case) -> Result<String> {
+        if !subnet.foreign {
+            return Ok(self.account.vpc_id.clone());
+        }
+
+        let made = self.ec2("CreateVpc", &[("CidrBlock", "172.31.0.0/16")]).await?;
+        let vpc = text(&made, "vpcId")?;
+        case.vpcs.push(vpc.clone());
+
+        Ok(vpc)
     }
 
     /// Creates a route table for a subnet; returns the association and the table.
@@ -246,6 +263,10 @@ impl Environment {
 
         for id in &case.subnets {
             self.ec2("DeleteSubnet", &[("SubnetId", id)]).await?;
+        }
+
+        for id in &case.vpcs {
+            self.ec2("DeleteVpc", &[("VpcId", id)]).await?;
         }
 
         for (id, key, before) in case.tags.iter().rev() {
