@@ -17,7 +17,7 @@ const AGAIN: [&str; 2] = ["CreateTargetGroup", "RegisterTargets"];
 const APPLY: &str = "ApplySecurityGroupsToLoadBalancer";
 /// Changes the certificate of a classic listener in place.
 const SET_CERTIFICATE: &str = "SetLoadBalancerListenerSSLCertificate";
-/// The calls of v1.37.0 instead.
+/// The calls of v1.37 instead.
 const REPLACE_LISTENERS: [&str; 2] = ["CreateLoadBalancerListeners", "DeleteLoadBalancerListeners"];
 /// For a change of Nodes.
 const UPDATED: &str = "UpdatedLoadBalancer";
