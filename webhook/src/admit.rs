@@ -359,6 +359,7 @@ fn answer(reply: review::Reply, validation: Validation) -> Response {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::Lease;
+    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
@@ -375,7 +376,7 @@ mod tests {
         }
     }
 
-    fn migration(observed: Value, targets: Value) -> CloudProviderMigration {
+    fn migration<T: DeserializeOwned>(observed: Value, targets: Value) -> T {
         let object = json!({"metadata": {"name": "prod", "generation": 4},
             "spec": {"clusterID": "prod", "phase": "Migrate", "targets": targets},
             "status": {"observedGeneration": observed}});

@@ -140,7 +140,7 @@ pub struct Limits {
     /// Maximum number of concurrent requests with a complete body, at most half of them from callers that are no API
     /// servers; one address gets at most four times the number that stays free. Further requests get status 503. As
     /// many bodies are received at the same time; the slowest one of the source with the most ends for a further one
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive)]
     pub max_concurrent_requests: usize,
     /// Maximum size of a request body; a larger one gets status 413
     #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = bytes)]

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -13,17 +14,18 @@ use tokio::task::spawn_blocking;
 
 use crate::callers::{Caller, Rank};
 
+type Work = Box<dyn FnOnce() + Send>;
+
 #[derive(Debug)]
 pub struct DecisionThreads {
     queue: Arc<Mutex<Queue>>,
 }
 
-#[derive(Debug)]
 struct Queue {
     free: usize,
     /// Threads that other callers than API servers may still take.
     free_for_others: usize,
-    waiting: BTreeMap<Turn, (IpAddr, oneshot::Sender<Thread>)>,
+    waiting: BTreeMap<Turn, (IpAddr, Work)>,
     /// The rounds of the last reviews that left the queue, of API servers and of others.
     rounds: BTreeMap<Rank, u64>,
     /// The last round in which each caller waits.
@@ -39,25 +41,17 @@ struct Turn {
     number: u64,
 }
 
-/// A thread, until it is dropped; then the next one in the queue gets it.
-#[derive(Debug)]
-struct Thread {
+/// A place in the queue. Dropping it drops the work, unless it has begun.
+struct Place {
     queue: Arc<Mutex<Queue>>,
-    rank: Rank,
+    turn: Turn,
 }
 
-impl Drop for Thread {
+impl Drop for Place {
     fn drop(&mut self) {
-        let next = {
-            let mut queue = lock(&self.queue);
-            queue.put_back(self.rank);
-            queue.pop()
-        };
-        if let Some((rank, next)) = next {
-            let queue = Arc::clone(&self.queue);
-            // A caller that has gone drops the thread, and so passes it on.
-            let _gone = next.send(Self { queue, rank });
-        }
+        let removed = lock(&self.queue).remove(self.turn);
+        // After the lock: the work may hold much memory.
+        drop(removed);
     }
 }
 
@@ -65,8 +59,18 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("free", &self.free)
+            .field("waiting", &self.waiting.keys())
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Queue {
-    fn push(&mut self, caller: Caller) -> oneshot::Receiver<Thread> {
+    fn push(&mut self, caller: Caller, work: Work) -> Turn {
         let now = self.rounds.get(&caller.rank).copied().unwrap_or_default();
         let last = self.last.get(&caller.address);
         let round = last.map_or(now, |last| now.max(last + 1));
@@ -78,10 +82,9 @@ impl Queue {
             number: self.next,
         };
         self.next += 1;
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.insert(turn, (caller.address, sender));
+        self.waiting.insert(turn, (caller.address, work));
 
-        receiver
+        turn
     }
 
     /// Takes a thread; false if none is free for such a caller.
@@ -99,20 +102,23 @@ impl Queue {
         self.free_for_others += usize::from(rank == Rank::Other);
     }
 
-    /// The next that waits, with a thread; none if no thread is free for it.
-    fn pop(&mut self) -> Option<(Rank, oneshot::Sender<Thread>)> {
-        let rank = self.waiting.first_key_value()?.0.rank;
-        if !self.take(rank) {
+    /// The next work that waits, with a thread; none if no thread is free for it.
+    fn pop(&mut self) -> Option<(Rank, Work)> {
+        let turn = *self.waiting.first_key_value()?.0;
+        if !self.take(turn.rank) {
             return None;
         }
 
-        let (turn, (address, next)) = self.waiting.pop_first()?;
-        self.rounds.insert(rank, turn.round);
+        self.rounds.insert(turn.rank, turn.round);
+        Some((turn.rank, self.remove(turn)?))
+    }
+
+    fn remove(&mut self, turn: Turn) -> Option<Work> {
+        let (address, work) = self.waiting.remove(&turn)?;
         if self.last.get(&address) == Some(&turn.round) {
             self.last.remove(&address);
         }
-
-        Some((rank, next))
+        Some(work)
     }
 }
 
@@ -144,41 +150,47 @@ impl DecisionThreads {
     /// # Panics
     /// When `work` does.
     pub async fn run<T: Send + 'static>(&self, caller: Caller, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let thread = self.thread(caller).await;
-        let running = spawn_blocking(move || {
-            let result = work();
-            drop(thread);
-            result
-        });
+        let (sender, result) = oneshot::channel();
+        let work = move || {
+            // Its receiver may have given up.
+            drop(sender.send(catch_unwind(AssertUnwindSafe(work))));
+        };
+        let _place = self.push(caller, Box::new(work));
 
-        match running.await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The process ends, and with it the caller.
-                Err(_) => std::future::pending().await,
-            },
+        match result.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => resume_unwind(panic),
+            // The process ends, and with it the caller.
+            Err(_) => std::future::pending().await,
         }
     }
 
-    async fn thread(&self, caller: Caller) -> Thread {
-        let waiting = {
+    fn push(&self, caller: Caller, work: Work) -> Place {
+        let (turn, next) = {
             let mut queue = lock(&self.queue);
-            if queue.take(caller.rank) {
-                let queue = Arc::clone(&self.queue);
-                return Thread {
-                    queue,
-                    rank: caller.rank,
-                };
-            }
-            queue.push(caller)
+            (queue.push(caller, work), queue.pop())
         };
-
-        match waiting.await {
-            Ok(thread) => thread,
-            // The queue keeps what waits, so it is never dropped before.
-            Err(_) => std::future::pending().await,
+        if let Some(first) = next {
+            let queue = Arc::clone(&self.queue);
+            spawn_blocking(move || work_through(&queue, first));
         }
+
+        Place {
+            queue: Arc::clone(&self.queue),
+            turn,
+        }
+    }
+}
+
+/// Does this work, and then what waits. A thread takes its next work itself: under load no decision waits until another
+/// thread has been woken.
+fn work_through(queue: &Mutex<Queue>, first: (Rank, Work)) {
+    let mut next = Some(first);
+    while let Some((rank, work)) = next {
+        work();
+        let mut queue = lock(queue);
+        queue.put_back(rank);
+        next = queue.pop();
     }
 }
 
@@ -199,10 +211,22 @@ mod tests {
         }
     }
 
+    /// Takes a thread for this caller until the sender is dropped. Returns when the work has begun.
+    async fn occupy(threads: &DecisionThreads, caller: Caller) -> (mpsc::Sender<()>, Place) {
+        let ((end, ended), (begin, begun)) = (mpsc::channel::<()>(), oneshot::channel());
+        let work = move || {
+            begin.send(()).unwrap();
+            let _ended = ended.recv();
+        };
+        let place = threads.push(caller, Box::new(work));
+        begun.await.unwrap();
+        (end, place)
+    }
+
     #[tokio::test]
     async fn api_servers_come_first_and_others_in_turn() {
         let threads = Arc::new(DecisionThreads::new(1));
-        let first = threads.thread(caller(1)).await;
+        let first = occupy(&threads, caller(1)).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let callers = [
             (caller(1), "a"),
@@ -224,31 +248,56 @@ mod tests {
         // One that gives up while it waits passes its turn on.
         tasks[1].abort();
         tokio::task::yield_now().await;
+        assert_eq!(lock(&threads.queue).waiting.len(), 6, "its work is dropped at once");
 
         drop(first);
         for task in tasks {
             let _aborted = task.await;
         }
         assert_eq!(*order.lock().unwrap(), ["e", "g", "a", "d", "f", "c"]);
-        let queue = lock(&threads.queue);
-        assert!(queue.free == 1 && queue.last.is_empty(), "{queue:?}");
+        assert!(lock(&threads.queue).last.is_empty());
+    }
+
+    /// Whether work of this caller begins within a while.
+    async fn begins(threads: &DecisionThreads, caller: Caller) -> bool {
+        let while_ = std::time::Duration::from_millis(200);
+        tokio::time::timeout(while_, threads.run(caller, || ())).await.is_ok()
     }
 
     #[tokio::test]
     async fn half_of_the_threads_is_for_api_servers() {
         let threads = DecisionThreads::new(4);
-        let others = [threads.thread(caller(1)).await, threads.thread(caller(2)).await];
-        let mut third = std::pin::pin!(threads.thread(caller(3)));
-        assert!(futures::poll!(&mut third).is_pending());
+        let others = [occupy(&threads, caller(1)).await, occupy(&threads, caller(2)).await];
+        assert!(!begins(&threads, caller(3)).await);
         let api_servers = [
-            threads.thread(ranked(Rank::ApiServer, 9)).await,
-            threads.thread(ranked(Rank::ApiServer, 9)).await,
+            occupy(&threads, ranked(Rank::ApiServer, 9)).await,
+            occupy(&threads, ranked(Rank::ApiServer, 9)).await,
         ];
+        assert!(!begins(&threads, ranked(Rank::ApiServer, 9)).await, "all are taken");
 
         drop(api_servers);
-        assert!(futures::poll!(&mut third).is_pending(), "two others still have threads");
+        assert!(!begins(&threads, caller(3)).await, "two others still have threads");
         drop(others);
-        third.await;
+        assert!(begins(&threads, caller(3)).await);
+    }
+
+    #[tokio::test]
+    async fn each_thread_is_free_again_when_nothing_waits() {
+        let threads = Arc::new(DecisionThreads::new(3));
+        let all = (0..200_u8).map(|number| {
+            let threads = Arc::clone(&threads);
+            let rank = if number % 3 == 0 { Rank::ApiServer } else { Rank::Other };
+            tokio::spawn(async move { threads.run(ranked(rank, number % 7), move || number).await })
+        });
+        for (number, done) in futures::future::join_all(all).await.into_iter().enumerate() {
+            assert_eq!(usize::from(done.unwrap()), number);
+        }
+        // The last thread gives itself back after its answer.
+        while lock(&threads.queue).free < 3 {
+            tokio::task::yield_now().await;
+        }
+        let queue = lock(&threads.queue);
+        assert!(queue.free_for_others == 2 && queue.waiting.is_empty() && queue.last.is_empty());
     }
 
     /// With one thread for connections, a decision that does not end must not stop the others.

@@ -196,7 +196,10 @@ mod tests {
     #[test]
     fn the_build_and_the_page_of_compatibility_name_one_release_of_the_incumbent() {
         for (file, line) in [
-            ("e2e/tools/aws-ccm/go.mod", "k8s.io/cloud-provider-aws VERSION // indirect"),
+            (
+                "e2e/tools/aws-ccm/go.mod",
+                "k8s.io/cloud-provider-aws VERSION // indirect",
+            ),
             ("docs/compatibility.md", "| aws-cloud-controller-manager | VERSION |"),
         ] {
             let text = std::fs::read_to_string(repository::root().join(file)).expect(file);
