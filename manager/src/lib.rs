@@ -7,6 +7,7 @@ pub mod aws_errors;
 pub mod aws_write;
 pub mod backoff;
 pub mod cloud_config;
+mod confirmation;
 pub mod controllers;
 pub mod events;
 pub mod identity;

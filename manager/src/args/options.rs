@@ -12,6 +12,7 @@ use rustls::{CipherSuite, NamedGroup};
 use super::controllers::Selection;
 use super::node_ipam::NodeIpam;
 use super::tls::NamedCertificate;
+use crate::confirmation::LossLimit;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -169,7 +170,11 @@ pub struct DeletionBreaker {
 impl DeletionBreaker {
     /// How many deletions a window allows in a cluster of this many Nodes.
     pub fn limit(&self, nodes: usize) -> usize {
-        self.minimum.max(nodes.saturating_mul(self.percent) / 100)
+        let limit = LossLimit {
+            few: self.minimum,
+            percent: self.percent,
+        };
+        limit.of(nodes)
     }
 }
 

@@ -14,6 +14,7 @@ use outrigger_shared::taints;
 use tokio::time::Instant;
 
 use crate::args::DeletionBreaker;
+use crate::confirmation::FirstSeen;
 use crate::instances::Target;
 use crate::node_cache::NodeView;
 
@@ -103,18 +104,12 @@ pub struct Opened {
 /// Observations of former passes.
 #[derive(Debug, Default)]
 pub struct History {
-    gone: HashMap<String, Gone>,
+    /// Terminated or absent instances, by the UID of the Node.
+    gone: FirstSeen<String>,
     ids: HashMap<String, InstanceId>,
     /// Deletions of Nodes whose instances were absent.
     deleted: Vec<Instant>,
     open_since: Option<Instant>,
-}
-
-/// How often, and since when, an instance has been observed as terminated or absent.
-#[derive(Debug, Clone, Copy)]
-struct Gone {
-    since: Instant,
-    observations: u32,
 }
 
 impl History {
@@ -126,9 +121,8 @@ impl History {
         now: Instant,
     ) -> Vec<(usize, InstanceId)> {
         let old = |node: &NodeView| {
-            self.gone
-                .get(node.uid())
-                .is_some_and(|gone| now.duration_since(gone.since) >= MIN_ABSENCE)
+            let gone = self.gone.get(node.uid());
+            gone.is_some_and(|gone| gone.age(now) >= MIN_ABSENCE)
         };
         let absent = seen
             .iter()
@@ -194,15 +188,11 @@ fn record(node: &NodeView, finding: Option<&Finding>, history: &mut History, now
             history.gone.remove(node.uid());
         }
         Some(Finding::Absent | Finding::ConfirmedAbsent | Finding::Terminated) => {
-            let first = Gone {
-                since: now,
-                observations: 0,
-            };
-            history.gone.entry(node.uid().to_owned()).or_insert(first).observations += 1;
+            history.gone.note(node.uid().to_owned(), now);
         }
         // An error neither starts nor ends an absence.
         Some(Finding::Unknown(_) | Finding::Foreign) => {}
-        Some(Finding::OnFargate) | None => _ = history.gone.remove(node.uid()),
+        Some(Finding::OnFargate) | None => history.gone.remove(node.uid()),
     }
 }
 
@@ -213,11 +203,8 @@ fn reason_to_delete(
     history: &History,
     now: Instant,
 ) -> Option<Reason> {
-    let gone = history
-        .gone
-        .get(node.uid())
-        .filter(|gone| gone.observations >= OBSERVATIONS)?;
-    let absent_for = now.duration_since(gone.since);
+    let gone = history.gone.get(node.uid()).filter(|gone| gone.times >= OBSERVATIONS)?;
+    let absent_for = gone.age(now);
     let target = Target::of(node);
     let id_known = target.id().is_some() || history.ids.contains_key(node.uid());
 
@@ -238,7 +225,7 @@ fn reason_to_delete(
 fn is_absent(seen: &ObservedNode, history: &History) -> bool {
     let gone = history.gone.get(seen.node.uid());
     matches!(seen.finding, Some(Finding::Absent | Finding::ConfirmedAbsent))
-        && gone.is_some_and(|gone| gone.observations >= OBSERVATIONS)
+        && gone.is_some_and(|gone| gone.times >= OBSERVATIONS)
 }
 
 /// How many of the Nodes that are `due` may be deleted in this pass, and whether the breaker opened. After the hold an

@@ -3,21 +3,20 @@
 //! A Node that is missing from the cache for a moment, or an API server restored from an empty backup, must not cut
 //! off running Pods. Pure.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use outrigger_aws::ec2::RouteTarget;
 use tokio::time::Instant;
 
+use crate::confirmation::{FirstSeen, LossLimit};
+
 /// Time between the two observations that a deletion needs.
 pub const MIN_AGE: Duration = Duration::from_secs(5);
 /// The same during a mass loss.
 pub const MIN_AGE_IF_MANY: Duration = Duration::from_secs(60);
-/// At most this many unwanted routes are never a mass loss.
-const MAX_UNCONDITIONAL: usize = 3;
-/// More than this percentage of the cluster's routes is a mass loss.
-const MANY_PERCENT: usize = 20;
+/// How many of the cluster's routes may be unwanted at once. More are a mass loss.
+const LIMIT: LossLimit = LossLimit { few: 3, percent: 20 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
@@ -38,7 +37,7 @@ pub struct UnwantedRoute {
 /// Since when each route has looked unwanted, in every pass.
 #[derive(Debug, Default)]
 pub struct Confirmations {
-    since: HashMap<(String, Ipv4Net, RouteTarget), Instant>,
+    seen: FirstSeen<(String, Ipv4Net, RouteTarget)>,
 }
 
 #[derive(Debug, Default)]
@@ -53,26 +52,15 @@ pub struct Confirmed {
 impl Confirmations {
     /// Records the unwanted routes of a pass, out of `present` routes of the cluster, and returns the confirmed ones.
     pub fn confirm(&mut self, unwanted: Vec<UnwantedRoute>, present: usize, now: Instant) -> Confirmed {
-        let seen: HashMap<_, _> = unwanted
-            .iter()
-            .map(|route| {
-                let key = key(route);
-                let since = self.since.get(&key).copied().unwrap_or(now);
-                (key, since)
-            })
-            .collect();
-
-        self.since = seen;
+        self.seen.note_all(unwanted.iter().map(key), now);
 
         let alive = unwanted.iter().filter(|route| !route.blackhole).count();
-        let many = alive > MAX_UNCONDITIONAL && alive * 100 > present * MANY_PERCENT;
+        let many = LIMIT.is_exceeded(alive, present);
         let mut confirmed = Confirmed::default();
 
         for route in unwanted {
-            let age = self
-                .since
-                .get(&key(&route))
-                .map_or(Duration::ZERO, |since| now.duration_since(*since));
+            let seen = self.seen.get(&key(&route));
+            let age = seen.map_or(Duration::ZERO, |seen| seen.age(now));
             let needed = if many && !route.blackhole {
                 MIN_AGE_IF_MANY
             } else {

@@ -33,6 +33,7 @@ use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::{self, namespaced_name, other_owner, uid};
 use super::spec::request;
 use super::{inventory, plan, writer};
+use crate::confirmation::{FirstSeen, LossLimit};
 
 /// Deletes the AWS resources of a Service. Returns whether there were any.
 async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
@@ -183,10 +184,10 @@ async fn end_denied_deletion(context: &Context, service: &Service, failure: Fail
 /// moment before its state is dropped.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Services that were missing at the last search, and the backoff of failed deletions.
+/// Missing Services, and the backoff of failed deletions.
 #[derive(Debug, Default)]
 pub(super) struct MissingServices {
-    seen: BTreeSet<String>,
+    seen: FirstSeen<String>,
     not_before: HashMap<String, Instant>,
     /// Services that were missing in a mass loss: their resources are kept.
     kept: BTreeSet<String>,
@@ -210,10 +211,9 @@ pub(super) async fn watch(context: &Context, services: &Store<Service>, stop: &C
     }
 }
 
-/// Whether so many Services are missing at once that the API server was more likely restored from an old backup.
-fn is_mass_loss(missing: usize, of: usize) -> bool {
-    missing > 3 && missing * 5 > of
-}
+/// How many Services may be missing at once. If there are more, the API server was more likely restored from an old
+/// backup.
+const LIMIT: LossLimit = LossLimit { few: 3, percent: 20 };
 
 /// Deletes the resources of Services that were missing in this search and in the last one, by name and UID. A new
 /// Service of the same name may be unmanaged, and then never deletes the earlier resources.
@@ -230,9 +230,9 @@ pub(super) async fn delete_orphaned(
     missing.kept.retain(|uid| gone.contains_key(uid));
     gone.retain(|uid, _| !missing.kept.contains(uid));
 
-    let seen = std::mem::replace(&mut missing.seen, gone.keys().cloned().collect());
+    missing.seen.note_all(gone.keys().cloned(), now);
     let of = gone.len() + there.len();
-    if is_mass_loss(gone.len(), of) {
+    if LIMIT.is_exceeded(gone.len(), of) {
         tracing::error!(
             missing = gone.len(),
             of,
@@ -243,7 +243,9 @@ pub(super) async fn delete_orphaned(
         return;
     }
 
-    for (uid, name) in gone.iter().filter(|(uid, _)| seen.contains(*uid)) {
+    let seen = &missing.seen;
+    gone.retain(|uid, _| seen.get(uid).is_some_and(|seen| seen.times > 1));
+    for (uid, name) in &gone {
         let waits = missing.not_before.get(uid).is_some_and(|time| now < *time);
         // An earlier deletion of this loop may have taken minutes.
         if waits || exists(name, uid) {

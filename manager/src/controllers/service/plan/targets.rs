@@ -13,6 +13,7 @@ use outrigger_shared::provider_id::ProviderId;
 
 use super::super::model::NodeInstance;
 use super::super::spec::annotations::parse_bool;
+use crate::confirmation::LossLimit;
 use crate::node_cache::NodeView;
 
 /// Label that excludes a Node from load balancers. An invalid boolean excludes it too.
@@ -124,8 +125,8 @@ pub struct Change {
     pub unconfirmed: BTreeSet<InstanceId>,
 }
 
-/// A loss of more than this percentage of the targets must be observed twice before they are deregistered.
-const SUDDEN_PERCENT: usize = 20;
+/// How many targets may be lost at once. If there are more, the loss must be observed twice before they are deregistered.
+const LIMIT: LossLimit = LossLimit { few: 0, percent: 20 };
 
 /// The changes from `registered` to `wanted`. In a sudden loss of many targets, only those are removed that an earlier
 /// observation found lost too (`seen_before`).
@@ -136,7 +137,7 @@ pub fn change(
 ) -> Change {
     let gone: BTreeSet<_> = registered.difference(wanted).cloned().collect();
     let add = wanted.difference(registered).cloned().collect();
-    let sudden = gone.len() * 100 > registered.len() * SUDDEN_PERCENT;
+    let sudden = LIMIT.is_exceeded(gone.len(), registered.len());
     let is_confirmed = |id: &InstanceId| !sudden || seen_before.contains(id);
     let (remove, unconfirmed) = gone.into_iter().partition(is_confirmed);
 

@@ -17,6 +17,7 @@ use super::super::inventory::account::Search;
 use super::super::plan::Plan;
 use super::super::plan::quota::Fullness;
 use super::super::spec::names::{namespaced_name, uid};
+use crate::confirmation::{FirstSeen, Seen};
 
 /// First backoff after a failure; it doubles with each further one, as in Kubernetes' service controller.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -54,9 +55,9 @@ pub struct ServiceState {
     /// Equal sets of several Services are one set in memory.
     pub targets: Arc<BTreeSet<InstanceId>>,
     /// Targets that look lost, each with the first observation of that.
-    seen_gone: BTreeMap<InstanceId, Instant>,
+    gone: FirstSeen<InstanceId>,
     /// Attached subnets that were not chosen, each with the first observation of that.
-    unchosen_subnets: BTreeMap<String, Instant>,
+    unchosen_subnets: FirstSeen<String>,
     pub failures: u32,
     /// Successful reconciliations in a row that left something open.
     pub open: u32,
@@ -117,37 +118,39 @@ impl ServiceState {
     }
 
     pub fn confirmed_gone(&self, now: Instant) -> BTreeSet<InstanceId> {
-        older_than(CONFIRMATION, &self.seen_gone, now)
+        self.gone.older_than(CONFIRMATION, now).cloned().collect()
     }
 
     /// Records lost targets that wait for confirmation; `targets` stay until then. A confirmed loss stays confirmed
     /// until the target is wanted again, even if deregistration failed.
     pub fn note_gone(&mut self, gone: &BTreeSet<InstanceId>, targets: &BTreeSet<InstanceId>, now: Instant) {
-        self.seen_gone
-            .retain(|id, _| gone.contains(id) || !targets.contains(id));
+        self.gone.retain(|id, _| gone.contains(id) || !targets.contains(id));
         for id in gone {
-            self.seen_gone.entry(id.clone()).or_insert(now);
+            self.gone.note(id.clone(), now);
         }
     }
 
     /// Records that no target is lost any more, or that all lost ones are removed.
     pub fn clear_gone(&mut self) {
-        self.seen_gone.clear();
+        self.gone.clear();
     }
 
     /// Attached subnets that an earlier observation, long enough ago, has not chosen.
     pub fn unchosen_subnets(&self, now: Instant) -> BTreeSet<String> {
-        older_than(SUBNET_CONFIRMATION, &self.unchosen_subnets, now)
+        self.unchosen_subnets
+            .older_than(SUBNET_CONFIRMATION, now)
+            .cloned()
+            .collect()
     }
 
     /// Records which attached subnets an observation has not chosen. Subnets that may be detached stay known until they
     /// are detached.
     pub fn note_unchosen(&mut self, unconfirmed: &BTreeSet<String>, now: Instant) {
-        let confirmed = self.unchosen_subnets(now);
+        let is_confirmed = |seen: Seen| seen.age(now) >= SUBNET_CONFIRMATION;
         self.unchosen_subnets
-            .retain(|id, _| unconfirmed.contains(id) || confirmed.contains(id));
+            .retain(|id, seen| unconfirmed.contains(id) || is_confirmed(seen));
         for id in unconfirmed {
-            self.unchosen_subnets.entry(id.clone()).or_insert(now);
+            self.unchosen_subnets.note(id.clone(), now);
         }
     }
 
@@ -228,14 +231,6 @@ fn without_request_details(message: &str) -> String {
         }
         None => text,
     }
-}
-
-/// The keys that were first observed at least `age` ago.
-fn older_than<K: Ord + Clone>(age: Duration, first: &BTreeMap<K, Instant>, now: Instant) -> BTreeSet<K> {
-    let old = first
-        .iter()
-        .filter(|(_, at)| now.saturating_duration_since(**at) >= age);
-    old.map(|(key, _)| key.clone()).collect()
 }
 
 fn backoff(turns: u32) -> Duration {

@@ -14,6 +14,7 @@ use outrigger_shared::tags;
 use super::super::super::settings::Settings;
 use super::super::super::spec::annotations::Annotations;
 use super::super::super::spec::names::{self, Owner, other_uid};
+use crate::confirmation::LossLimit;
 
 /// Tags of the AWS Load Balancer Controller: a resource with one of them belongs to that controller.
 const ELSEWHERE: [&str; 3] = ["elbv2.k8s.aws/", "service.k8s.aws/", "ingress.k8s.aws/"];
@@ -71,7 +72,7 @@ impl ExistingServices {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrphanedResource {
     pub what: Resource,
     /// The Service or load balancer that it was created for.
@@ -79,7 +80,7 @@ pub struct OrphanedResource {
 }
 
 /// Kinds of orphaned resources, in the order of deletion.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// A classic load balancer, by name.
     Classic(String),
@@ -402,11 +403,14 @@ pub fn hold(found: &[Finding], inventory: &Inventory, existing: &ExistingService
     let balancers = classic.chain(network);
     let existing = balancers.filter(|name| existing.has_load_balancer(name)).count();
 
-    (gone > FEW && gone * 5 >= existing).then_some(Hold::MassLoss { gone, existing })
+    LIMIT
+        .is_exceeded(gone, existing)
+        .then_some(Hold::MassLoss { gone, existing })
 }
 
-/// Up to this number is no mass loss.
-const FEW: usize = 3;
+/// How many load balancers may be without a Service, in percent of those that have one. A fifth is a mass loss already:
+/// two clusters with the same ID and five times as many Services in one must not delete each other's.
+const LIMIT: LossLimit = LossLimit { few: 3, percent: 19 };
 
 /// An instance joins the cluster within this time after its start, in seconds, or not at all.
 const JOINS_WITHIN: i64 = 600;

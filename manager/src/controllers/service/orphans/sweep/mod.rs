@@ -27,6 +27,7 @@ use outrigger_aws::limit::Priority;
 use outrigger_aws::{Error as AwsError, Filter, InstanceId, Tags};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::context::Context;
@@ -36,6 +37,7 @@ use super::super::plan::targets::instance;
 use super::super::settings::Settings;
 use super::super::spec::names::is_load_balancer;
 use crate::args::Sweep;
+use crate::confirmation::FirstSeen;
 use crate::metrics::Metrics;
 use decide::{Finding, Hold, Inventory, OrphanedResource, Resource, foreign_instances, prefix};
 
@@ -91,10 +93,12 @@ impl SweepMetrics {
     }
 }
 
-/// The findings of the last sweep with their verdicts.
+/// What earlier sweeps have found.
 #[derive(Debug, Default)]
 pub(crate) struct LastSweep {
-    before: BTreeMap<OrphanedResource, String>,
+    seen: FirstSeen<OrphanedResource>,
+    /// The verdicts of the last sweep, which are in the log.
+    verdicts: BTreeMap<OrphanedResource, String>,
 }
 
 /// The verdict for the log: deleted, or the reason why it is kept.
@@ -161,7 +165,7 @@ pub(crate) async fn sweep(
         tracing::warn!(
             "Service default/kubernetes is not listed: skipping the sweep without a complete list of Services"
         );
-        found.before.clear();
+        *found = LastSweep::default();
         return Ok(());
     }
 
@@ -182,12 +186,17 @@ pub(crate) async fn sweep(
     let verdicts = now.iter().map(|finding| (finding.resource.clone(), verdict(finding)));
     let verdicts: BTreeMap<OrphanedResource, String> = verdicts.collect();
     for (resource, verdict) in &verdicts {
-        if found.before.get(resource) != Some(verdict) {
+        if found.verdicts.get(resource) != Some(verdict) {
             let (kind, id, of) = (resource.what.kind(), resource.what.id(), &resource.of);
             let text = "found orphaned AWS resource: its Service does not exist";
             tracing::warn!(kind, id, of, verdict, "{text}");
         }
     }
+
+    found.verdicts = verdicts;
+    found
+        .seen
+        .note_all(now.iter().map(|finding| finding.resource.clone()), Instant::now());
 
     match hold {
         Some(hold) => tracing::warn!(
@@ -196,14 +205,13 @@ pub(crate) async fn sweep(
         ),
         None if settings.mode == Sweep::Delete => {
             let free = now.iter().filter(|finding| finding.kept.is_none());
-            let twice = free.filter(|finding| found.before.contains_key(&finding.resource));
+            let is_repeated = |finding: &&Finding| found.seen.get(&finding.resource).is_some_and(|seen| seen.times > 1);
+            let twice = free.filter(is_repeated);
             let twice: Vec<OrphanedResource> = twice.map(|finding| finding.resource.clone()).collect();
             delete::delete_resources(context, &inventory, &twice).await?;
         }
         None => {}
     }
-
-    found.before = verdicts;
 
     Ok(())
 }
