@@ -97,8 +97,17 @@ impl<K: Eq + Hash> FirstSeen<K> {
         self.by_key.remove(key);
     }
 
+    /// Also gives up the memory: a mass loss may have had thousands of keys.
     pub fn clear(&mut self) {
-        self.by_key.clear();
+        self.by_key = HashMap::new();
+    }
+}
+
+#[cfg(test)]
+impl<K> FirstSeen<K> {
+    /// The bytes of its table, without the heap of its keys.
+    pub fn bytes(&self) -> usize {
+        self.by_key.capacity() * size_of::<(K, Seen)>()
     }
 }
 

@@ -2,7 +2,6 @@
 //! and warnings about limits are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
@@ -13,7 +12,7 @@ use super::execute::target_batches::RejectedTarget;
 use super::plan::quota::Fullness;
 use super::plan::subnets::is_internal;
 use super::plan::{Plan, Planned, Step};
-use super::queue::service_state::Reason;
+use super::queue::service_state::{Reason, ServiceState};
 use super::spec::desired::Desired;
 use super::spec::names::uid;
 use crate::events::EventType;
@@ -28,6 +27,14 @@ pub(super) const REMOVE_FINALIZER: &str = "failed to remove load balancer cleanu
 
 /// AWS's error code for the quotas of targets.
 const TOO_MANY_TARGETS: &str = "TooManyTargets";
+
+// Reasons of Events about conditions that last, see [`super::queue::reported::Reported`].
+const ENSURING: &str = "EnsuringLoadBalancer";
+const DELETING: &str = "DeletingLoadBalancer";
+const NO_NODES: &str = "UnAvailableLoadBalancer";
+const NEARLY_FULL: &str = "SecurityGroupNearlyFull";
+const SCHEME_STAYS: &str = "SchemeNotChanged";
+const RANGES_IGNORED: &str = "SourceRangesNotEnforced";
 
 const MOST_NODES_NAMED: usize = 20;
 const MOST_REPAIRS_NAMED: usize = 5;
@@ -156,31 +163,36 @@ pub(super) async fn report_begin(context: &Context, service: &Service, reason: R
 
 async fn report_ensuring(context: &Context, service: &Service) {
     let states = &context.states;
-    states.update(uid(service), |state| state.ensuring_reported = true);
-    emit(context, service, "EnsuringLoadBalancer", "Ensuring load balancer").await;
+    states.update(uid(service), |state| _ = state.reported.begins(ENSURING, true));
+    emit(context, service, ENSURING, "Ensuring load balancer").await;
 }
 
 /// Emits an Event if no Node can be a target, once, and again with each change of the spec.
 pub(super) async fn report_no_nodes(context: &Context, service: &Service, none: bool, reason: Reason) {
     let states = &context.states;
-    let reported = states.update(uid(service), |state| mem::replace(&mut state.no_nodes_reported, none));
-    if none && (!reported || reason == Reason::SpecChanged) {
+    let begins = states.update(uid(service), |state| state.reported.begins(NO_NODES, none));
+    if begins || (none && reason == Reason::SpecChanged) {
         let message = "There are no available nodes for LoadBalancer";
-        warn(context, service, "UnAvailableLoadBalancer", message).await;
+        warn(context, service, NO_NODES, message).await;
     }
 }
 
 /// Emits `EnsuringLoadBalancer` before writes after a restart or retry, unless it was emitted.
 pub(super) async fn report_writes(context: &Context, service: &Service, plan: &Plan, reason: Reason) {
     let unasked = matches!(reason, Reason::Restart | Reason::Retry) && !plan.steps.is_empty();
-    if unasked && !plan.changes_targets_only() && !context.states.with(uid(service), |state| state.ensuring_reported) {
+    if unasked
+        && !plan.changes_targets_only()
+        && !context
+            .states
+            .with(uid(service), |state| state.reported.holds(ENSURING))
+    {
         report_ensuring(context, service).await;
     }
 }
 
 pub(super) async fn report_done(context: &Context, service: &Service, plan: &Plan, reason: Reason, no_nodes: bool) {
     let states = &context.states;
-    if states.update(uid(service), |state| mem::take(&mut state.ensuring_reported)) {
+    if states.update(uid(service), |state| state.reported.ends(ENSURING)) {
         emit(context, service, "EnsuredLoadBalancer", "Ensured load balancer").await;
         return;
     }
@@ -204,16 +216,19 @@ pub(super) async fn report_fullness(context: &Context, service: &Service, fullne
         return;
     }
 
-    let before = context.states.update(uid(service), |state| {
-        mem::replace(&mut state.fullness_reported, fullness.clone())
-    });
-    for Fullness { group, rules, quota } in fullness.iter().filter(|full| !before.contains(full)) {
+    let texts = fullness.iter().map(|Fullness { group, rules, quota }| {
         let group = group.as_deref().unwrap_or("of the load balancer");
-        let message = format!(
+        format!(
             "Security group {group} will have {rules} rules of {quota} that AWS allows by default: name fewer client \
              networks or ports, or have AWS raise the quota and set --security-group-rules-quota"
-        );
-        warn(context, service, "SecurityGroupNearlyFull", &message).await;
+        )
+    });
+    let texts = texts.collect();
+    let begun = context
+        .states
+        .update(uid(service), |state| state.reported.begun(NEARLY_FULL, texts));
+    for message in begun {
+        warn(context, service, NEARLY_FULL, &message).await;
     }
 }
 
@@ -224,7 +239,9 @@ pub(super) async fn report_refused(context: &Context, service: &Service, refused
     };
 
     let (states, now) = (&context.states, Instant::now());
-    let news = states.update(uid(service), |state| state.is_news("TargetsRefused", &message, now));
+    let news = states.update(uid(service), |state| {
+        state.reported.is_news("TargetsRefused", &message, now)
+    });
     tracing::warn!(refused = %message, "AWS refused targets of a load balancer");
     if news {
         warn(context, service, "TargetsRefused", &message).await;
@@ -291,7 +308,7 @@ async fn warn_once(context: &Context, service: &Service, reason: &'static str, m
     let now = Instant::now();
     let is_news = context
         .states
-        .update(uid(service), |state| state.is_news(reason, message, now));
+        .update(uid(service), |state| state.reported.is_news(reason, message, now));
     if is_news {
         warn(context, service, reason, message).await;
     }
@@ -301,8 +318,8 @@ async fn warn_once(context: &Context, service: &Service, reason: &'static str, m
 pub(super) async fn report_scheme(context: &Context, service: &Service, desired: &Desired, scheme: Option<&str>) {
     let differs = is_internal(scheme, desired.internal()) != desired.internal();
     let states = &context.states;
-    let reported = states.update(uid(service), |state| mem::replace(&mut state.scheme_reported, differs));
-    let Some(scheme) = scheme.filter(|_| differs && !reported) else {
+    let begins = states.update(uid(service), |state| state.reported.begins(SCHEME_STAYS, differs));
+    let Some(scheme) = scheme.filter(|_| begins) else {
         return;
     };
 
@@ -310,15 +327,13 @@ pub(super) async fn report_scheme(context: &Context, service: &Service, desired:
         "Annotation service.beta.kubernetes.io/aws-load-balancer-internal has no effect on a load balancer that exists: \
          this one stays {scheme}. For another scheme, delete the Service and create it again"
     );
-    warn(context, service, "SchemeNotChanged", &message).await;
+    warn(context, service, SCHEME_STAYS, &message).await;
 }
 
 /// Emits an Event if nothing enforces the source ranges of a Service with a network load balancer, once.
 pub(super) async fn report_source_ranges(context: &Context, service: &Service, are_ignored: bool) {
-    let reported = context.states.update(uid(service), |state| {
-        mem::replace(&mut state.source_ranges_reported, are_ignored)
-    });
-    if !are_ignored || reported {
+    let begins = |state: &mut ServiceState| state.reported.begins(RANGES_IGNORED, are_ignored);
+    if !context.states.update(uid(service), begins) {
         return;
     }
 
@@ -326,7 +341,7 @@ pub(super) async fn report_source_ranges(context: &Context, service: &Service, a
         service.beta.kubernetes.io/aws-load-balancer-target-group-attributes Nodes see the load balancer's addresses instead \
         of the clients', and the load balancer has no security group. Nodes let in either all clients or none. Remove the \
         attribute, or set NLBSecurityGroupMode=Managed in the cloud configuration, delete the Service and create it again";
-    warn(context, service, "SourceRangesNotEnforced", message).await;
+    warn(context, service, RANGES_IGNORED, message).await;
 }
 
 /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all
@@ -361,9 +376,9 @@ pub(super) async fn report_unlisted_zones(context: &Context, service: &Service) 
 /// Emits `DeletingLoadBalancer`, once.
 pub(super) async fn report_deletion(context: &Context, service: &Service, plan: &Plan) {
     let states = &context.states;
-    let reported = states.update(uid(service), |state| mem::replace(&mut state.deletion_reported, true));
-    if !reported && !plan.steps.is_empty() {
-        emit(context, service, "DeletingLoadBalancer", "Deleting load balancer").await;
+    let begins = states.update(uid(service), |state| state.reported.begins(DELETING, true));
+    if begins && !plan.steps.is_empty() {
+        emit(context, service, DELETING, "Deleting load balancer").await;
     }
 }
 
@@ -380,7 +395,7 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
         let expected = matches!(*failure.error, Error::GroupInUse { .. }) && state.failures < 4;
         let is_news = !expected
             && !matches!(*failure.error, Error::NotLeader(_))
-            && state.is_news(reason, &message, Instant::now());
+            && state.reported.is_news(reason, &message, Instant::now());
         (pause, is_news)
     });
 

@@ -24,7 +24,7 @@ use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
 use super::queue::is_requested;
 use super::queue::service_state::{
-    CONFIRMATION, Reason, SUBNET_CONFIRMATION, ServiceState, Settled, SpecFingerprint, hash_of, reason,
+    CONFIRMATION, Done, Reason, SUBNET_CONFIRMATION, ServiceState, SpecFingerprint, hash_of, reason,
 };
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::{Desired, desired, network};
@@ -173,10 +173,10 @@ struct Before {
 impl Before {
     /// `likely`: the targets by [`hash_of`].
     fn of(context: &Context, service: &Service, state: &ServiceState, (likely, now): (u64, Instant)) -> Self {
-        let settled = state.settled.as_ref();
-        let same_targets = settled.is_some_and(|settled| settled.targets == likely);
+        let done = state.done.as_ref();
+        let same_targets = done.is_some_and(|done| done.targets == likely);
         let is_held = has_finalizer(service);
-        let reason = reason(state, &SpecFingerprint::of(service), is_held, same_targets);
+        let reason = reason(state, SpecFingerprint::of(service), is_held, same_targets);
         Self {
             reason,
             rest: next_if_unchanged(context, service, state, reason, now),
@@ -244,7 +244,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     });
 
     let likely = likely_targets(pass.candidates, &observation.plan.targets);
-    let settled = Settled {
+    let done = Done {
         targets: hash_of(&likely),
         at: now,
         hostname,
@@ -254,7 +254,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         context.states.update(uid(service), |state| state.last_full = Some(now));
     }
 
-    Ok(settle(context, service, (settled, &likely), observation.plan, &refused))
+    Ok(settle(context, service, (done, &likely), observation.plan, &refused))
 }
 
 /// The next reconciliation, if there is nothing to do now: spec and targets are unchanged, nothing is open, and the
@@ -267,9 +267,9 @@ fn next_if_unchanged(
     reason: Reason,
     now: Instant,
 ) -> Option<Next> {
-    let settled = state.settled.as_ref().filter(|_| reason == Reason::Resync)?;
-    if !writer::has_address(service, &settled.hostname) {
-        let wait = STORE_LAG.checked_sub(now.saturating_duration_since(settled.at))?;
+    let done = state.done.as_ref().filter(|_| reason == Reason::Resync)?;
+    if !writer::has_address(service, &done.hostname) {
+        let wait = STORE_LAG.checked_sub(now.saturating_duration_since(done.at))?;
         return (!wait.is_zero()).then_some(Next::After(wait));
     }
 
@@ -300,7 +300,7 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
 /// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
 async fn leave_to_other_controller(context: &Context, service: &Service) -> Result<Next, Failure> {
     let (fingerprint, is_held) = (SpecFingerprint::of(service), has_finalizer(service));
-    let read = |state: &ServiceState| reason(state, &fingerprint, is_held, true);
+    let read = |state: &ServiceState| reason(state, fingerprint, is_held, true);
     let reason = context.states.with(uid(service), read);
     context.states.begin(service);
     events::report_begin(context, service, reason).await;
@@ -373,7 +373,7 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
 fn settle(
     context: &Context,
     service: &Service,
-    (settled, likely): (Settled, &BTreeSet<InstanceId>),
+    (done, likely): (Done, &BTreeSet<InstanceId>),
     plan: Plan,
     refused: &BTreeSet<InstanceId>,
 ) -> Next {
@@ -387,14 +387,14 @@ fn settle(
     let losing = !unconfirmed.is_empty();
     // A target without a candidate is kept until all Nodes are known.
     let held = targets.difference(likely).any(|id| !unconfirmed.contains(id));
-    let until_settled = context.settled_at.saturating_duration_since(settled.at);
+    let until_settled = context.settled_at.saturating_duration_since(done.at);
     let missing = !likely.is_subset(&targets) || !refused.is_empty();
     // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
     let made = !plan.steps.is_empty() && !only_targets;
     let relied = context.states.with(uid(service), |state| state.relies_on_shared_rules);
     let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
     let unchosen = !plan.unchosen_subnets.is_empty();
-    let open = relies_on_shared_rules || losing || held || unchosen || settled.hostname.is_empty() || missing;
+    let open = relies_on_shared_rules || losing || held || unchosen || done.hostname.is_empty() || missing;
 
     let targets = context.states.share(targets);
     context.states.update(uid(service), |state| {
@@ -418,8 +418,8 @@ fn settle(
             });
         }
 
-        let now = settled.at;
-        state.settle(settled, targets);
+        let now = done.at;
+        state.settle(done, targets);
 
         until_resync(context, service, state, now).map_or(Next::OnChange, Next::After)
     })
@@ -444,7 +444,7 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
     };
 
     // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
-    context.states.update(uid(service), |state| state.settled = None);
+    context.states.update(uid(service), |state| state.done = None);
     if report {
         let message = format!(
             "Waiting to create load balancer: AWS limits how many an account may create (Services \

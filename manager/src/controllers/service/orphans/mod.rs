@@ -274,7 +274,7 @@ pub(super) async fn delete_earlier(context: &Context, service: &Service) -> Resu
 /// Releases a Service that requests no load balancer. If it did a moment ago, its resources are deleted; if it has a
 /// class now, the finalizer is removed too.
 pub(super) async fn release_unmanaged(context: &Context, service: &Service) -> Result<Next, Failure> {
-    let before = context.states.with(uid(service), |state| remains(state, uid(service)));
+    let before = context.states.with(uid(service), |state| state.remains(uid(service)));
     let had_one = before.is_some_and(|before| Annotations::of(&before).kind() != Kind::External);
     let deleted = delete_remembered(context, uid(service)).await;
     deleted.map_err(|(_, failure)| failure)?;
@@ -306,7 +306,7 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
 /// Deletes the resources of a Service that this process has state of. A failure is returned with the remains of the
 /// Service.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
-    let remains_now = || context.states.with(uid, |state| remains(state, uid));
+    let remains_now = || context.states.with(uid, |state| state.remains(uid));
     if remains_now().is_none() {
         return Ok(());
     }
@@ -324,10 +324,4 @@ async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service,
     }
 
     Ok(())
-}
-
-/// The fields of a Service that deleting its resources needs; `None` if it was never reconciled.
-fn remains(state: &ServiceState, uid: &str) -> Option<Service> {
-    let (namespace, name) = state.name.split_once('/')?;
-    Some(state.fingerprint.as_ref()?.remains(namespace, name, uid))
 }

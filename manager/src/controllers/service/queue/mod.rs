@@ -2,6 +2,7 @@
 
 pub mod creation_queue;
 pub(super) mod node_changes;
+pub mod reported;
 pub mod service_state;
 
 use std::time::Duration;
@@ -117,8 +118,8 @@ pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerpr
     match action(service) {
         ServiceAction::Ignore | ServiceAction::Delete => true,
         ServiceAction::Ensure => {
-            let known = state.fingerprint.as_ref().unwrap_or(seen);
-            request::kind_in_status(service).is_none() || *known != SpecFingerprint::of(service)
+            let known = state.spec().unwrap_or(*seen);
+            request::kind_in_status(service).is_none() || known != SpecFingerprint::of(service)
         }
     }
 }
@@ -254,7 +255,7 @@ mod tests {
         let (seen, mut state) = (SpecFingerprint::of(&standing), ServiceState::default());
         assert!(!is_requested(&standing, &state, &seen), "a start");
         assert!(is_requested(&changed, &state, &seen), "changed while it waits");
-        state.fingerprint = Some(seen.clone());
+        state.begin(&standing);
         assert!(!is_requested(&standing, &state, &seen), "Nodes have changed");
         assert!(
             is_requested(&changed, &state, &SpecFingerprint::of(&changed)),

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::api::ObjectMeta;
 use outrigger_aws::{InstanceId, Tags};
 use outrigger_shared::backoff::doubled;
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::super::inventory::account::Search;
 use super::super::plan::Plan;
-use super::super::plan::quota::Fullness;
 use super::super::spec::names::{namespaced_name, uid};
+use super::reported::Reported;
 use crate::confirmation::{FirstSeen, Seen};
 
 /// First backoff after a failure; it doubles with each further one, as in Kubernetes' service controller.
@@ -30,15 +30,20 @@ pub const CONFIRMATION: Duration = Duration::from_secs(5);
 /// A subnet must be unchosen for this time before it is detached: replacing a route table may take that long.
 pub const SUBNET_CONFIRMATION: Duration = Duration::from_secs(60);
 
-/// After this time the same failure is reported again.
-const REPORT_AGAIN: Duration = Duration::from_secs(600);
-
+/// The last success, if no failure has followed.
 #[derive(Debug, Clone)]
-pub struct Settled {
+pub struct Done {
     /// The Nodes that were targets, or would have become one, by [`hash_of`].
     pub targets: u64,
     pub at: Instant,
     pub hostname: String,
+}
+
+/// The Service at the last reconciliation that was begun, as far as a deletion of its resources needs it.
+#[derive(Debug, Clone)]
+pub struct Remembered {
+    spec: SpecFingerprint,
+    annotations: BTreeMap<String, String>,
 }
 
 /// Never copied, see [`ServiceStates::with`].
@@ -46,10 +51,8 @@ pub struct Settled {
 pub struct ServiceState {
     /// `namespace/name`.
     pub name: String,
-    /// The spec at the last reconciliation that was begun.
-    pub fingerprint: Option<SpecFingerprint>,
-    /// The last successful reconciliation, if none has failed since.
-    pub settled: Option<Settled>,
+    service: Option<Remembered>,
+    pub done: Option<Done>,
     /// Time of the last successful full observation, with attributes.
     pub last_full: Option<Instant>,
     /// Equal sets of several Services are one set in memory.
@@ -63,23 +66,13 @@ pub struct ServiceState {
     pub open: u32,
     /// Whether targets wait for removal, or AWS has refused some: resources that depend on them are removed later.
     pub waiting: bool,
-    /// The last message of each Event reason, and when it was emitted.
-    reported: BTreeMap<&'static str, (Instant, String)>,
+    pub reported: Reported,
     /// Whether the load balancer relies on a rule of another one, which a deletion may remove.
     pub relies_on_shared_rules: bool,
     /// Whether a deletion has found resources: then the finalizer is this controller's.
     pub had_resources: bool,
     /// Since when the deletion finds the load balancer gone and something else left.
     pub balancer_gone: Option<Instant>,
-    pub deletion_reported: bool,
-    /// Whether `EnsuringLoadBalancer` was emitted, but not yet `EnsuredLoadBalancer`.
-    pub ensuring_reported: bool,
-    pub no_nodes_reported: bool,
-    /// Whether an Event said that annotation `internal` differs from the load balancer's scheme.
-    pub scheme_reported: bool,
-    /// Whether an Event said that nothing enforces the source ranges.
-    pub source_ranges_reported: bool,
-    pub fullness_reported: Vec<Fullness>,
     /// The DNS name of the load balancer, once it is known not to be another cluster's.
     pub owned: Option<String>,
     /// Tags of the annotation that were set on a classic load balancer, for roles that may not read tags.
@@ -110,6 +103,37 @@ pub fn hash_of(targets: &BTreeSet<InstanceId>) -> u64 {
 }
 
 impl ServiceState {
+    /// The spec at the last reconciliation that was begun.
+    pub fn spec(&self) -> Option<SpecFingerprint> {
+        self.service.as_ref().map(|service| service.spec)
+    }
+
+    pub(super) fn begin(&mut self, service: &Service) {
+        self.service = Some(Remembered {
+            spec: SpecFingerprint::of(service),
+            annotations: service.metadata.annotations.clone().unwrap_or_default(),
+        });
+    }
+
+    /// The Service, which is gone, with the fields that deleting its resources needs; `None` if it was never reconciled.
+    pub fn remains(&self, uid: &str) -> Option<Service> {
+        let (namespace, name) = self.name.split_once('/')?;
+        Some(Service {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+                annotations: Some(self.service.as_ref()?.annotations.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ServiceSpec {
+                type_: Some("LoadBalancer".to_owned()),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        })
+    }
+
     pub(crate) fn note_balancer(&mut self, plan: &Plan) {
         match plan.deletes_balancer() {
             true => self.balancer_gone = None,
@@ -161,7 +185,7 @@ impl ServiceState {
 
     /// How thoroughly to search for resources of an interrupted change, by an earlier process or by this one.
     pub fn search(&self, was_held: bool) -> Search {
-        match (self.failures, &self.settled) {
+        match (self.failures, &self.done) {
             (1.., _) => Search::Now,
             (0, None) if was_held && (self.open == 0 || self.waiting) => Search::Earlier,
             (0, _) => Search::Named,
@@ -169,7 +193,7 @@ impl ServiceState {
     }
 
     pub fn fail(&mut self) -> Duration {
-        self.settled = None;
+        self.done = None;
         self.open = 0;
         self.failures = self.failures.saturating_add(1);
         self.retry_after()
@@ -185,51 +209,18 @@ impl ServiceState {
     }
 
     pub fn leave_open(&mut self, targets: Arc<BTreeSet<InstanceId>>) {
-        self.settled = None;
+        self.done = None;
         self.targets = targets;
         self.failures = 0;
         self.open = self.open.saturating_add(1);
     }
 
-    /// Whether to report this message: it differs from the last one of its kind, or that was long ago.
-    pub fn is_news(&mut self, kind: &'static str, message: &str, now: Instant) -> bool {
-        let message = &without_request_details(message);
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < REPORT_AGAIN;
-        let last = self.reported.get(kind);
-        let is_news = !last.is_some_and(|(at, last)| last == message && is_recent(*at));
-        if is_news {
-            self.reported.insert(kind, (now, message.to_owned()));
-        }
-
-        is_news
-    }
-
-    pub fn settle(&mut self, settled: Settled, targets: Arc<BTreeSet<InstanceId>>) {
-        self.settled = Some(settled);
+    pub fn settle(&mut self, done: Done, targets: Arc<BTreeSet<InstanceId>>) {
+        self.done = Some(done);
         self.targets = targets;
         self.failures = 0;
         self.open = 0;
-        self.reported.clear();
-    }
-}
-
-/// The text without the parts that differ for each request: its ID, and the encoded details of a denial.
-fn without_request_details(message: &str) -> String {
-    const DETAILS: &str = "Encoded authorization failure message: ";
-
-    let (mut text, mut rest) = (String::new(), message);
-    while let Some((before, after)) = rest.split_once(" (request ") {
-        text.push_str(before);
-        rest = after.split_once(')').map_or("", |(_, after)| after);
-    }
-
-    text.push_str(rest);
-    match text.split_once(DETAILS) {
-        Some((before, after)) => {
-            let after = after.split_once(' ').map_or("", |(_, after)| after);
-            format!("{before}{DETAILS}{after}")
-        }
-        None => text,
+        self.reported.succeed();
     }
 }
 
@@ -276,7 +267,7 @@ impl ServiceStates {
         all.by_name.entry(name.clone()).or_default().insert(uid.clone());
         let state = all.by_uid.entry(uid).or_default();
         state.name = name;
-        state.fingerprint = Some(SpecFingerprint::of(service));
+        state.begin(service);
     }
 
     /// UIDs of earlier Services of this name that are gone, but whose resources may exist.
@@ -334,74 +325,52 @@ impl Reason {
 
 /// `held`: the Service has the finalizer. `same_targets`: the same Nodes may be targets as at the last successful
 /// reconciliation.
-pub fn reason(state: &ServiceState, fingerprint: &SpecFingerprint, held: bool, same_targets: bool) -> Reason {
-    match &state.fingerprint {
+pub fn reason(state: &ServiceState, spec: SpecFingerprint, held: bool, same_targets: bool) -> Reason {
+    match state.spec() {
         None if held => Reason::Restart,
         None => Reason::SpecChanged,
-        Some(before) if before != fingerprint => Reason::SpecChanged,
+        Some(before) if before != spec => Reason::SpecChanged,
         Some(_) if state.failures > 0 => Reason::Retry,
-        Some(_) if state.settled.is_none() && state.relies_on_shared_rules => Reason::Retry,
+        Some(_) if state.done.is_none() && state.relies_on_shared_rules => Reason::Retry,
         // All other open points concern targets.
-        Some(_) if state.settled.is_none() && state.open > 0 => Reason::NodesChanged,
-        Some(_) if state.settled.is_none() => Reason::Retry,
+        Some(_) if state.done.is_none() && state.open > 0 => Reason::NodesChanged,
+        Some(_) if state.done.is_none() => Reason::Retry,
         Some(_) if !same_targets => Reason::NodesChanged,
         Some(_) => Reason::Resync,
     }
 }
 
-/// The fields that a Service's load balancer depends on, as in Kubernetes' service controller. A change of them is
-/// reported by Events even if nothing has to be written.
+/// A hash of the fields that a Service's load balancer depends on, as in Kubernetes' service controller. A change of them
+/// is reported by Events even if nothing has to be written.
 ///
 /// Not included: selector, labels, cluster IPs, `internalTrafficPolicy`, `publishNotReadyAddresses`, endpoints and
 /// status.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct SpecFingerprint {
-    annotations: BTreeMap<String, String>,
-    source_ranges: Vec<String>,
-    ports: Vec<ServicePort>,
-    session_affinity: Option<String>,
-    session_affinity_config: Option<SessionAffinityConfig>,
-    load_balancer_ip: Option<String>,
-    external_ips: Vec<String>,
-    external_traffic_policy: Option<String>,
-    health_check_node_port: Option<i32>,
-    /// The first family cannot change, so the number is enough.
-    ip_families: usize,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpecFingerprint(u64);
 
 impl SpecFingerprint {
     pub fn of(service: &Service) -> Self {
-        let spec = service.spec.clone().unwrap_or_default();
-        Self {
-            annotations: service.metadata.annotations.clone().unwrap_or_default(),
-            source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
-            ports: spec.ports.unwrap_or_default(),
-            session_affinity: spec.session_affinity,
-            session_affinity_config: spec.session_affinity_config,
-            load_balancer_ip: spec.load_balancer_ip.filter(|address| !address.is_empty()),
-            external_ips: spec.external_ips.unwrap_or_default(),
-            external_traffic_policy: spec.external_traffic_policy,
-            health_check_node_port: spec.health_check_node_port.filter(|port| *port != 0),
-            ip_families: spec.ip_families.map_or(0, |families| families.len()),
-        }
-    }
+        let absent = ServiceSpec::default();
+        let spec = service.spec.as_ref().unwrap_or(&absent);
+        let address = spec.load_balancer_ip.as_ref().filter(|address| !address.is_empty());
+        // The first family cannot change, so the number is enough.
+        let ip_families = spec.ip_families.as_ref().map_or(0, Vec::len);
+        let fields = (
+            service.metadata.annotations.iter().flatten().collect::<Vec<_>>(),
+            spec.load_balancer_source_ranges.iter().flatten().collect::<Vec<_>>(),
+            spec.ports.iter().flatten().collect::<Vec<_>>(),
+            (&spec.session_affinity, &spec.session_affinity_config),
+            (address, ip_families),
+            spec.external_ips.iter().flatten().collect::<Vec<_>>(),
+            &spec.external_traffic_policy,
+            spec.health_check_node_port.filter(|port| *port != 0),
+        );
 
-    /// A Service that is gone, with the fields that deleting its resources needs.
-    pub fn remains(&self, namespace: &str, name: &str, uid: &str) -> Service {
-        Service {
-            metadata: ObjectMeta {
-                namespace: Some(namespace.to_owned()),
-                name: Some(name.to_owned()),
-                uid: Some(uid.to_owned()),
-                annotations: Some(self.annotations.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(ServiceSpec {
-                type_: Some("LoadBalancer".to_owned()),
-                ..ServiceSpec::default()
-            }),
-            status: None,
-        }
+        let mut hasher = DefaultHasher::new();
+        // The types of the API implement no `Hash`.
+        format!("{fields:?}").hash(&mut hasher);
+
+        Self(hasher.finish())
     }
 }
 
@@ -412,6 +381,102 @@ mod tests {
     use std::collections::BTreeSet;
     use tokio::time::Instant;
 
+    fn service(namespace: &str, name: &str, uid: &str) -> Service {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": uid, "annotations": {"a": "1"}},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
+        }))
+        .unwrap()
+    }
+
+    /// The bytes of a state, without sets of targets and the nodes of maps. A new field has to be counted here.
+    fn bytes_of(state: &ServiceState) -> usize {
+        let ServiceState {
+            name,
+            service,
+            done,
+            last_full: _,
+            targets: _,
+            gone,
+            unchosen_subnets,
+            failures: _,
+            open: _,
+            waiting: _,
+            reported,
+            relies_on_shared_rules: _,
+            had_resources: _,
+            balancer_gone: _,
+            owned,
+            tags_set,
+            given_names,
+        } = state;
+        let strings = |pairs: &BTreeMap<String, String>| -> usize {
+            let pairs = pairs.iter().map(|(key, value)| key.capacity() + value.capacity());
+            pairs.map(|text| text + 2 * size_of::<String>()).sum()
+        };
+
+        let heap = name.capacity()
+            + service.as_ref().map_or(0, |service| strings(&service.annotations))
+            + done.as_ref().map_or(0, |done| done.hostname.capacity())
+            + gone.bytes()
+            + unchosen_subnets.bytes()
+            + reported.bytes()
+            + owned.as_ref().map_or(0, String::capacity)
+            + strings(tags_set)
+            + given_names
+                .iter()
+                .map(|name| name.capacity() + size_of::<String>())
+                .sum::<usize>();
+        size_of::<ServiceState>() + heap
+    }
+
+    /// The bytes of all states. Each set of targets counts once.
+    fn bytes(states: &ServiceStates) -> usize {
+        let all = states.all();
+        let sets: BTreeMap<*const BTreeSet<InstanceId>, usize> = all
+            .by_uid
+            .values()
+            .map(|state| {
+                let ids = state
+                    .targets
+                    .iter()
+                    .map(|id| size_of::<InstanceId>() + id.as_str().len());
+                (Arc::as_ptr(&state.targets), ids.sum())
+            })
+            .collect();
+        all.by_uid.values().map(bytes_of).sum::<usize>() + sets.values().sum::<usize>()
+    }
+
+    /// 500 Services with 1,000 Nodes. A set of targets for each of them takes 21 MB.
+    #[test]
+    fn five_hundred_services_with_a_thousand_nodes_take_less_than_a_megabyte() {
+        let states = ServiceStates::default();
+        let nodes: BTreeSet<InstanceId> = (0..1000).map(|n| InstanceId::new(format!("i-{n:017x}"))).collect();
+        for number in 0..500 {
+            let uid = format!("12345678-1234-1234-1234-{number:012}");
+            states.begin(&service("default", &format!("service-{number}"), &uid));
+            let targets = states.share(nodes.clone());
+            let done = Done {
+                targets: hash_of(&nodes),
+                at: Instant::now(),
+                hostname: format!("{uid}-1234567890.eu-central-1.elb.amazonaws.com"),
+            };
+            states.update(&uid, |state| {
+                // A loss that was confirmed, and a failure before the success.
+                state.note_gone(&nodes, &nodes, Instant::now());
+                state.clear_gone();
+                state
+                    .reported
+                    .is_news("SyncLoadBalancerFailed", &"x".repeat(1000), Instant::now());
+                state.settle(done, targets);
+            });
+        }
+
+        let (all, of_one_set) = (bytes(&states), 1000 * (size_of::<InstanceId>() + 19));
+        assert!(all > of_one_set, "{all} bytes");
+        assert!(all < 1_000_000, "{all} bytes");
+    }
+
     /// 500 Services with 1,000 Nodes each would otherwise take 30 MB.
     #[test]
     fn services_with_equal_targets_share_one_set() {
@@ -421,14 +486,14 @@ mod tests {
                 .map(|n| InstanceId::new(format!("i-{n}")))
                 .collect::<BTreeSet<_>>()
         };
-        let settled = || Settled {
+        let done = || Done {
             targets: hash_of(&nodes(1000)),
             at: Instant::now(),
             hostname: String::new(),
         };
         for service in 0..500 {
             let targets = states.share(nodes(1000));
-            states.update(&service.to_string(), |state| state.settle(settled(), targets));
+            states.update(&service.to_string(), |state| state.settle(done(), targets));
         }
         let first = states.with("0", |state| Arc::clone(&state.targets));
         assert_eq!(Arc::strong_count(&first), 501);
@@ -500,9 +565,8 @@ mod tests {
     #[test]
     fn an_earlier_service_of_the_same_name_is_known_until_it_is_forgotten() {
         let states = ServiceStates::default();
-        let gone = SpecFingerprint::default();
-        states.begin(&gone.remains("default", "web", "u1"));
-        states.begin(&gone.remains("default", "web", "u2"));
+        states.begin(&service("default", "web", "u1"));
+        states.begin(&service("default", "web", "u2"));
         assert_eq!(states.earlier("default/web", "u2"), ["u1"]);
         assert_eq!(states.names().len(), 2);
         states.forget("u1");
@@ -511,61 +575,40 @@ mod tests {
         assert!(states.names().is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_same_failure_is_reported_once_in_ten_minutes() {
-        let mut state = ServiceState::default();
-        assert!(state.is_news("F", "a", Instant::now()));
-        assert!(!state.is_news("F", "a", Instant::now()));
-        assert!(state.is_news("T", "other", Instant::now()), "of another kind");
-        assert!(!state.is_news("F", "a", Instant::now()));
-        let denied = |id| {
-            let words = format!("denied. Encoded authorization failure message: {id} on i-1");
-            outrigger_aws::Error::answered("RegisterTargets", "AccessDenied", words).with_request_id(Some(id))
-        };
-        assert!(state.is_news("F", &denied("r-1").to_string(), Instant::now()));
-        assert!(
-            !state.is_news("F", &denied("r-2").to_string(), Instant::now()),
-            "another request"
-        );
-        assert!(state.is_news("F", "b", Instant::now()));
-        tokio::time::advance(REPORT_AGAIN).await;
-        assert!(state.is_news("F", "b", Instant::now()));
-    }
-
     #[test]
     fn state_fingerprint_and_targets_decide_the_reason() {
-        let fingerprint = SpecFingerprint::default();
-        let mut state = ServiceState::default();
-        assert_eq!(reason(&state, &fingerprint, true, true), Reason::Restart);
+        let (web, mut state) = (service("default", "web", "u1"), ServiceState::default());
+        let fingerprint = SpecFingerprint::of(&web);
+        assert_eq!(reason(&state, fingerprint, true, true), Reason::Restart);
         assert_eq!(
-            reason(&state, &fingerprint, false, true),
+            reason(&state, fingerprint, false, true),
             Reason::SpecChanged,
             "new to everyone"
         );
-        state.fingerprint = Some(fingerprint.clone());
+        state.begin(&web);
         assert_eq!(
-            reason(&state, &fingerprint, true, true),
+            reason(&state, fingerprint, true, true),
             Reason::Retry,
             "cut off before its end"
         );
         state.leave_open(Arc::default());
         assert_eq!(
-            reason(&state, &fingerprint, true, true),
+            reason(&state, fingerprint, true, true),
             Reason::NodesChanged,
             "a target is waited for"
         );
-        state.settled = Some(Settled {
+        state.done = Some(Done {
             targets: 0,
             at: Instant::now(),
             hostname: String::new(),
         });
-        assert_eq!(reason(&state, &fingerprint, true, true), Reason::Resync);
-        assert_eq!(reason(&state, &fingerprint, true, false), Reason::NodesChanged);
+        assert_eq!(reason(&state, fingerprint, true, true), Reason::Resync);
+        assert_eq!(reason(&state, fingerprint, true, false), Reason::NodesChanged);
         state.fail();
-        assert_eq!(reason(&state, &fingerprint, true, false), Reason::Retry);
+        assert_eq!(reason(&state, fingerprint, true, false), Reason::Retry);
         let service = serde_json::from_value(serde_json::json!({"metadata": {"annotations": {"a": "b"}}}));
         assert_eq!(
-            reason(&state, &SpecFingerprint::of(&service.unwrap()), true, true),
+            reason(&state, SpecFingerprint::of(&service.unwrap()), true, true),
             Reason::SpecChanged
         );
     }
@@ -636,11 +679,14 @@ mod tests {
 
     #[test]
     fn what_remains_of_a_service_has_its_names_and_annotations() {
-        let remains = with("", Value::Null).remains("default", "web", "u1");
+        let states = ServiceStates::default();
+        states.begin(&service("default", "web", "u1"));
+        let remains = states.with("u1", |state| state.remains("u1")).unwrap();
         assert_eq!(remains.metadata.annotations.as_ref().unwrap()["a"], "1");
         assert_eq!(
             super::super::super::action::action(&remains),
             super::super::super::action::ServiceAction::Ensure
         );
+        assert!(states.with("u2", |state| state.remains("u2")).is_none());
     }
 }

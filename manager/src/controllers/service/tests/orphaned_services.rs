@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::orphans::MissingServices;
-use super::super::queue::service_state::{ServiceStates, SpecFingerprint};
+use super::super::queue::service_state::ServiceStates;
 use super::fixture::{Answer, Fixture, LB, UID, world};
 use super::network::deletion::delete;
 
@@ -203,7 +203,10 @@ async fn a_failed_release_is_counted_once() {
 fn with_others(states: &ServiceStates, number: usize) {
     for n in 0..number {
         let name = format!("other-{n}");
-        states.begin(&SpecFingerprint::default().remains("default", &name, &format!("u{n}")));
+        let mut service = super::fixture::service();
+        service.metadata.name = Some(name);
+        service.metadata.uid = Some(format!("u{n}"));
+        states.begin(&service);
     }
 }
 
