@@ -1,6 +1,8 @@
 //! When Services are reconciled, and their state between reconciliations.
 
 pub mod creation_queue;
+#[cfg(test)]
+mod keyed;
 pub(super) mod node_changes;
 pub mod reported;
 pub mod service_state;
