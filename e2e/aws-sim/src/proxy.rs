@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use outrigger_aws_quotas::Quotas;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -103,6 +104,11 @@ impl Proxy {
     /// Answers DescribeInstances from a fleet from now on, without moto; or from moto again.
     pub fn set_fleet(&self, fleet: Option<Arc<Fleet>>) {
         *self.shared.fleet.lock().unwrap_or_else(PoisonError::into_inner) = fleet;
+    }
+
+    /// Applies these quotas from now on. Those of a new proxy are AWS's defaults.
+    pub fn set_quotas(&self, quotas: Quotas) {
+        self.shared.gaps.set_quotas(quotas);
     }
 
     /// Shows routes to these instances, which were terminated at moto itself, as EC2 would.

@@ -47,7 +47,6 @@ impl Memory {
                 corrected(moto, ec2, &query, blackholes).await
             }
             "CreateTags" => create_tags(moto, &query).await,
-            "AuthorizeSecurityGroupIngress" => groups::authorize(moto, &query).await,
             "DeleteSecurityGroup" => groups::delete(moto, &query).await,
             "StartInstances" | "StopInstances" => {
                 let response = moto.ask(ec2, &query).await;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outrigger_aws_quotas::Quotas;
+
 use super::upstream::{Reply, Upstream, corrected, query, read, set, texts, without};
 use crate::query::{Parameters, Query};
 use crate::service::Service;
@@ -219,6 +221,20 @@ fn default_health_check(balancer: &Element) -> Element {
     )
 }
 
+/// AWS's refusal of instances that are too many together with those of the load balancer.
+pub(super) async fn beyond_quota<U: Upstream>(
+    moto: &U,
+    asked: &Query,
+    quotas: &Quotas,
+) -> Result<Option<Reply>, XmlError> {
+    let balancer = described(moto, asked).await?;
+    let now = balancer.list("Instances").iter().map(|item| item.value("InstanceId"));
+    let named = asked.parameters.iter().filter(|(key, _)| key.ends_with(".InstanceId"));
+    let all: BTreeSet<&str> = now.chain(named.map(|(_, id)| id)).collect();
+
+    Ok(quotas.check_instances(all.len()).err().map(Reply::from))
+}
+
 /// Attaches subnets, unless one would stand in the zone of another.
 async fn attach_subnets<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
     let mut subnets = attached(moto, asked).await?;
@@ -247,13 +263,21 @@ async fn detach_subnets<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, X
 }
 
 async fn attached<U: Upstream>(moto: &U, asked: &Query) -> Result<BTreeSet<String>, XmlError> {
+    let balancer = described(moto, asked).await?;
+    Ok(texts(balancer.list("Subnets")).into_iter().collect())
+}
+
+/// The load balancer that a call names; an empty one if there is none.
+async fn described<U: Upstream>(moto: &U, asked: &Query) -> Result<Element, XmlError> {
     let name = asked.parameters.get("LoadBalancerName").unwrap_or_default();
     let parameters = [("LoadBalancerNames.member.1", name)];
     let describe = query(&Service::Elb, "DescribeLoadBalancers", &parameters);
     let answer = read(moto, &Service::Elb, &describe).await?.unwrap_or_default();
-    let balancer = answer.items("LoadBalancerDescriptions").first();
-    let subnets = balancer.map(|balancer| texts(balancer.list("Subnets")));
-    Ok(subnets.unwrap_or_default().into_iter().collect())
+    Ok(answer
+        .items("LoadBalancerDescriptions")
+        .first()
+        .cloned()
+        .unwrap_or_default())
 }
 
 /// The zone of each subnet that there is.

@@ -1,6 +1,6 @@
 //! ELBv2: network load balancers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::upstream::{Answered, Reply, Upstream, corrected, query, read, set, without};
@@ -64,6 +64,29 @@ impl Memory {
             }
             _ => Ok(Reply::Moto(moto.ask(V2, &query).await)),
         }
+    }
+
+    /// The load balancer of a listener.
+    pub(super) fn balancer_of(&self, listener: &str) -> Option<String> {
+        self.listeners().get(listener).map(|known| known.balancer.clone())
+    }
+
+    /// The load balancers with a listener that forwards to a target group.
+    pub(super) fn balancers_of(&self, group: &str) -> BTreeSet<String> {
+        let known = self.listeners();
+        let users = known
+            .values()
+            .filter(|listener| listener.groups.iter().any(|arn| arn == group));
+        users.map(|listener| listener.balancer.clone()).collect()
+    }
+
+    /// The target groups of a load balancer's listeners, without those of the listener `except`.
+    pub(super) fn groups_of_others(&self, balancer: &str, except: Option<&str>) -> BTreeSet<String> {
+        let known = self.listeners();
+        let others = known
+            .iter()
+            .filter(|(arn, listener)| listener.balancer == balancer && except != Some(arn.as_str()));
+        others.flat_map(|(_, listener)| listener.groups.clone()).collect()
     }
 
     fn listeners(&self) -> MutexGuard<'_, BTreeMap<String, Listener>> {
@@ -229,7 +252,7 @@ async fn listeners<U: Upstream>(moto: &U, key: &str, arn: &str) -> Result<Answer
 }
 
 /// The target groups that a call of CreateListener or ModifyListener names.
-fn groups_of(query: &Query) -> Vec<String> {
+pub(super) fn groups_of(query: &Query) -> Vec<String> {
     let named = query
         .parameters
         .iter()

@@ -1,4 +1,6 @@
-//! EC2 takes rules of a security group all together or not at all, and deletes none that something refers to.
+//! The rules of security groups, and the deletion of these: EC2 deletes none that something refers to.
+
+use outrigger_aws_quotas::{Quotas, Source};
 
 use super::upstream::{Reply, Upstream, query, read, texts};
 use crate::query::Query;
@@ -8,41 +10,83 @@ use crate::xml::{Element, XmlError};
 /// Load balancers in an answer; more than a test has.
 const PAGE: &str = "400";
 
-/// Rules that a security group takes, as AWS counts by default and moto always.
-const MOST_RULES: usize = 60;
-/// The sources of a rule, in calls and answers: networks of both kinds, groups, lists of networks.
-const SOURCES: [&str; 4] = ["CidrIp", "CidrIpv6", "GroupId", "PrefixListId"];
-const SOURCE_LISTS: [&str; 4] = ["ipRanges", "ipv6Ranges", "groups", "prefixListIds"];
+/// A kind of sources of rules: how the quota of rules counts one, the last part of its key in a call, and its list and
+/// field in an answer.
+type Kind = (Source, &'static str, &'static str, &'static str);
+const KINDS: [Kind; 4] = [
+    (Source::Ipv4, "CidrIp", "ipRanges", "cidrIp"),
+    (Source::Ipv6, "CidrIpv6", "ipv6Ranges", "cidrIpv6"),
+    (Source::Both, "GroupId", "groups", "groupId"),
+    (Source::Both, "PrefixListId", "prefixListIds", "prefixListId"),
+];
 
-/// Adds rules to a security group, if there is room for all of them.
-pub(super) async fn authorize<U: Upstream>(moto: &U, asked: &Query) -> Result<Reply, XmlError> {
-    let is_rule = |key: &str| {
-        let source = key.rsplit('.').next().unwrap_or_default();
-        key.starts_with("IpPermissions.") && SOURCES.contains(&source)
-    };
-    let new = asked.parameters.iter().filter(|(key, _)| is_rule(key)).count();
-    let id = asked.parameters.get("GroupId").unwrap_or_default();
-    // One rule cannot be taken in part.
-    if new > 1 && new + rules(moto, id).await? > MOST_RULES {
-        let message = "The maximum number of rules per security group has been reached.".to_owned();
-        return Ok(Reply::Refused("RulesPerSecurityGroupLimitExceeded", message));
-    }
-
-    Ok(Reply::Moto(moto.ask(&Service::Ec2, asked).await))
+/// A rule with one source, without its description, by which EC2 does not tell rules apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Rule {
+    /// Protocol, first port, last port, network or ID.
+    fields: [String; 4],
+    source: Source,
 }
 
-/// The number of rules that a group has.
-async fn rules<U: Upstream>(moto: &U, id: &str) -> Result<usize, XmlError> {
+/// AWS's refusal of rules that are too many together with those of the group.
+pub(super) async fn beyond_quota<U: Upstream>(
+    moto: &U,
+    asked: &Query,
+    quotas: &Quotas,
+) -> Result<Option<Reply>, XmlError> {
+    let id = asked.parameters.get("GroupId").unwrap_or_default();
+    let old = rules(moto, id).await?;
+    let new = asked_rules(asked);
+
+    // EC2 checks for duplicates first, and moto names them.
+    let has_duplicate = new.iter().any(|rule| old.contains(rule));
+    let all = old.iter().chain(&new).map(|rule| rule.source);
+    let refusal = quotas.check_rules(all).err().filter(|_| !has_duplicate);
+
+    Ok(refusal.map(Reply::from))
+}
+
+/// The rules that a call adds.
+fn asked_rules(asked: &Query) -> Vec<Rule> {
+    let rule = |(key, value): (&str, &str)| {
+        let mut parts = key.strip_prefix("IpPermissions.")?.split('.');
+        let permission = format!("IpPermissions.{}", parts.next()?);
+        let last = parts.next_back()?;
+        let (source, ..) = KINDS.into_iter().find(|(_, key, ..)| *key == last)?;
+        let of = |field: &str| {
+            let value = asked.parameters.get(&format!("{permission}.{field}"));
+            value.unwrap_or_default().to_owned()
+        };
+        let fields = [of("IpProtocol"), of("FromPort"), of("ToPort"), value.to_owned()];
+        Some(Rule { fields, source })
+    };
+
+    asked.parameters.iter().filter_map(rule).collect()
+}
+
+/// The rules that a group has.
+async fn rules<U: Upstream>(moto: &U, id: &str) -> Result<Vec<Rule>, XmlError> {
     let group = query(&Service::Ec2, "DescribeSecurityGroups", &[("GroupId.1", id)]);
     let group = read(moto, &Service::Ec2, &group).await?.unwrap_or_default();
     let group = group.items("securityGroupInfo").first().cloned().unwrap_or_default();
-    let permissions = group.child("ipPermissions").cloned().unwrap_or_default();
-    let lists = permissions
-        .children
-        .iter()
-        .flat_map(|permission| SOURCE_LISTS.map(|list| permission.child(list)));
 
-    Ok(lists.flatten().map(|list| list.children.len()).sum())
+    let mut rules = Vec::new();
+    for permission in group.list("ipPermissions") {
+        let of = |field: &str| permission.value(field).to_owned();
+        for (source, _, list, field) in KINDS {
+            rules.extend(permission.list(list).iter().map(|item| Rule {
+                fields: [
+                    of("ipProtocol"),
+                    of("fromPort"),
+                    of("toPort"),
+                    item.value(field).to_owned(),
+                ],
+                source,
+            }));
+        }
+    }
+
+    Ok(rules)
 }
 
 /// Deletes a security group, unless a rule of another group or a load balancer refers to it.
@@ -85,7 +129,7 @@ async fn user<U: Upstream>(moto: &U, id: &str) -> Result<Option<String>, XmlErro
 mod tests {
     use super::super::Reply;
     use super::super::fixture::Script;
-    use super::{authorize, delete};
+    use super::{Quotas, beyond_quota, delete};
     use crate::query::Query;
 
     async fn refused(groups: &str, balancers: &str) -> Option<&'static str> {
@@ -108,25 +152,54 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn rules_come_all_together_or_not_at_all() {
-        let range = "<item><cidrIp>10.0.0.0/8</cidrIp></item>";
-        let group = |number: usize| {
-            format!(
-                "<R><securityGroupInfo><item><ipPermissions><item><groups><item><groupId>sg-2</groupId></item></groups><ipRanges>{}</ipRanges></item></ipPermissions></item></securityGroupInfo></R>",
-                range.repeat(number)
-            )
-        };
-        let form = b"Action=AuthorizeSecurityGroupIngress&Version=2016-11-15&GroupId=sg-1&IpPermissions.1.IpRanges.1.CidrIp=1.0.0.0/8&IpPermissions.1.IpRanges.1.Description=d&IpPermissions.1.Groups.1.GroupId=sg-3";
-        for (there, refused) in [(57, false), (58, true)] {
-            let moto = Script::default()
-                .on("DescribeSecurityGroups", &group(there))
-                .on("AuthorizeSecurityGroupIngress", "<R/>");
-            let reply = authorize(&moto, &Query::parse(form)).await.expect("XML");
-            let is_refused = matches!(reply, Reply::Refused("RulesPerSecurityGroupLimitExceeded", _));
-            let sent = moto.asked().iter().any(|query| query.action.starts_with("Authorize"));
-            assert_eq!((is_refused, sent), (refused, !refused), "{there}");
+    /// A group with as many rules for networks, and one for a group.
+    fn group(networks: usize) -> String {
+        let range = |number| format!("<item><cidrIp>10.0.0.{number}/32</cidrIp></item>");
+        let ranges: String = (0..networks).map(range).collect();
+        let sources = format!("<groups><item><groupId>sg-2</groupId></item></groups><ipRanges>{ranges}</ipRanges>");
+        let permission =
+            format!("<item><ipProtocol>tcp</ipProtocol><fromPort>80</fromPort><toPort>80</toPort>{sources}</item>");
+        format!(
+            "<R><securityGroupInfo><item><ipPermissions>{permission}</ipPermissions></item></securityGroupInfo></R>"
+        )
+    }
+
+    /// Whether rules of these sources are refused because of the quota.
+    async fn exceed(quotas: Quotas, networks: usize, sources: &str) -> bool {
+        let moto = Script::default().on("DescribeSecurityGroups", &group(networks));
+        let permission = "IpPermissions.1.IpProtocol=tcp&IpPermissions.1.FromPort=80&IpPermissions.1.ToPort=80";
+        let form =
+            format!("Action=AuthorizeSecurityGroupIngress&Version=2016-11-15&GroupId=sg-1&{permission}&{sources}");
+        let reply = beyond_quota(&moto, &Query::parse(form.as_bytes()), &quotas).await;
+        match reply.expect("XML") {
+            Some(Reply::Refused(code, _)) => code == "RulesPerSecurityGroupLimitExceeded",
+            Some(other) => panic!("{other:?}"),
+            None => false,
         }
+    }
+
+    #[tokio::test]
+    async fn each_source_of_a_rule_counts() {
+        let two = "IpPermissions.1.IpRanges.1.CidrIp=1.0.0.0/8&IpPermissions.1.IpRanges.1.Description=d&IpPermissions.1.Groups.1.GroupId=sg-3";
+        let quotas = Quotas::default();
+        assert!(!exceed(quotas, 57, two).await);
+        assert!(exceed(quotas, 58, two).await);
+        let small = Quotas { rules: 4, ..quotas };
+        assert!(!exceed(small, 1, two).await);
+        assert!(exceed(small, 2, two).await);
+    }
+
+    #[tokio::test]
+    async fn address_families_count_apart_and_moto_names_duplicates() {
+        let small = Quotas {
+            rules: 3,
+            ..Quotas::default()
+        };
+        let one = |key: &str| format!("IpPermissions.1.{key}");
+        assert!(exceed(small, 2, &one("IpRanges.1.CidrIp=1.0.0.0/8")).await);
+        assert!(exceed(small, 2, &one("PrefixListIds.1.PrefixListId=pl-1")).await);
+        assert!(!exceed(small, 2, &one("Ipv6Ranges.1.CidrIpv6=::/0")).await);
+        assert!(!exceed(small, 2, &one("IpRanges.1.CidrIp=10.0.0.0/32")).await);
     }
 
     #[tokio::test]

@@ -5,6 +5,8 @@ use std::future::Future;
 use bytes::Bytes;
 use http::Response;
 
+use outrigger_aws_quotas::Refusal;
+
 use crate::query::Query;
 use crate::service::Service;
 use crate::xml::{Element, XmlError};
@@ -22,6 +24,22 @@ pub(crate) enum Reply {
     Body(String),
     /// AWS's refusal: status 400, error code, message.
     Refused(&'static str, String),
+}
+
+impl Reply {
+    pub(super) fn is_good(&self) -> bool {
+        match self {
+            Self::Moto(response) => response.status().is_success(),
+            Self::Body(_) => true,
+            Self::Refused(..) => false,
+        }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(Refusal { code, message }: Refusal) -> Self {
+        Self::Refused(code, message)
+    }
 }
 
 impl From<&Element> for Reply {

@@ -7,13 +7,14 @@
 //! of the same name, that of network load balancers ends in `/v2`: `CreateLoadBalancer` and `CreateLoadBalancer/v2`.
 
 mod buckets;
+#[cfg(test)]
+mod conformance;
 mod ec2;
 mod elb;
 mod elb_validation;
 mod elbv2;
 mod instances;
 mod network;
-pub mod quotas;
 mod refusals;
 mod routes;
 mod target_groups;
@@ -22,6 +23,8 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use outrigger_aws_quotas as quotas;
 
 pub use network::{FakeListener, FakeNetworkLoadBalancer, FakeTargetGroup, Network};
 pub use world::{FakeLoadBalancer, World};

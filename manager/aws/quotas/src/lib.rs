@@ -1,6 +1,6 @@
 //! AWS's quotas as AWS counts them: of rules, of targets, of instances.
 //!
-//! Pure, and without the types of this crate, so that another simulation of AWS can apply the same rules.
+//! Pure, and without the types of a simulation, so that all simulations of AWS apply the same rules.
 //!
 //! - <https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html#vpc-limits-security-groups>
 //! - <https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-limits.html>
