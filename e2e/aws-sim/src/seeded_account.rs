@@ -99,6 +99,22 @@ impl SeededAccount {
         Ok(added)
     }
 
+    /// Starts an instance in a security group of its own, in the first subnet. It is not one of the account's.
+    ///
+    /// # Errors
+    /// As [`SeededAccount::seed`].
+    pub async fn start_instance_in(&self, moto: &Moto, group: &str) -> Result<Instance, AwsError> {
+        let subnet = self.subnets.first().map(|subnet| subnet.id.clone()).unwrap_or_default();
+        let parameters = self.run_parameters(&subnet, "1");
+        let others = parameters.iter().filter(|(key, _)| *key != "SecurityGroupId.1");
+        let parameters = others.chain([("SecurityGroupId.1", group)]).collect();
+        let started = Ec2(moto).run(parameters).await?;
+        started
+            .into_iter()
+            .next()
+            .ok_or_else(|| missing("DescribeInstances", "instancesSet"))
+    }
+
     /// Tags everything of the cluster.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use outrigger_aws_quotas::Quotas;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,6 +26,10 @@ pub struct Case {
     pub config: BTreeMap<String, String>,
     #[serde(default)]
     pub aws: Aws,
+    #[serde(default)]
+    pub quotas: QuotasOfCase,
+    /// Another Service, which has its load balancer before the Service of the case is created.
+    pub neighbour: Option<Value>,
     /// Changes of Nodes before the Service is created.
     #[serde(default)]
     pub nodes: Nodes,
@@ -49,17 +54,49 @@ impl Case {
     }
 
     pub fn manifest(&self) -> Value {
-        let mut manifest = self.service.clone();
-        let metadata = &mut manifest["metadata"];
-        if metadata["name"].is_null() {
-            metadata["name"] = json!(self.name);
-        }
+        manifest(&self.service, &self.name)
+    }
 
-        if manifest["spec"]["type"].is_null() {
-            manifest["spec"]["type"] = json!("LoadBalancer");
-        }
+    /// The manifest of the other Service.
+    pub fn neighbour(&self) -> Option<Value> {
+        let neighbour = self.neighbour.as_ref()?;
+        Some(manifest(neighbour, "neighbour"))
+    }
+}
 
-        manifest
+fn manifest(of_case: &Value, name: &str) -> Value {
+    let mut manifest = of_case.clone();
+    let metadata = &mut manifest["metadata"];
+    if metadata["name"].is_null() {
+        metadata["name"] = json!(name);
+    }
+
+    if manifest["spec"]["type"].is_null() {
+        manifest["spec"]["type"] = json!("LoadBalancer");
+    }
+
+    manifest
+}
+
+/// AWS's quotas during a case; AWS's defaults where none is named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct QuotasOfCase {
+    pub rules: Option<usize>,
+    pub targets_per_group: Option<usize>,
+    pub targets_per_zone: Option<usize>,
+    pub instances: Option<usize>,
+}
+
+impl QuotasOfCase {
+    pub(super) fn quotas(self) -> Quotas {
+        let default = Quotas::default();
+        Quotas {
+            rules: self.rules.unwrap_or(default.rules),
+            targets_per_group: self.targets_per_group.unwrap_or(default.targets_per_group),
+            targets_per_zone: self.targets_per_zone.unwrap_or(default.targets_per_zone),
+            instances: self.instances.unwrap_or(default.instances),
+        }
     }
 }
 
@@ -72,6 +109,9 @@ pub struct Aws {
     pub subnets: Vec<Subnet>,
     #[serde(default)]
     pub groups: Vec<Group>,
+    /// Instances for Nodes that can be added.
+    #[serde(default)]
+    pub instances: Vec<CaseInstance>,
     /// Names of elastic IP addresses.
     #[serde(default)]
     pub addresses: Vec<String>,
@@ -108,6 +148,15 @@ pub struct Group {
     pub name: String,
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+}
+
+/// An instance in a security group of the case. It exists only during the case.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct CaseInstance {
+    /// Of the Node too.
+    pub name: String,
+    pub group: String,
 }
 
 /// A manual call of a person.
@@ -175,6 +224,9 @@ pub struct Step {
     /// Manual calls before the step.
     #[serde(default)]
     pub calls: Vec<AwsCall>,
+    /// A JSON merge patch of the other Service, immediately before the step.
+    #[serde(default)]
+    pub neighbour: Value,
 }
 
 impl Step {
@@ -184,6 +236,7 @@ impl Step {
             patch: Value::Null,
             nodes: Nodes::default(),
             calls: Vec::new(),
+            neighbour: Value::Null,
         };
         [Action::Create, Action::NoOp, Action::Delete].map(step).to_vec()
     }
@@ -226,6 +279,7 @@ fn check(case: &Case) -> Result<()> {
         match step.action {
             Action::Update if !step.patch.is_object() => bail!("step {label}: an update needs `patch`, an object"),
             Action::Nodes if step.nodes == Nodes::default() => bail!("step {label}: `nodes` is missing"),
+            _ if !step.neighbour.is_null() && case.neighbour.is_none() => bail!("step {label}: there is no neighbour"),
             Action::Create | Action::NoOp | Action::Update | Action::Nodes | Action::Delete => {}
         }
     }

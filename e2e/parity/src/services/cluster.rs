@@ -106,8 +106,8 @@ impl Cluster {
 
     async fn add(&self, name: &str, environment: &Environment) -> Result<()> {
         let (provider_id, address) = match environment.instance(name) {
-            Some(instance) => (Some(instance.provider_id()), instance.private_ip.as_str()),
-            None => (without_instance(name)?, "192.0.2.10"),
+            Some(instance) => (Some(instance.provider_id()), instance.private_ip),
+            None => (without_instance(name)?, "192.0.2.10".to_owned()),
         };
         let node = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},

@@ -6,6 +6,7 @@
 //! - Writes that only set a value ([`SETTERS`]): ours may omit them or set a part, because the resources in the end are
 //!   compared. It may also omit writes that AWS refused.
 //! - A step that deletes the load balancer: ours has the same writes in its own order ([`DELETION`]).
+//! - Calls that a quota refused are not compared, of both. The writes of two Services may have any order.
 //! - A Service without any resource: ours may omit repeated Warnings.
 //! - A Warning: the words about the failure differ, after the same beginning.
 //! - The tag with the cluster's UID on new resources ([`without_cluster_uid`]).
@@ -39,6 +40,9 @@ pub const GENERAL: [&str; 5] = [
     "a Service that is refused",
     "tags of new resources",
 ];
+
+/// The codes of refusals by quotas.
+const QUOTAS: [&str; 2] = ["RulesPerSecurityGroupLimitExceeded", "TooManyTargets"];
 
 /// Key of a tag that only ours sets, on new resources.
 const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
@@ -147,6 +151,7 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     let (Some(there), Some(here)) = (recorded.get(index), ours.get(index)) else {
         return vec![Problem::of_case(format!("step {}: there is no outcome", index + 1))];
     };
+    let (there, here) = (&without_refused_quotas(there), &without_refused_quotas(here));
 
     let mut pairs = aws_fields(&accounts(recorded), &accounts(ours), index);
     pairs.push(("events".to_owned(), events(there), events(here)));
@@ -169,6 +174,7 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
 
     for (field, there_value, here_value) in &pairs {
         let equal = match field.as_str() {
+            "writes" if case.neighbour.is_some() => same_in_any_order(&there.writes, &here.writes),
             "writes" => same_writes(there, here),
             "events" => same_events(there, here, nothing_created && index > 0),
             _ => there_value == here_value,
@@ -202,6 +208,24 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     problems
 }
 
+/// Without the calls that a quota refused: they change nothing, and their number depends on backoffs.
+fn without_refused_quotas(outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    let is_refused = |line: &String| QUOTAS.iter().any(|code| line.ends_with(&format!(" -> {code}")));
+    outcome.writes.retain(|line| !is_refused(line));
+    outcome
+}
+
+/// Whether ours has the same required writes: two Services have no common order.
+fn same_in_any_order(recorded: &[String], ours: &[String]) -> bool {
+    let sorted = |lines: &[String]| {
+        let mut lines: Vec<String> = lines.iter().filter(|line| !is_optional(line)).cloned().collect();
+        lines.sort();
+        lines
+    };
+    sorted(recorded) == sorted(ours)
+}
+
 /// Whether ours has the required writes of the record, and no others.
 fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     let deletes = |line: &String| action(line) == "DeleteLoadBalancer";
@@ -210,13 +234,7 @@ fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     }
 
     let place = |line: &String| DELETION.iter().position(|known| *known == action(line));
-    let sorted = |lines: &[String]| {
-        let mut lines: Vec<String> = lines.iter().filter(|line| !is_optional(line)).cloned().collect();
-        lines.sort();
-        lines
-    };
-
-    sorted(&recorded.writes) == sorted(&ours.writes) && ours.writes.is_sorted_by_key(place)
+    same_in_any_order(&recorded.writes, &ours.writes) && ours.writes.is_sorted_by_key(place)
 }
 
 /// Whether ours has the lines of the record in their order. It may omit optional ones only.

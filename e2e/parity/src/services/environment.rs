@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use super::account;
-use super::case::{Aws, AwsCall, Subnet};
+use super::case::{Aws, AwsCall, CaseInstance, Subnet};
 use super::names::Names;
 use super::outcome::Account;
 use outrigger_aws_sim::query::Parameters;
@@ -32,6 +33,8 @@ pub(super) struct Environment {
     pub(super) baseline: Account,
     /// Whether the case has stopped instances.
     stopped: AtomicBool,
+    /// The case's own instances, by the names of their Nodes.
+    instances: Mutex<BTreeMap<String, Instance>>,
     /// Whether the cluster's resources have [`LEGACY_TAG`] too.
     pub(super) legacy_tags: bool,
     moto: Moto,
@@ -69,6 +72,7 @@ impl Environment {
             names,
             baseline: Account::new(),
             stopped: AtomicBool::new(false),
+            instances: Mutex::default(),
             legacy_tags,
             moto,
         };
@@ -84,9 +88,12 @@ impl Environment {
         Ok(environment)
     }
 
-    pub(super) fn instance(&self, node: &str) -> Option<&Instance> {
-        let number: usize = node.strip_prefix("node-")?.parse().ok()?;
-        self.account.instances.get(number.checked_sub(1)?)
+    pub(super) fn instance(&self, node: &str) -> Option<Instance> {
+        let own = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        own.get(node).cloned().or_else(|| {
+            let number: usize = node.strip_prefix("node-")?.parse().ok()?;
+            self.account.instances.get(number.checked_sub(1)?).cloned()
+        })
     }
 
     /// Creates the resources of a case.
@@ -103,6 +110,10 @@ impl Environment {
         for group in &wanted.groups {
             let id = self.group(&group.name, &group.tags).await?;
             case.names.learn(&id, format!("sg:{}", group.name));
+        }
+
+        for instance in &wanted.instances {
+            self.start_instance(instance, &mut case).await?;
         }
 
         for address in &wanted.addresses {
@@ -143,6 +154,19 @@ impl Environment {
         let parameters = parameters.map(|(key, value)| (key.clone(), names.resolved(value)));
         let answer = self.proxy.ask(&service, &call.action, parameters.collect()).await;
         answer.with_context(|| format!("calls: {}", call.action)).map(drop)
+    }
+
+    /// Starts an instance of the case, in one of its security groups.
+    async fn start_instance(&self, wanted: &CaseInstance, case: &mut Case) -> Result<()> {
+        let group = case.names.id(&format!("sg:{}", wanted.group));
+        let group = group.with_context(|| format!("aws.instances: group {} is unknown", wanted.group))?;
+        let made = self.account.start_instance_in(&self.moto, group).await?;
+
+        case.names.learn(&made.id, wanted.name.clone());
+        let mut own = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        own.insert(wanted.name.clone(), made);
+
+        Ok(())
     }
 
     /// moto draws random IDs. The first subnet in each zone gets the smallest of its zone.
@@ -252,6 +276,7 @@ impl Environment {
     /// Deletes the resources of the case, and the remaining ones of its Service.
     pub(super) async fn clear(&self, case: Case) -> Result<()> {
         self.clear_load_balancers().await?;
+        self.terminate_instances().await?;
         self.clear_groups().await?;
         for pair in case.tables.chunks(2) {
             if let [association, table] = pair {
@@ -288,6 +313,17 @@ impl Environment {
             .map(|(instance, number)| (format!("InstanceId.{number}"), instance.id.clone()))
             .collect();
         self.proxy.ask(&Service::Ec2, "StartInstances", parameters).await?;
+        Ok(())
+    }
+
+    /// Terminates the case's own instances.
+    async fn terminate_instances(&self) -> Result<()> {
+        let instances = std::mem::take(&mut *self.instances.lock().unwrap_or_else(PoisonError::into_inner));
+        for instance in instances.values() {
+            self.ec2("TerminateInstances", &[("InstanceId.1", &instance.id)])
+                .await?;
+        }
+
         Ok(())
     }
 

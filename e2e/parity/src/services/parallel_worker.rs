@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
-use serde_json::json;
+use outrigger_aws_quotas::Quotas;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::case::{self, Action, Aws, Case, Nodes, Step};
@@ -263,6 +264,7 @@ struct Worker<'a> {
 struct Progress<'a> {
     case: &'a Case,
     service: Service,
+    neighbour: Option<Service>,
     names: Names,
     /// The AWS resources before the Service.
     before: Account,
@@ -369,16 +371,21 @@ impl<'a> Worker<'a> {
     async fn case(&self, process: &Process, case: &Case) -> Result<Vec<Outcome>> {
         let prepared = self.environment.prepare(&case.aws).await?;
         self.cluster.change(&case.nodes, &self.environment).await?;
+        self.environment.proxy.set_quotas(case.quotas.quotas());
 
         let done = match self.begin(case, &prepared).await {
             Ok((mut progress, mark)) => {
                 let done = self.steps(process, &mut progress, mark).await;
                 progress.service.remove().await?;
+                if let Some(neighbour) = &progress.neighbour {
+                    self.until_deleted(process, neighbour).await?;
+                }
                 done.map(|()| progress.outcomes)
             }
             Err(error) => Err(error),
         };
 
+        self.environment.proxy.set_quotas(Quotas::default());
         let changes: Vec<&Nodes> = case.steps.iter().map(|step| &step.nodes).chain([&case.nodes]).collect();
         self.cluster.restore(&changes, &self.environment).await?;
         tokio::time::sleep(QUIET).await;
@@ -390,6 +397,11 @@ impl<'a> Worker<'a> {
     /// Creates the Service.
     async fn begin<'c>(&self, case: &'c Case, prepared: &environment::Case) -> Result<(Progress<'c>, u64)> {
         let mut names = prepared.names.clone();
+        let neighbour = match case.neighbour() {
+            Some(manifest) => Some(self.neighbour(&manifest, &mut names).await?),
+            None => None,
+        };
+
         let before = self.account(case, &mut names).await?;
         let mark = self.environment.proxy.mark();
         let manifest = names.resolve(&case.manifest());
@@ -399,6 +411,7 @@ impl<'a> Worker<'a> {
         let progress = Progress {
             case,
             service,
+            neighbour,
             names,
             before,
             events: Events::new(),
@@ -406,6 +419,45 @@ impl<'a> Worker<'a> {
         };
 
         Ok((progress, mark))
+    }
+
+    /// Creates the other Service, and waits for its load balancer and its rules.
+    async fn neighbour(&self, manifest: &Value, names: &mut Names) -> Result<Service> {
+        let service = self.cluster.create(&names.resolve(manifest)).await?;
+        names.learn_service_as(
+            " of the neighbour",
+            CLUSTER_NAME,
+            &service.namespace,
+            &service.name,
+            &service.uid,
+        );
+
+        let start = Instant::now();
+        while !service
+            .events()
+            .await?
+            .keys()
+            .any(|event| event.reason == "EnsuredLoadBalancer")
+        {
+            if start.elapsed() > FIRST_SERVICE {
+                bail!("the neighbour has no load balancer within {FIRST_SERVICE:?}");
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+
+        Ok(service)
+    }
+
+    /// Deletes a Service, and waits until its load balancer is deleted too.
+    async fn until_deleted(&self, process: &Process, service: &Service) -> Result<()> {
+        let start = Instant::now();
+        service.delete().await?;
+        while service.state(&self.environment.names).await?.is_some() && start.elapsed() < MOST {
+            process.ensure_running()?;
+            tokio::time::sleep(INTERVAL).await;
+        }
+
+        service.remove().await
     }
 
     async fn steps(&self, process: &Process, progress: &mut Progress<'_>, mark: u64) -> Result<()> {
@@ -417,6 +469,9 @@ impl<'a> Worker<'a> {
                 self.environment.by_hand(call, &progress.names).await?;
             }
             let mark = self.environment.proxy.mark();
+            if let Some(neighbour) = progress.neighbour.as_ref().filter(|_| !step.neighbour.is_null()) {
+                neighbour.update(&progress.names.resolve(&step.neighbour)).await?;
+            }
             let performed = self.perform(step, progress).await;
             performed.with_context(|| format!("step {label}"))?;
             self.settle(process, progress, mark).await?;
