@@ -1,0 +1,618 @@
+//! Claims: the rules that load balancers need in the security groups of Nodes. Pure.
+//!
+//! EC2 keeps one rule for each protocol, ports and network, whatever its description says, so several load balancers rely
+//! on one rule. A group therefore gets the union of all claims:
+//!
+//! - each load balancer adds the rules that it lacks. Its claim is widened before its steps, and narrowed after them;
+//! - a rule is revoked only if this process knows the load balancer that its description names, no claim has the rule, and
+//!   all Services have claimed. If another load balancer needs it, it gets the description of that one;
+//! - all other rules stay: those of users, and those of load balancers that this process has never reconciled.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use outrigger_aws::ec2::{IpPermission, SecurityGroup};
+
+use super::super::action::{ServiceAction, action, has_finalizer};
+use super::super::settings::Settings;
+use super::super::spec::annotations::{Annotations, Kind};
+use super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, rule};
+use super::super::spec::permissions::{self, all_from, rules_from};
+use super::super::spec::{names, request};
+use super::{GroupStep, Planned};
+
+/// Protocol, first and last port, and network, by which EC2 compares rules.
+pub type Key = (String, i32, i32, String);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Health checks of a network load balancer.
+    Check(Key),
+    /// Clients of a network load balancer.
+    Client(Key),
+    /// All traffic from this security group of a classic load balancer.
+    From(String),
+}
+
+/// What a load balancer needs in one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub rules: BTreeSet<Rule>,
+    /// Existing rules for its health checks stay.
+    pub keeps_checks: bool,
+}
+
+impl Needs {
+    /// The rules, with the name of the load balancer, and path MTU discovery for its clients.
+    pub fn permissions(&self, owner: &str) -> Vec<IpPermission> {
+        let (mut described, mut sources) = (BTreeMap::new(), Vec::new());
+        for rule in &self.rules {
+            match (described_as(rule, owner), rule) {
+                (Some((key, text)), _) => _ = described.entry(key.clone()).or_insert(text),
+                (None, Rule::From(source)) => sources.push(all_from(source)),
+                (None, _) => {}
+            }
+            if let Rule::Client((.., network)) = rule {
+                described.entry(mtu(network)).or_insert_with(|| MTU_RULE.to_owned());
+            }
+        }
+
+        let mut by_text = Rules::new();
+        for (key, text) in described {
+            by_text.entry(text).or_default().insert(key);
+        }
+        [permissions_of(by_text), sources].concat()
+    }
+}
+
+/// What a load balancer needs in all groups; by default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    pub groups: BTreeMap<String, Needs>,
+    /// Its own security group.
+    pub own_group: Option<String>,
+    /// In the groups that are not listed, rules with its name stay, and so do all rules for clients and health checks that
+    /// open one of these ports: what it needs there is not known.
+    pub as_is: Option<BTreeSet<i32>>,
+}
+
+impl Claim {
+    pub fn as_is(ports: BTreeSet<i32>) -> Self {
+        Self {
+            as_is: Some(ports),
+            ..Self::default()
+        }
+    }
+
+    fn keeps(&self, group: &str) -> Option<&BTreeSet<i32>> {
+        self.as_is.as_ref().filter(|_| !self.groups.contains_key(group))
+    }
+
+    fn needs(&self, group: &str, rule: &Rule) -> bool {
+        self.groups.get(group).is_some_and(|needs| needs.rules.contains(rule))
+    }
+
+    fn has(&self, group: &str, key: &Key) -> bool {
+        let of = |rule: &Rule| matches!(rule, Rule::Client(of) | Rule::Check(of) if of == key);
+        let needs = self.groups.get(group);
+        needs.is_some_and(|needs| needs.rules.iter().any(of))
+    }
+
+    fn join(&mut self, other: &Self) {
+        for (group, needs) in &other.groups {
+            let all = self.groups.entry(group.clone()).or_default();
+            all.rules.extend(needs.rules.iter().cloned());
+            all.keeps_checks |= needs.keeps_checks;
+        }
+        if other.own_group.is_some() {
+            self.own_group.clone_from(&other.own_group);
+        }
+        if let Some(ports) = &other.as_is {
+            self.as_is.get_or_insert_default().extend(ports);
+        }
+    }
+}
+
+/// The claims of this process, by the name of the load balancer.
+#[derive(Debug, Default)]
+pub struct Claims {
+    by_owner: BTreeMap<String, Claim>,
+    /// The number of writes to groups so far.
+    writes: u64,
+    /// The last write to each group, and the last one that revoked rules.
+    written: HashMap<String, (u64, u64)>,
+    /// Groups with rules to revoke when all Services have claimed.
+    deferred: BTreeSet<String>,
+    /// Whether AWS has refused to describe a rule by the load balancer that needs it.
+    keeps_descriptions: bool,
+}
+
+impl Claims {
+    /// A moment, for [`Claims::is_written_since`].
+    pub fn now(&self) -> u64 {
+        self.writes
+    }
+
+    pub fn has(&self, owner: &str) -> bool {
+        self.by_owner.contains_key(owner)
+    }
+
+    /// Adds to the claim. Returns the groups that may have lost a rule of it since that moment.
+    pub fn widen(&mut self, owner: &str, claim: &Claim, since: u64) -> BTreeSet<String> {
+        self.by_owner.entry(owner.to_owned()).or_default().join(claim);
+
+        let groups = claim.groups.keys();
+        let revoked = groups.filter(|group| self.written.get(*group).is_some_and(|(_, at)| *at > since));
+        revoked.cloned().collect()
+    }
+
+    /// Replaces the claim by one that is complete. Returns the groups in which another load balancer may have left rules to
+    /// this one since that moment.
+    pub fn narrow(&mut self, owner: &str, claim: &Claim, since: u64) -> BTreeSet<String> {
+        if claim.as_is.is_some() {
+            return BTreeSet::new();
+        }
+
+        let before = self
+            .by_owner
+            .insert(owner.to_owned(), claim.clone())
+            .unwrap_or_default();
+        let groups = before.groups.into_keys();
+        groups.filter(|group| self.is_written_since(group, since)).collect()
+    }
+
+    /// Replaces the claim in one group, if there is any.
+    pub fn narrow_in(&mut self, owner: &str, claim: &Claim, group: &str) {
+        let Some(now) = self.by_owner.get_mut(owner).filter(|_| claim.keeps(group).is_none()) else {
+            return;
+        };
+        now.groups
+            .insert(group.to_owned(), claim.groups.get(group).cloned().unwrap_or_default());
+    }
+
+    /// Drops a load balancer that is deleted, unless rules may still have its name.
+    pub fn forget(&mut self, owner: &str) {
+        if self.deferred.is_empty() && !self.keeps_descriptions {
+            self.by_owner.remove(owner);
+        }
+    }
+
+    pub fn keep_descriptions(&mut self) {
+        self.keeps_descriptions = true;
+    }
+
+    /// Records a write to a group: both before and after it, since an answer from between may be older.
+    pub fn note_write(&mut self, group: &str, revokes: bool) {
+        self.writes += 1;
+        let (written, revoked) = self.written.entry(group.to_owned()).or_default();
+        *written = self.writes;
+        if revokes {
+            *revoked = self.writes;
+        }
+    }
+
+    pub fn is_written_since(&self, group: &str, since: u64) -> bool {
+        self.written.get(group).is_some_and(|(at, _)| *at > since)
+    }
+
+    pub fn defer(&mut self, groups: impl IntoIterator<Item = String>) {
+        self.deferred.extend(groups);
+    }
+
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    pub fn take_deferred(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.deferred)
+    }
+
+    /// The claims on a group. `as_if`: a claim that replaces the one that its load balancer has now.
+    pub fn wanted<'a>(&'a self, group: &'a str, as_if: Option<(&'a str, &'a Claim)>) -> Wanted<'a> {
+        Wanted {
+            group,
+            now: &self.by_owner,
+            as_if,
+        }
+    }
+
+    /// Whether all Services that may have traffic have claimed, except for this one. Without our finalizer and without an
+    /// address a Service has none.
+    pub fn are_complete(&self, services: &[Arc<Service>], but: &str) -> bool {
+        let mut serving = services.iter().filter(|service| {
+            action(service) == ServiceAction::Ensure
+                && Annotations::of(service).kind() != Kind::External
+                && (has_finalizer(service) || request::kind_in_status(service).is_some())
+        });
+        serving.all(|service| {
+            let name = names::load_balancer(names::uid(service));
+            name == but || self.has(&name)
+        })
+    }
+}
+
+/// The claims on one group.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    group: &'a str,
+    now: &'a BTreeMap<String, Claim>,
+    as_if: Option<(&'a str, &'a Claim)>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(&self, owner: &str) -> Option<&'a Claim> {
+        let as_if = self.as_if.filter(|(name, _)| *name == owner);
+        as_if.map(|(_, claim)| claim).or_else(|| self.now.get(owner))
+    }
+
+    fn owners(&self) -> impl Iterator<Item = (&'a str, &'a Claim)> {
+        let as_if = self.as_if;
+        let now = self.now.iter().map(|(owner, claim)| (owner.as_str(), claim));
+        let others = now.filter(move |(owner, _)| as_if.is_none_or(|(name, _)| name != *owner));
+        others.chain(as_if)
+    }
+
+    /// Whether clients of a load balancer come from this network.
+    fn has_clients(&self, network: &str) -> bool {
+        let mut needs = self.owners().filter_map(|(_, claim)| claim.groups.get(self.group));
+        needs.any(|needs| {
+            needs
+                .rules
+                .iter()
+                .any(|rule| matches!(rule, Rule::Client((.., of)) if of == network))
+        })
+    }
+
+    /// What happens to a rule with this description; `None`: it stays.
+    fn fate(&self, key: &Key, text: &str) -> Option<Fate> {
+        let (kind, owner) = text.split_once('=')?;
+        let claim = self.of(owner).filter(|_| [CLIENT_RULE, HEALTH_RULE].contains(&kind))?;
+        let needs = claim.groups.get(self.group);
+        let keeps_checks = kind == HEALTH_RULE && needs.is_some_and(|needs| needs.keeps_checks);
+        if claim.has(self.group, key) || keeps_checks || claim.keeps(self.group).is_some() {
+            return None;
+        }
+
+        let needed = [Rule::Client(key.clone()), Rule::Check(key.clone())]
+            .iter()
+            .find_map(|rule| {
+                let (owner, _) = self.owners().find(|(_, claim)| claim.needs(self.group, rule))?;
+                Some(described_as(rule, owner)?.1)
+            });
+        let opens = |port: &i32| (key.1..=key.2).contains(port);
+        let keeps = |claim: &Claim| claim.keeps(self.group).is_some_and(|ports| ports.iter().any(opens));
+        let kept = || Some(rule(kind, self.owners().find(|(_, claim)| keeps(claim))?.0));
+        Some(needed.or_else(kept).map_or(Fate::Revoke, Fate::Describe))
+    }
+}
+
+enum Fate {
+    Describe(String),
+    Revoke,
+}
+
+/// Changes of the existing rules of a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Rules with new descriptions.
+    pub describe: Vec<IpPermission>,
+    pub revoke: Vec<IpPermission>,
+}
+
+impl Change {
+    pub fn is_empty(&self) -> bool {
+        self.describe.is_empty() && self.revoke.is_empty()
+    }
+}
+
+/// The rules of a group that no claim has any more, and those whose load balancer does not need them, but another one does.
+pub fn plan_group(group: &SecurityGroup, wanted: &Wanted<'_>, settings: &Settings) -> Change {
+    let rules = described(group);
+    let (mut describe, mut revoke) = (Rules::new(), Rules::new());
+    let mut clients: BTreeSet<&str> = BTreeSet::new();
+
+    for (key, text) in &rules {
+        match wanted.fate(key, text) {
+            Some(Fate::Revoke) => _ = revoke.entry(text.clone()).or_default().insert(key.clone()),
+            Some(Fate::Describe(text)) => _ = describe.entry(text).or_default().insert(key.clone()),
+            None if text.contains(CLIENT_RULE) => _ = clients.insert(&key.3),
+            None => {}
+        }
+    }
+
+    // Path MTU discovery is needed as long as clients of any load balancer come from the network.
+    let has_clients = |network: &str| clients.contains(network) || wanted.has_clients(network);
+    let is_needed = |key: &Key| *key == mtu(&key.3) && has_clients(&key.3);
+    let unneeded = rules.iter().filter(|(key, text)| *text == MTU_RULE && !is_needed(key));
+    for (key, text) in unneeded {
+        revoke.entry(text.clone()).or_default().insert(key.clone());
+    }
+
+    let mut change = Change {
+        describe: permissions_of(describe),
+        revoke: permissions_of(revoke),
+    };
+    change.revoke.extend(unneeded_sources(group, wanted, settings));
+    change
+}
+
+/// The rules that let in the own groups of classic load balancers without targets here. Only groups of the cluster lose
+/// them.
+fn unneeded_sources(group: &SecurityGroup, wanted: &Wanted<'_>, settings: &Settings) -> Vec<IpPermission> {
+    if !names::in_cluster(&group.tags, &settings.cluster_id) {
+        return Vec::new();
+    }
+
+    let pairs = group
+        .ingress
+        .iter()
+        .filter(|rule| rule.protocol == "-1")
+        .flat_map(|rule| &rule.groups);
+    let sources: BTreeSet<&String> = pairs.filter_map(|pair| pair.group_id.as_ref()).collect();
+    let is_unneeded = |source: &&&String| {
+        let is_own = |claim: &Claim| claim.own_group.as_ref() == Some(**source) && claim.keeps(&group.id).is_none();
+        let needed = Rule::From((**source).clone());
+        **source != &group.id
+            && wanted.owners().any(|(_, claim)| is_own(claim))
+            && !wanted.owners().any(|(_, claim)| claim.needs(&group.id, &needed))
+    };
+    let rules = sources
+        .iter()
+        .filter(is_unneeded)
+        .flat_map(|source| rules_from(group, source));
+    rules.filter(|rule| rule.protocol == "-1").collect()
+}
+
+/// What a plan needs to know of the claims.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    pub claims: &'a Claims,
+    /// The moment before AWS was read.
+    pub since: u64,
+    pub services: &'a [Arc<Service>],
+}
+
+/// What the executor of a plan needs for the groups of Nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeRules {
+    pub claim: Claim,
+    pub since: u64,
+    /// The groups of the plan's steps, as they were read.
+    pub groups: BTreeMap<String, SecurityGroup>,
+    /// Groups with rules to revoke when all Services have claimed.
+    pub deferred: BTreeSet<String>,
+}
+
+/// The steps for a claim: rules are added before, and revoked after, the steps of the load balancer.
+#[derive(Debug, Default)]
+pub struct ClaimSteps {
+    pub add: Vec<Planned>,
+    pub remove: Vec<Planned>,
+    /// `None`: rules of Nodes' groups are not managed.
+    pub nodes: Option<NodeRules>,
+}
+
+impl ClaimSteps {
+    /// The steps for these groups. `None`: nothing is claimed.
+    pub fn of<'a>(
+        view: View<'_>,
+        (owner, claim): (&str, Claim),
+        groups: impl Iterator<Item = &'a SecurityGroup>,
+        settings: &Settings,
+    ) -> Self {
+        let mut steps = Self::default();
+        let mut nodes = NodeRules {
+            since: view.since,
+            ..NodeRules::default()
+        };
+        for group in groups.filter(|group| !settings.is_frozen(&group.id)) {
+            let needs = claim.groups.get(&group.id);
+            let needed = needs.map_or_else(Vec::new, |needs| needs.permissions(owner));
+            let lacking = permissions::missing(&needed, &group.ingress);
+            let change = unneeded(view.claims, (owner, &claim), group, settings);
+            if lacking.is_empty() && change.is_empty() {
+                continue;
+            }
+
+            nodes.groups.insert(group.id.clone(), group.clone());
+            if !lacking.is_empty() {
+                let step = GroupStep::Widen(group.id.clone(), lacking);
+                steps
+                    .add
+                    .push(Planned::new(step, "the load balancer needs these rules"));
+            }
+            if !change.is_empty() && view.claims.are_complete(view.services, owner) {
+                let step = GroupStep::Narrow(group.id.clone(), change);
+                steps
+                    .remove
+                    .push(Planned::new(step, "the load balancer does not need these rules"));
+            } else if !change.is_empty() {
+                nodes.deferred.insert(group.id.clone());
+            }
+        }
+
+        nodes.claim = claim;
+        steps.nodes = Some(nodes);
+        steps
+    }
+}
+
+/// The change of a group as if the load balancer had this claim, if one of the rules has its name, is in its claim now, or
+/// has no name.
+fn unneeded(claims: &Claims, as_if: (&str, &Claim), group: &SecurityGroup, settings: &Settings) -> Change {
+    let (owner, claim) = as_if;
+    let wanted = claims.wanted(&group.id, Some(as_if));
+    let before = claims.by_owner.get(owner);
+    let is_own = |key: &Key, text: &str| {
+        let is_named = text.split_once('=').is_some_and(|(_, name)| name == owner);
+        is_named || before.is_some_and(|before| before.has(&group.id, key))
+    };
+    let mut rules = described(group).into_iter();
+    let concerns = rules.any(|(key, text)| is_own(&key, &text) && wanted.fate(&key, &text).is_some());
+
+    let change = plan_group(group, &wanted, settings);
+    let is_unnamed = |rule: &IpPermission| {
+        let is_mtu = rule
+            .ranges
+            .iter()
+            .any(|range| range.description.as_deref() == Some(MTU_RULE));
+        let own = claim.own_group.as_ref();
+        is_mtu
+            || rule
+                .groups
+                .iter()
+                .any(|pair| own.is_some() && pair.group_id.as_ref() == own)
+    };
+    match concerns || change.revoke.iter().any(is_unnamed) {
+        true => change,
+        false => Change::default(),
+    }
+}
+
+/// Rules by their descriptions.
+type Rules = BTreeMap<String, BTreeSet<Key>>;
+
+fn described_as<'r>(wanted: &'r Rule, owner: &str) -> Option<(&'r Key, String)> {
+    match wanted {
+        Rule::Check(key) => Some((key, rule(HEALTH_RULE, owner))),
+        Rule::Client(key) => Some((key, rule(CLIENT_RULE, owner))),
+        Rule::From(_) => None,
+    }
+}
+
+fn mtu(network: &str) -> Key {
+    ("icmp".to_owned(), 3, 4, network.to_owned())
+}
+
+/// The rules of a group for IPv4 networks, with their descriptions.
+fn described(group: &SecurityGroup) -> BTreeMap<Key, String> {
+    let mut rules = BTreeMap::new();
+    for permission in &group.ingress {
+        let (Some(from), Some(to)) = (permission.from_port, permission.to_port) else {
+            continue;
+        };
+        for range in &permission.ranges {
+            let key = (permission.protocol.clone(), from, to, range.cidr.clone());
+            rules.insert(key, range.description.clone().unwrap_or_default());
+        }
+    }
+
+    rules
+}
+
+fn permissions_of(rules: Rules) -> Vec<IpPermission> {
+    let of_text = |(text, keys): (String, BTreeSet<Key>)| {
+        let rules = keys.into_iter();
+        let rules = rules.map(|(protocol, from, to, cidr)| (protocol, Some(from), Some(to), cidr));
+        permissions::join(rules, Some(&text))
+    };
+    rules.into_iter().flat_map(of_text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = "sg-node";
+
+    fn key(port: i32) -> Key {
+        ("tcp".to_owned(), port, port, "0.0.0.0/0".to_owned())
+    }
+
+    /// A claim of clients at these ports.
+    fn claim(ports: &[i32]) -> Claim {
+        let needs = Needs {
+            rules: ports.iter().map(|port| Rule::Client(key(*port))).collect(),
+            ..Needs::default()
+        };
+        Claim {
+            groups: [(GROUP.to_owned(), needs)].into(),
+            ..Claim::default()
+        }
+    }
+
+    /// A group with rules for clients at these ports, each with the name of a load balancer.
+    fn group(rules: &[(i32, &str)]) -> SecurityGroup {
+        let named = rules
+            .iter()
+            .map(|(port, owner)| claim(&[*port]).groups[GROUP].permissions(owner));
+        let ingress: Vec<IpPermission> = named.flatten().filter(|rule| rule.protocol == "tcp").collect();
+        SecurityGroup {
+            id: GROUP.into(),
+            ingress,
+            ..SecurityGroup::default()
+        }
+    }
+
+    fn claims(of: &[(&str, Claim)]) -> Claims {
+        let mut claims = Claims::default();
+        for (owner, claim) in of {
+            claims.widen(owner, claim, 0);
+        }
+        claims
+    }
+
+    /// The changes as `port: description`, and `port` for a revoked rule.
+    fn changes(claims: &Claims, group: &SecurityGroup) -> Vec<String> {
+        let change = plan_group(group, &claims.wanted(GROUP, None), &Settings::default());
+        let port = |rule: &IpPermission| rule.from_port.unwrap_or_default();
+        let described = change.describe.iter().map(|rule| {
+            let text = rule.ranges[0].description.as_deref().unwrap_or_default();
+            format!("{}: {text}", port(rule))
+        });
+        let revoked = change.revoke.iter().map(|rule| port(rule).to_string());
+        described.chain(revoked).collect()
+    }
+
+    #[test]
+    fn a_rule_is_revoked_only_if_no_claim_has_it_and_its_load_balancer_is_known() {
+        let known = claims(&[("a1", claim(&[1])), ("a2", claim(&[2]))]);
+        let group = group(&[(1, "a1"), (2, "a1"), (3, "a1"), (4, "a9")]);
+        let text = format!("2: {CLIENT_RULE}=a2");
+        assert_eq!(changes(&known, &group), [text.as_str(), "3"]);
+    }
+
+    /// Its load balancer serves the old port until the listener has moved.
+    #[test]
+    fn a_wider_claim_keeps_the_old_rules_until_it_is_narrowed() {
+        let mut claims = claims(&[("a1", claim(&[1]))]);
+        let group = group(&[(1, "a1"), (2, "a1")]);
+        claims.widen("a1", &claim(&[2]), 0);
+        assert_eq!(changes(&claims, &group), Vec::<String>::new());
+        claims.narrow("a1", &claim(&[2]), 0);
+        assert_eq!(changes(&claims, &group), ["1"]);
+    }
+
+    #[test]
+    fn what_exists_stays_for_a_load_balancer_of_which_no_more_is_known() {
+        let refused = Claim::as_is([2].into());
+        let claims = claims(&[("a1", claim(&[1])), ("a2", refused)]);
+        let group = group(&[(2, "a1"), (3, "a2"), (4, "a1")]);
+        let text = format!("2: {CLIENT_RULE}=a2");
+        assert_eq!(changes(&claims, &group), [text.as_str(), "4"]);
+    }
+
+    /// A rule that was there when the group was read is revoked before it is claimed.
+    #[test]
+    fn a_claim_reports_groups_that_have_lost_rules_since_they_were_read() {
+        let mut claims = Claims::default();
+        let since = claims.now();
+        claims.note_write(GROUP, false);
+        assert!(claims.widen("a1", &claim(&[1]), since).is_empty());
+        claims.note_write(GROUP, true);
+        assert_eq!(claims.widen("a1", &claim(&[1]), since), [GROUP.to_owned()].into());
+        assert!(claims.widen("a1", &claim(&[1]), claims.now()).is_empty());
+    }
+
+    /// Another one may have given its rule to the claim that is narrowed.
+    #[test]
+    fn a_narrower_claim_reports_groups_that_were_written_since_they_were_read() {
+        let mut claims = claims(&[("a1", claim(&[1]))]);
+        let since = claims.now();
+        assert!(claims.narrow("a1", &Claim::default(), since).is_empty());
+        claims.widen("a1", &claim(&[1]), since);
+        claims.note_write(GROUP, false);
+        assert_eq!(claims.narrow("a1", &Claim::default(), since), [GROUP.to_owned()].into());
+    }
+}
