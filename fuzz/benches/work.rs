@@ -1,5 +1,6 @@
 //! Searches for reviews that take long to decide: begins with all seeds and the worst objects, keeps those that took
-//! longest, and changes them at random. `SECONDS=600` searches longer, `SEED=2` on another way.
+//! longest, and changes them at random. `SECONDS=600` searches longer, `SEED=2` on another way. `FILE=slowest.json`
+//! measures one review.
 //!
 //! Fails if one takes longer than a decision may. It is written to `target/fuzz/slowest.json` then.
 
@@ -103,6 +104,12 @@ fn search(target: &Target, seconds: u64, rng: &mut Rng) -> (Vec<Found>, u64) {
 
 fn main() {
     let (seconds, seed) = (setting("SECONDS", 60), setting("SEED", 1));
+    if let Ok(file) = std::env::var("FILE") {
+        let found = Found::of(std::fs::read(file).unwrap(), Duration::ZERO);
+        println!("{} steps, {:?}", found.steps, found.time);
+        return;
+    }
+
     let target = TARGETS.iter().find(|target| target.name == "admission").unwrap();
     let (kept, inputs) = search(target, seconds, &mut Rng::with_seed(seed));
 
