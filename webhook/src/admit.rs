@@ -66,7 +66,7 @@ enum Step {
     Waiting(Lacks, Box<Pending>),
 }
 
-/// What a decision needs and does not have. It is asked for once.
+/// Knowledge that a decision needs and does not have. It is asked for once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lacks {
     /// The phase that the operator requests.

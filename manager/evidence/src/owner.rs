@@ -11,15 +11,14 @@ use crate::why::Why;
 /// The lease under which a process runs a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// C, of this manager.
+    /// Of this manager.
     Main,
-    /// M.
     Migration,
     /// The main lease of the kube-controller-manager.
     OldManagers,
 }
 
-/// Who runs a controller now.
+/// The process that runs a controller now, and its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ownership {
     /// `None`: nobody, or it is not proven.
