@@ -115,7 +115,7 @@ async fn observe_classic(
             claims,
         })
     })?;
-    let scheme = observed.scheme().map(str::to_owned);
+    let (scheme, has_listeners) = (observed.scheme().map(str::to_owned), observed.has_listeners());
     let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
     let groups = observed.groups.into_values().chain(observed.own_group);
 
@@ -128,10 +128,7 @@ async fn observe_classic(
         is_full: reader.reads_attributes,
         denied: reader.denied(),
         given_names: BTreeSet::new(),
-        has_listeners: observed
-            .load_balancer
-            .as_ref()
-            .is_some_and(|lb| !lb.described.listeners.is_empty()),
+        has_listeners,
         hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
     })
 }
@@ -166,10 +163,7 @@ async fn observe_network(
     Ok(Observation {
         plan,
         hostname: observed.address(),
-        has_listeners: observed
-            .load_balancer
-            .as_ref()
-            .is_some_and(|lb| !lb.listeners.is_empty()),
+        has_listeners: observed.has_listeners(),
         identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
         scheme: observed.scheme().map(str::to_owned),
         ignores_source_ranges,

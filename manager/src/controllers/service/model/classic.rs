@@ -35,6 +35,11 @@ impl Observed {
         self.load_balancer.as_ref()?.described.scheme.as_deref()
     }
 
+    pub fn has_listeners(&self) -> bool {
+        let existing = self.load_balancer.as_ref();
+        existing.is_some_and(|existing| !existing.described.listeners.is_empty())
+    }
+
     pub fn attached(&self) -> BTreeSet<String> {
         let subnets = self.load_balancer.as_ref().map(|existing| &existing.described.subnets);
         subnets.cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The queue of what the service controller does next: keys with a class and a time. Pure: the time is an argument, and
+//! The queue of the service controller: keys with a class and a time. Pure: the time is an argument, and
 //! the caller waits.
 //!
 //! - A key has one turn at a time. If it is added during its turn, it is due again at the end of the turn: each add is

@@ -103,7 +103,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..120)
 }
 
-/// What has happened, in order: adds and begins of turns.
+/// Adds and begins of turns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Happened {
     Added(u8),

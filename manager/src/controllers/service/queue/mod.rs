@@ -1,8 +1,6 @@
 //! When Services are reconciled, and their state between reconciliations.
 
 pub mod creation_queue;
-#[cfg(test)]
-mod keyed;
 pub(super) mod node_changes;
 pub mod reported;
 pub mod service_state;
@@ -125,6 +123,9 @@ pub fn is_requested(service: &Service, state: &ServiceState, seen: &SpecFingerpr
         }
     }
 }
+
+#[cfg(test)]
+mod keyed;
 
 #[cfg(test)]
 mod tests {

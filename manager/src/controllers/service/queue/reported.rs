@@ -1,4 +1,4 @@
-//! What Events have reported about a Service, so that none repeats another one.
+//! The texts of the Events about a Service, so that none is repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

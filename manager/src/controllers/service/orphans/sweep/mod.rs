@@ -93,7 +93,7 @@ impl SweepMetrics {
     }
 }
 
-/// What earlier sweeps have found.
+/// The findings of earlier sweeps.
 #[derive(Debug, Default)]
 pub(crate) struct LastSweep {
     seen: FirstSeen<OrphanedResource>,
