@@ -187,7 +187,7 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
 struct Executor<'a> {
     context: &'a Context,
     load_balancer: &'a str,
-    /// What the plan claims in the groups of Nodes.
+    /// The claim of the plan on the groups of Nodes.
     nodes: Option<&'a NodeRules>,
 }
 

@@ -63,7 +63,7 @@ pub fn claim_as_is(context: &Context, load_balancer: &str) {
         .with(|claims| claims.widen(load_balancer, &claim, 0));
 }
 
-/// Revokes the rules of a load balancer without a Service in one group. Those that others need get their descriptions. It
+/// Revokes the rules of a load balancer without a Service in one group. A rule that another one needs gets the description of that one. It
 /// is not remembered: in groups that other clusters use its rules may be theirs.
 pub async fn narrow_orphaned(context: &Context, load_balancer: &str, group: &str) -> Result<(), Error> {
     let executor = Executor {

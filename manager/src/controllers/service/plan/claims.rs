@@ -35,7 +35,7 @@ pub enum Rule {
     From(String),
 }
 
-/// What a load balancer needs in one group.
+/// The needs of a load balancer in one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     pub rules: BTreeSet<Rule>,
@@ -66,7 +66,7 @@ impl Needs {
     }
 }
 
-/// What a load balancer needs in all groups; by default nothing.
+/// The needs of a load balancer in all groups; by default none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claim {
     pub groups: BTreeMap<String, Needs>,
@@ -97,6 +97,12 @@ impl Claim {
         let of = |rule: &Rule| matches!(rule, Rule::Client(of) | Rule::Check(of) if of == key);
         let needs = self.groups.get(group);
         needs.is_some_and(|needs| needs.rules.iter().any(of))
+    }
+
+    /// Whether the rule opens a port that the load balancer may use there.
+    fn may_use(&self, group: &str, key: &Key) -> bool {
+        let opens = |port: &i32| (key.1..=key.2).contains(port);
+        self.keeps(group).is_some_and(|ports| ports.iter().any(opens))
     }
 
     fn join(&mut self, other: &Self) {
@@ -264,7 +270,7 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// What happens to a rule with this description; `None`: it stays.
+    /// The change of a rule with this description; `None`: it stays.
     fn fate(&self, key: &Key, text: &str) -> Option<Fate> {
         let (kind, owner) = text.split_once('=')?;
         let claim = self.of(owner).filter(|_| [CLIENT_RULE, HEALTH_RULE].contains(&kind))?;
@@ -280,9 +286,12 @@ impl<'a> Wanted<'a> {
                 let (owner, _) = self.owners().find(|(_, claim)| claim.needs(self.group, rule))?;
                 Some(described_as(rule, owner)?.1)
             });
-        let opens = |port: &i32| (key.1..=key.2).contains(port);
-        let keeps = |claim: &Claim| claim.keeps(self.group).is_some_and(|ports| ports.iter().any(opens));
-        let kept = || Some(rule(kind, self.owners().find(|(_, claim)| keeps(claim))?.0));
+        let kept = || {
+            Some(rule(
+                kind,
+                self.owners().find(|(_, claim)| claim.may_use(self.group, key))?.0,
+            ))
+        };
         Some(needed.or_else(kept).map_or(Fate::Revoke, Fate::Describe))
     }
 }
@@ -364,7 +373,7 @@ fn unneeded_sources(group: &SecurityGroup, wanted: &Wanted<'_>, settings: &Setti
     rules.filter(|rule| rule.protocol == "-1").collect()
 }
 
-/// What a plan needs to know of the claims.
+/// The claims as a plan needs them.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     pub claims: &'a Claims,
@@ -373,7 +382,7 @@ pub struct View<'a> {
     pub services: &'a [Arc<Service>],
 }
 
-/// What the executor of a plan needs for the groups of Nodes.
+/// The part of a plan that concerns the groups of Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRules {
     pub claim: Claim,
@@ -446,7 +455,8 @@ fn unneeded(claims: &Claims, as_if: (&str, &Claim), group: &SecurityGroup, setti
     let before = claims.by_owner.get(owner);
     let is_own = |key: &Key, text: &str| {
         let is_named = text.split_once('=').is_some_and(|(_, name)| name == owner);
-        is_named || before.is_some_and(|before| before.has(&group.id, key))
+        let is_used = |before: &Claim| before.has(&group.id, key) || before.may_use(&group.id, key);
+        is_named || before.is_some_and(is_used)
     };
     let mut rules = described(group).into_iter();
     let concerns = rules.any(|(key, text)| is_own(&key, &text) && wanted.fate(&key, &text).is_some());

@@ -393,6 +393,40 @@ fn earlier_checks(case: &Case, at: usize, world: &World, number: usize, nodes: &
     rules
 }
 
+/// A new process does not know which rules a refused load balancer uses: all at its ports stay.
+fn at_ports_of(member: &Member, world: &World) -> BTreeSet<Rule> {
+    let mut found = rules(world);
+    let check = member.check.parse().ok();
+    let is_used = |port: &i32| member.node_ports.contains(port) || check == Some(*port);
+    found.retain(|(_, protocol, from, to, _)| protocol == "tcp" && from == to && is_used(from));
+    let mtu = found
+        .iter()
+        .map(|(group, .., source)| (group.clone(), "icmp".to_owned(), 3, 4, source.clone()));
+    let mtu: Vec<Rule> = mtu.collect();
+    found.extend(mtu);
+    found
+}
+
+/// Rules that still have the name of a deleted load balancer, since the role may not change it, and path MTU discovery for
+/// their clients. A new process does not know that one.
+fn left_to_the_sweep(stage: &Stage, world: &World) -> BTreeSet<Rule> {
+    let is_deleted = |at: &usize| stage.members[*at].state == State::Deleted;
+    let names: Vec<String> = (0..SERVICES).filter(is_deleted).map(load_balancer).collect();
+    let mut left = BTreeSet::new();
+    for id in NODE_GROUPS {
+        for rule in &world.security_groups[id].ingress {
+            let is_left = |text: &str| names.iter().any(|name| text.ends_with(&format!("={name}")));
+            let ranges = rule.ranges.iter();
+            for range in ranges.filter(|range| range.description.as_deref().is_some_and(is_left)) {
+                let (from, to) = (rule.from_port.unwrap_or(-1), rule.to_port.unwrap_or(-1));
+                left.insert((id.to_owned(), rule.protocol.clone(), from, to, range.cidr.clone()));
+                left.insert((id.to_owned(), "icmp".to_owned(), 3, 4, range.cidr.clone()));
+            }
+        }
+    }
+    left
+}
+
 fn check_rules(case: &Case, at: usize, foreign: &BTreeSet<Rule>, world: &World) -> Verdict {
     let stage = &case.stages[at];
     let (mut must, mut may) = (BTreeSet::new(), foreign.clone());
@@ -424,8 +458,14 @@ fn check_rules(case: &Case, at: usize, foreign: &BTreeSet<Rule>, world: &World) 
                 must.extend(needs(world, number, member, &kept.collect::<Vec<_>>(), false));
                 may.extend(earlier_checks(case, at, world, number, &nodes));
                 may.extend(needs(world, number, member, &nodes, true));
+                may.extend(at_ports_of(member, world));
             }
         }
+    }
+
+    let is_restarted = |stage: &Stage| stage.is_restarted || stage.dies_at.is_some();
+    if case.is_denied && case.stages[..=at].iter().any(is_restarted) {
+        may.extend(left_to_the_sweep(stage, world));
     }
 
     let found = rules(world);
