@@ -1,4 +1,4 @@
-//! AWS's quotas, which moto does not know. What counts is in `outrigger-aws-quotas`; here is what there is of it.
+//! AWS's quotas, which moto does not know. `outrigger-aws-quotas` counts. This module collects what is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
