@@ -128,6 +128,9 @@ fn every_event_of_services_is_documented_and_told() {
         &code,
     );
     told.extend(all(r#""([A-Z][A-Za-z]+Failed)""#, &code));
+    // Reasons that have a name, because a state remembers them.
+    let events = read("manager/src/controllers/service/events.rs");
+    told.extend(all(r#"const [A-Z_]+: &str = "([A-Z][A-Za-z]+)";"#, &events));
     assert_eq!(rows("docs/services.md", "events"), told);
 }
 
