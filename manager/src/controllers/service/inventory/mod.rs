@@ -239,7 +239,8 @@ pub async fn vpc(
             let by_id: BTreeSet<String> = ids.iter().chain(attached).cloned().collect();
             let (mut subnets, mut named) = (Vec::new(), BTreeSet::new());
             if !by_id.is_empty() {
-                subnets = reader.ec2.subnets(&[Filter::new("subnet-id", by_id)]).await?;
+                let filters = [Filter::new("subnet-id", by_id), Filter::new("vpc-id", [vpc_id])];
+                subnets = reader.ec2.subnets(&filters).await?;
             }
 
             if !names.is_empty() {
