@@ -298,7 +298,7 @@ async fn add_finalizer(context: &Context, service: &Service) -> Result<Found, Er
     context.writer.patch(service, "add the finalizer", patch).await
 }
 
-/// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37.0 does, and nothing else.
+/// Adds the finalizer to a Service of the AWS Load Balancer Controller, as v1.37 does, and nothing else.
 async fn leave_to_other_controller(context: &Context, service: &Service) -> Result<Next, Failure> {
     let (fingerprint, is_held) = (SpecFingerprint::of(service), has_finalizer(service));
     let read = |state: &ServiceState| reason(state, fingerprint, is_held, true);

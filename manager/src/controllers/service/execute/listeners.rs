@@ -13,7 +13,7 @@ use super::{Executor, is};
 const CREATE: &str = "CreateLoadBalancerListeners";
 
 impl Executor<'_> {
-    /// Without the permission the listener is created again, as in v1.37.0.
+    /// Without the permission the listener is created again, as in v1.37.
     pub(super) async fn set_certificate(&self, former: &FormerListener, certificate: &str) -> Result<(), Error> {
         const ACTION: &str = "SetLoadBalancerListenerSSLCertificate";
 

@@ -157,7 +157,7 @@ async fn execute(
 }
 
 /// Whether later steps may run after this error: a resource is still in use, AWS denies an action, or a quota allows no
-/// more. Without the rules of its new security group a load balancer is of no use, as in v1.37.0.
+/// more. Without the rules of its new security group a load balancer is of no use, as in v1.37.
 fn is_isolated(error: &Error, step: &Step) -> bool {
     let opens_new_group = matches!(step, Step::Group(GroupStep::Authorize(GroupRef::Created, _)));
     is_in_use(error)

@@ -242,7 +242,7 @@ impl Executor<'_> {
         described.and(revoked)
     }
 
-    /// A role for v1.37.0 lacks the action. Then the rule keeps the description of the other load balancer.
+    /// A role for v1.37 lacks the action. Then the rule keeps the description of the other load balancer.
     async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
 

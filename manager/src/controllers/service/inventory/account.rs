@@ -38,7 +38,7 @@ impl Denial {
 
 /// Reads of tags of load balancers and target groups, for which the role may lack `elasticloadbalancing:DescribeTags`.
 ///
-/// Roles for aws-cloud-controller-manager v1.37.0 usually lack it, since v1.37.0 never reads these tags. A denial makes
+/// Roles for aws-cloud-controller-manager v1.37 usually lack it, since v1.37 never reads these tags. A denial makes
 /// the tags unknown.
 #[derive(Debug, Default)]
 pub struct TagReads {

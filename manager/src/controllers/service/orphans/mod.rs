@@ -2,7 +2,7 @@
 //!
 //! A deletion releases its Service also if AWS denies a part of it permanently. Then the load balancer is gone, but a
 //! security group, rules or target groups are left, since the role may not delete them or something else uses them.
-//! Otherwise the Service would keep its finalizer, and its namespace would never be deleted. v1.37.0 removes the
+//! Otherwise the Service would keep its finalizer, and its namespace would never be deleted. v1.37 removes the
 //! finalizer at the next try.
 //!
 //! A Service disappears without a deletion if a user removes its finalizer by force, or a new Service has the same name.
@@ -92,8 +92,8 @@ async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Err
 const RELEASE_AFTER: Duration = Duration::from_secs(1800);
 
 /// Time for which this process has observed that the load balancer is gone. AWS releases its network interfaces, and
-/// with them its security group, some minutes later; v1.37.0 waits up to 10 minutes for that:
-/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
+/// with them its security group, some minutes later; v1.37 waits up to 10 minutes for that:
+/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.1/pkg/providers/v1/aws_loadbalancer.go>.
 const WITHOUT_BALANCER: Duration = Duration::from_secs(600);
 
 /// Whether a failed deletion has lasted long enough to be ended.

@@ -57,7 +57,7 @@ fn update(
     different
 }
 
-/// The metrics `service_controller_*`. As in v1.37.0, an update counts when it changes nothing but targets.
+/// The metrics `service_controller_*`. As in v1.37, an update counts when it changes nothing but targets.
 #[derive(Debug)]
 pub struct NodeSync {
     metrics: Metrics,

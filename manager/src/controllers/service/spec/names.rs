@@ -130,7 +130,7 @@ pub fn other_uid<'a>(of_resource: &'a Tags, settings: &Settings) -> Option<&'a s
 }
 
 /// The UID or ID of the other cluster that a load balancer belongs to. Without known tags it counts as this cluster's,
-/// as in v1.37.0.
+/// as in v1.37.
 pub fn other_owner<'a>(of_balancer: Option<&'a Tags>, settings: &Settings) -> Option<&'a str> {
     let of_balancer = of_balancer?;
     let pairs = of_balancer.iter().map(|(key, value)| (key.as_str(), value.as_str()));

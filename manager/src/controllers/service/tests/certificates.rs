@@ -83,7 +83,7 @@ async fn a_refused_certificate_leaves_the_old_one() {
     assert_eq!(certificate(&fixture).as_deref(), Some("arn:three"));
 }
 
-/// As in v1.37.0, but with the policies that the listener had.
+/// As in v1.37, but with the policies that the listener had.
 #[tokio::test(start_paused = true)]
 async fn without_the_permission_the_listener_is_created_again_with_its_policies() {
     let fixture = settled(&[

@@ -186,7 +186,7 @@ async fn only_what_is_created_gets_the_tag_with_the_clusters_uid() {
         let group = uid(&world.security_groups["sg-new1"].tags);
         (uid(&world.load_balancers[LB].tags), group)
     };
-    // Made by v1.37.0, or without right to read the UID.
+    // Made by v1.37, or without right to read the UID.
     fixture.settings.cluster_uid = Some("u-1".into());
     fixture.restart();
     fixture.settle().await;

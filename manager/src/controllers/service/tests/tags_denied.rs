@@ -1,4 +1,4 @@
-//! A role without `elasticloadbalancing:DescribeTags`, which is usual for v1.37.0: all else is done.
+//! A role without `elasticloadbalancing:DescribeTags`, which is usual for v1.37: all else is done.
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::Error as AwsError;

@@ -40,8 +40,8 @@ pub(super) fn placement(
 }
 
 /// Tags to be set. A cluster tag with another value stays: someone has marked the load balancer as shared. Where the
-/// tags may not be read, only those of the annotation are set, as v1.37.0 does it at each sync:
-/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.0/pkg/providers/v1/aws_loadbalancer.go>.
+/// tags may not be read, only those of the annotation are set, as v1.37 does it at each sync:
+/// <https://github.com/kubernetes/cloud-provider-aws/blob/v1.37.1/pkg/providers/v1/aws_loadbalancer.go>.
 fn missing_tags(desired: &Desired, actual: &KnownTags) -> Tags {
     let differs = |(key, value): &(&String, &String)| match actual {
         KnownTags::Read(tags) => match tags.get(*key) {
@@ -135,7 +135,7 @@ fn changed_listeners(existing: &Existing, old: &[&Listener], new: &[&Listener]) 
     steps
 }
 
-/// ARNs are equal in upper and lower case, as in v1.37.0.
+/// ARNs are equal in upper and lower case, as in v1.37.
 fn is_same(a: &Listener, b: &Listener) -> bool {
     let arn = |listener: &Listener| listener.certificate.as_deref().map(str::to_ascii_lowercase);
     has_same_route(a, b) && arn(a) == arn(b)

@@ -33,7 +33,7 @@ pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let own = input.observed.own_group.as_ref().map(|group| &group.id);
     let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
     let targets = target_change(input, existing);
-    // Targets come first, as in v1.37.0: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
+    // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
     // when the spec is valid again.
     let name = &existing.described.name;
     let (mut rules, _) = node_rules(input, name, source.as_ref(), &targets.after);
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(of(Some(other)), [""; 0]);
         assert_eq!(of(Some(both)), deleted, "a user's tag names the other one");
         assert_eq!(of(Some(Tags::new())), deleted, "somebody took the tags off");
-        assert_eq!(of(None), deleted, "as v1.37.0");
+        assert_eq!(of(None), deleted, "as v1.37");
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
 }
 
 /// The subnets for a new load balancer. Those of an existing one cannot be changed, but a missing listed subnet is
-/// still reported, as in v1.37.0.
+/// still reported, as in v1.37.
 fn placement(input: NetworkInput<'_>) -> Result<Vec<Subnet>, Environment> {
     let NetworkInput { desired, observed, .. } = input;
     let (attached, vpc) = (&observed.attached(), &observed.vpc);

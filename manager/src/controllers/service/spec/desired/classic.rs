@@ -290,7 +290,7 @@ fn wanted_health_check(
     })
 }
 
-/// Whether two checks are the same. v1.37.0 sends the protocol as the annotation spells it, and AWS accepts any case:
+/// Whether two checks are the same. v1.37 sends the protocol as the annotation spells it, and AWS accepts any case:
 /// its load balancers stay unchanged.
 pub fn same_health_check(a: &HealthCheck, b: &HealthCheck) -> bool {
     let target = |check: &HealthCheck| {

@@ -85,7 +85,7 @@ async fn a_node_port_that_a_service_changes_keeps_its_client_rule() {
     assert_eq!(clients(&fixture, "30180"), Vec::<String>::new());
 }
 
-/// A role for v1.37.0 may not change descriptions.
+/// A role for v1.37 may not change descriptions.
 #[tokio::test(start_paused = true)]
 async fn without_the_permission_the_rule_keeps_the_old_description() {
     let fixture = with_neighbour(30180).await;

@@ -130,7 +130,7 @@ async fn in_a_group_without_nodes_no_rule_stays() {
     assert_eq!(checks(&fixture), of(LB));
 }
 
-/// A role for v1.37.0 may not change descriptions.
+/// A role for v1.37 may not change descriptions.
 #[tokio::test(start_paused = true)]
 async fn without_the_permission_rules_keep_the_old_description_until_nobody_needs_them() {
     let fixture = sharing().await;

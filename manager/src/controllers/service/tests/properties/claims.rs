@@ -379,7 +379,7 @@ fn needs(world: &World, at: usize, member: &Member, nodes: &[&str], may: bool) -
     found
 }
 
-/// Without checks of their own, rules for those of earlier ports stay, as in v1.37.0.
+/// Without checks of their own, rules for those of earlier ports stay, as in v1.37.
 fn earlier_checks(case: &Case, at: usize, world: &World, number: usize, nodes: &[&str]) -> BTreeSet<Rule> {
     let ports = case.stages[..=at]
         .iter()
