@@ -145,6 +145,11 @@ impl From<&Call> for AwsCall {
     }
 }
 
+/// The marker from which on the API server of the migration object answers no request of our managers.
+pub const MANAGEMENT_SILENT: &str = "management API silent";
+/// The marker that ends it.
+pub const MANAGEMENT_ANSWERS: &str = "management API answers";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     pub at: Timestamp,

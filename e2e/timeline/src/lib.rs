@@ -42,7 +42,8 @@ pub use self::aws_effects::{Joined, LateEffect, registered};
 pub use self::claim::Claim;
 pub use self::handover::HandOver;
 pub use self::input::{
-    AwsCall, Condition, Inputs, Join, LoadBalancer, Marker, NEW_WORK_BEGINS, ObservedBy, Pause, Snapshot, Statement,
+    AwsCall, Condition, Inputs, Join, LoadBalancer, MANAGEMENT_ANSWERS, MANAGEMENT_SILENT, Marker, NEW_WORK_BEGINS,
+    ObservedBy, Pause, Snapshot, Statement,
 };
 pub use self::interval::Interval;
 pub use self::measurement::{Bounds, Gaps, Measurement};

@@ -8,7 +8,7 @@ use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 
 use super::claim::Claim;
-use super::input::{Inputs, ObservedBy, Statement};
+use super::input::{Inputs, MANAGEMENT_ANSWERS, MANAGEMENT_SILENT, ObservedBy, Statement};
 use super::overlap::since;
 use super::rules::{Rules, Side};
 use super::spans::Spans;
@@ -38,13 +38,15 @@ pub(super) fn contradictions(tenures: &[Tenure], inputs: &Inputs, rules: &Rules)
 }
 
 /// When each of our managers can write the status: while it leads, or while none has led for as long as another one waits
-/// for a renewal of `status.observedBy`. One that is stopped by a signal writes nothing.
+/// for a renewal of `status.observedBy`. One that is stopped by a signal writes nothing, and none does while the API server
+/// of the object answers no request.
 fn writers(records: &Records<'_>) -> Vec<Spans> {
     let inputs = records.inputs;
+    let answers = silences(inputs).not();
     let active = |names: &BTreeSet<String>, spans: Spans| {
         let pauses = inputs.pauses_of(names);
         let stopped = pauses.map(|pause| (pause.from, pause.until.unwrap_or(inputs.until)));
-        spans.and(&Spans::of(stopped).not())
+        spans.and(&Spans::of(stopped).not()).and(&answers)
     };
     let leads = |tenure: &&Tenure| tenure.lease == Lease::C && tenure.actor.side == Side::New;
     let leaders = records.tenures.iter().filter(leads);
@@ -58,6 +60,16 @@ fn writers(records: &Records<'_>) -> Vec<Spans> {
         Spans::of(waits.iter().map(|(from, until)| (from + OBSERVED, until)))
     });
     leaders.chain(standbys).collect()
+}
+
+/// From each mark of silence to the next mark of an answer.
+fn silences(inputs: &Inputs) -> Spans {
+    let marks = |name| inputs.markers.iter().filter(move |marker| marker.name == name);
+    let spans = marks(MANAGEMENT_SILENT).map(|silent| {
+        let answers = marks(MANAGEMENT_ANSWERS).find(|answers| answers.at > silent.at);
+        (silent.at, answers.map_or(inputs.until, |answers| answers.at))
+    });
+    Spans::of(spans)
 }
 
 /// A part of the status, from when it was written until it was replaced.
@@ -209,7 +221,7 @@ impl Statement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::{Condition, Pause};
+    use crate::input::{Condition, Marker, Pause};
     use crate::rules::Component;
     use crate::samples::{at, process, tenure};
 
@@ -312,6 +324,26 @@ mod tests {
             assert_eq!(is_stale(replaced, &tenures, stopped(Some(70))), expected, "{replaced}");
         }
         assert!(!is_stale(900, &tenures, stopped(None)));
+    }
+
+    #[test]
+    fn while_the_api_server_answers_no_request_nobody_corrects_a_status() {
+        let held = tenure(Lease::M, "ours", Side::New, (10, 30));
+        let tenures = [held, tenure(Lease::C, "next", Side::New, (0, 1000))];
+        let marked = |answers: Option<i64>| {
+            move |inputs: &mut Inputs| {
+                let mark = |name: &str, second| Marker {
+                    at: at(second),
+                    name: name.to_owned(),
+                };
+                inputs.markers = vec![mark(MANAGEMENT_ANSWERS, 30), mark(MANAGEMENT_SILENT, 40)];
+                inputs.markers.extend(answers.map(|at| mark(MANAGEMENT_ANSWERS, at)));
+            }
+        };
+        for (replaced, expected) in [(90, false), (91, true)] {
+            assert_eq!(is_stale(replaced, &tenures, marked(Some(70))), expected, "{replaced}");
+        }
+        assert!(!is_stale(900, &tenures, marked(None)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::relay::Link;
+use outrigger_timeline::{MANAGEMENT_ANSWERS, MANAGEMENT_SILENT};
 
 use super::Cluster;
 use crate::demo::migrate::{QUIET, ROLL};
@@ -34,7 +35,7 @@ async fn starts(cluster: &mut Cluster, relays: &Relays) -> Result<()> {
         .step("A manager starts, and the management API does not answer");
     let before = cluster.environment.holder(Lease::M);
     relays.management.set(Link::Silent);
-    cluster.environment.mark("management API silent");
+    cluster.environment.mark(MANAGEMENT_SILENT);
     let ended = Timestamp::now();
     cluster.end_leader(true).await?;
 
@@ -51,7 +52,7 @@ async fn starts(cluster: &mut Cluster, relays: &Relays) -> Result<()> {
     logged(cluster)?;
 
     relays.management.set(Link::Open);
-    cluster.environment.mark("management API answers");
+    cluster.environment.mark(MANAGEMENT_ANSWERS);
     // A process that waits for its first answer for ever needs an end.
     if acquired.is_none() {
         cluster.end_leader(true).await?;
@@ -93,13 +94,13 @@ async fn runs(cluster: &mut Cluster, relays: &Relays) -> Result<()> {
         .step("A manager runs, and the management API does not answer for 75 s");
     let (holder, from) = (cluster.environment.holder(Lease::M), Timestamp::now());
     relays.management.set(Link::Silent);
-    cluster.environment.mark("management API silent");
+    cluster.environment.mark(MANAGEMENT_SILENT);
     tokio::time::sleep(SILENT).await;
     cluster.keeps_m("silent management API", from, holder.as_deref());
 
     relays.management.set(Link::Open);
     let answers = Timestamp::now();
-    cluster.environment.mark("management API answers");
+    cluster.environment.mark(MANAGEMENT_ANSWERS);
     let completed = cluster.complete().await;
     let what = "the management API answers again: the next phase is observed";
     match completed {
