@@ -175,9 +175,12 @@ impl AdmissionHandler {
             .limits
             .time
             .min(requested_timeout(parts.uri.query()).unwrap_or(Duration::MAX));
+        let source = parts.extensions.get::<Source>().map_or(UNKNOWN, |source| source.0);
+        let caller = self.api_servers.caller(source);
+        // No limit counts the memory of headers, so they are not kept while the request waits.
+        drop(parts);
+
         let reading = async {
-            let source = parts.extensions.get::<Source>().map_or(UNKNOWN, |source| source.0);
-            let caller = self.api_servers.caller(source);
             let place = self.bodies.add(caller, Instant::now());
             let memory = self.memory.empty(caller);
             let held = body::read(body, (self.limits.body, time), memory, &place).await?;
