@@ -26,11 +26,19 @@ struct Queue {
     /// Threads that other callers than API servers may still take.
     free_for_others: usize,
     waiting: BTreeMap<Turn, (IpAddr, Work)>,
-    /// The rounds of the last reviews that left the queue, of API servers and of others.
+    /// The round in which a review of a caller without others is decided: the next one after that of the last review that
+    /// left the queue. Of API servers and of others.
     rounds: BTreeMap<Rank, u64>,
-    /// The last round in which each caller waits.
-    last: HashMap<IpAddr, u64>,
+    callers: HashMap<IpAddr, Waiting>,
     next: u64,
+}
+
+/// The reviews of a caller that wait.
+#[derive(Debug)]
+struct Waiting {
+    number: usize,
+    /// Of the last one, also if it gave up.
+    round: u64,
 }
 
 /// The smallest is next.
@@ -64,7 +72,7 @@ impl std::fmt::Debug for Queue {
         f.debug_struct("Queue")
             .field("free", &self.free)
             .field("waiting", &self.waiting.keys())
-            .field("last", &self.last)
+            .field("callers", &self.callers)
             .finish_non_exhaustive()
     }
 }
@@ -72,13 +80,15 @@ impl std::fmt::Debug for Queue {
 impl Queue {
     fn push(&mut self, caller: Caller, work: Work) -> Turn {
         let now = self.rounds.get(&caller.rank).copied().unwrap_or_default();
-        let last = self.last.get(&caller.address);
-        let round = last.map_or(now, |last| now.max(last + 1));
-        self.last.insert(caller.address, round);
+        let own = self.callers.entry(caller.address);
+        let own = own
+            .and_modify(|own| own.round = now.max(own.round + 1))
+            .or_insert(Waiting { number: 0, round: now });
+        own.number += 1;
 
         let turn = Turn {
             rank: caller.rank,
-            round,
+            round: own.round,
             number: self.next,
         };
         self.next += 1;
@@ -109,14 +119,17 @@ impl Queue {
             return None;
         }
 
-        self.rounds.insert(turn.rank, turn.round);
+        self.rounds.insert(turn.rank, turn.round + 1);
         Some((turn.rank, self.remove(turn)?))
     }
 
     fn remove(&mut self, turn: Turn) -> Option<Work> {
         let (address, work) = self.waiting.remove(&turn)?;
-        if self.last.get(&address) == Some(&turn.round) {
-            self.last.remove(&address);
+        if let Some(own) = self.callers.get_mut(&address) {
+            own.number -= 1;
+            if own.number == 0 {
+                self.callers.remove(&address);
+            }
         }
         Some(work)
     }
@@ -132,7 +145,7 @@ impl DecisionThreads {
                 free_for_others: number.div_ceil(2),
                 waiting: BTreeMap::new(),
                 rounds: BTreeMap::new(),
-                last: HashMap::new(),
+                callers: HashMap::new(),
                 next: 0,
             })),
         }
@@ -255,7 +268,52 @@ mod tests {
             let _aborted = task.await;
         }
         assert_eq!(*order.lock().unwrap(), ["e", "g", "a", "d", "f", "c"]);
-        assert!(lock(&threads.queue).last.is_empty());
+        assert!(lock(&threads.queue).callers.is_empty());
+    }
+
+    /// The order in which a queue with one thread decides reviews. `next`: a review that is added after each of these.
+    fn order(queue: &mut Queue, mut next: impl FnMut(&mut Queue, usize)) -> Vec<IpAddr> {
+        let mut order = Vec::new();
+        while let Some(turn) = queue.waiting.first_key_value().map(|(turn, _)| *turn) {
+            order.push(queue.waiting[&turn].0);
+            let (rank, _) = queue.pop().unwrap();
+            next(queue, order.len());
+            queue.put_back(rank);
+        }
+        order
+    }
+
+    #[test]
+    fn a_caller_with_one_review_at_a_time_does_not_come_before_one_with_many() {
+        let threads = DecisionThreads::new(1);
+        let mut queue = lock(&threads.queue);
+        let (many, single) = (caller(1), caller(2));
+        for _ in 0..20 {
+            queue.push(many, Box::new(|| ()));
+        }
+        queue.push(single, Box::new(|| ()));
+        let order = order(&mut queue, |queue, number| {
+            if number < 30 {
+                queue.push(single, Box::new(|| ()));
+            }
+        });
+        let of_many = order[..20].iter().filter(|address| **address == many.address).count();
+        assert_eq!(of_many, 10, "each second one: {order:?}");
+    }
+
+    #[test]
+    fn a_caller_that_gives_up_reviews_gets_no_earlier_turns() {
+        let threads = DecisionThreads::new(1);
+        let mut queue = lock(&threads.queue);
+        let (flood, honest) = (caller(1), caller(2));
+        for _ in 0..20 {
+            queue.push(flood, Box::new(|| ()));
+            let given_up = queue.push(flood, Box::new(|| ()));
+            queue.remove(given_up);
+        }
+        queue.push(honest, Box::new(|| ()));
+        let order = order(&mut queue, |_, _| {});
+        assert_eq!(order[1], honest.address, "{order:?}");
     }
 
     /// Whether work of this caller begins within a while.
@@ -297,7 +355,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let queue = lock(&threads.queue);
-        assert!(queue.free_for_others == 2 && queue.waiting.is_empty() && queue.last.is_empty());
+        assert!(queue.free_for_others == 2 && queue.waiting.is_empty() && queue.callers.is_empty());
     }
 
     /// With one thread for connections, a decision that does not end must not stop the others.
