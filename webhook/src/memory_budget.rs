@@ -84,9 +84,11 @@ impl MemoryBudget {
         self.shared_exhausted.get()
     }
 
-    /// Returns the permit that holds the memory until it is dropped.
+    /// Returns the permit that holds the used memory until it is dropped.
     pub fn close(self) -> Option<OwnedSemaphorePermit> {
-        self.held.into_inner()
+        let mut held = self.held.into_inner()?;
+        drop(held.split(self.spare.get()));
+        Some(held)
     }
 }
 
@@ -113,7 +115,9 @@ mod tests {
         assert_eq!(first.take(STEP + 1), Ok(()));
         assert_eq!(second.take(3 * STEP), Err(BudgetExceeded));
         assert!(second.is_shared_memory_exhausted() && !first.is_shared_memory_exhausted());
-        drop(first.close());
+        let held = first.close();
+        assert_eq!(shared.available_permits(), 2 * STEP - 1, "only the used memory is held");
+        drop((held, second));
         assert_eq!(shared.available_permits(), 3 * STEP);
     }
 }
