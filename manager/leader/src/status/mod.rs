@@ -200,15 +200,26 @@ impl StatusWriter {
     /// Writes the newest status. A write that fails is repeated with the next one.
     async fn write(&self, mut statuses: watch::Receiver<Option<Change>>, stop: &CancellationToken) {
         let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
-        let mut failures = Failures::default();
+        let (mut failures, mut sent) = (Failures::default(), None);
         while let Some(Ok(())) = stop.run_until_cancelled(statuses.changed()).await {
             let newest = statuses.borrow_and_update().clone();
-            let Some(Change { new, .. }) = newest.filter(|change| !is_same(&change.old, &change.new)) else {
+            let Some(Change { old, new }) = newest else {
                 continue;
             };
-            let write = in_time(patch(&api, &self.guard.migration, &new));
-            // Without the lease, another manager writes it from now on.
-            failures.note(self.permit.guard(write).await.unwrap_or(Ok(())));
+            // The object of the watch may be older than what was sent last.
+            let is_sent = |new| sent.as_ref().is_none_or(|sent| is_same(sent, new));
+            if is_same(&old, &new) && is_sent(&new) {
+                continue;
+            }
+
+            let write = async {
+                let write = patch(&api, &self.guard.migration, &new);
+                // Without the lease, another manager writes it from now on.
+                self.permit.guard(write).await.unwrap_or(Ok(()))
+            };
+            let answer = in_time(write).await;
+            failures.note(answer);
+            sent = Some(new);
         }
     }
 
