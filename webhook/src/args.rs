@@ -138,9 +138,10 @@ pub struct Limits {
     #[arg(long = "api-server-source", value_name = "CIDR", value_parser = network)]
     pub api_server_sources: Vec<IpNet>,
     /// Maximum number of concurrent requests with a complete body, at most half of them from callers that are no API
-    /// servers; one address gets at most four times the number that stays free. Further requests get status 503. As
-    /// many bodies are received at the same time; the slowest one of the source with the most ends for a further one
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive)]
+    /// servers; one address gets at most four times the number that stays free. Further requests get status 503. A
+    /// quarter as many bodies are received at the same time; the slowest one of the source with the most ends for a
+    /// further one
+    #[arg(long, value_name = "N", default_value_t = 1280, value_parser = positive)]
     pub max_concurrent_requests: usize,
     /// Maximum size of a request body; a larger one gets status 413
     #[arg(long, value_name = "BYTES", default_value_t = 7 * MIB, value_parser = bytes)]
@@ -232,7 +233,7 @@ impl Limits {
             memory: self.max_total_body_bytes,
             objects: self.max_total_object_bytes,
             requests: self.max_concurrent_requests,
-            bodies: self.max_concurrent_requests,
+            bodies: self.max_concurrent_requests.div_ceil(4),
             time: self.request_timeout,
         }
     }

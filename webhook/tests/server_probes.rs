@@ -26,12 +26,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 
-/// Of `--max-concurrent-requests`.
+/// Bodies that are received at the same time.
 const REVIEWS: usize = 16;
 /// Callers that send one review after the other meanwhile.
 const CALLERS: usize = 8;
 const ROUNDS: usize = 50;
-/// Together more than the default of `--max-concurrent-requests`, which is 256.
+/// `--max-concurrent-requests`, and connections and streams that are together more.
+const LIMIT: usize = 256;
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 40;
 const PROBES: [&str; 3] = ["/livez", "/healthz", "/readyz"];
@@ -102,7 +103,7 @@ async fn probe(webhook: &Webhook, served: &AtomicU64) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_probe_is_answered_while_all_places_for_bodies_are_held_and_others_are_served() {
-    let limit = format!("--max-concurrent-requests={REVIEWS}");
+    let limit = format!("--max-concurrent-requests={}", 4 * REVIEWS);
     let webhook = Arc::new(Webhook::ready(&[&limit, "--request-timeout=10m"]).await);
     let held = saturate(&webhook).await;
     let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -139,7 +140,7 @@ fn review_with_a_patch() -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
 }
 
-/// A webhook with default limits, and a migration that selects the instance.
+/// A webhook with [`LIMIT`], and a migration that selects the instance.
 async fn patching() -> Arc<Webhook> {
     let selector = json!({"matchLabels": {"cluster": "prod"}});
     let spec = json!({"clusterID": "prod", "phase": "Prepare",
@@ -149,7 +150,8 @@ async fn patching() -> Arc<Webhook> {
         spec: Some(spec),
         ..Api::default()
     };
-    let webhook = Webhook::start(play(Arc::new(api)).await, &[]);
+    let limit = format!("--max-concurrent-requests={LIMIT}");
+    let webhook = Webhook::start(play(Arc::new(api)).await, &[&limit]);
     webhook.shows("/readyz", "200 OK").await;
     Arc::new(webhook)
 }
@@ -181,7 +183,7 @@ async fn call_for_patches(mut client: SendRequest<Full<Bytes>>, stop: Arc<Atomic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_probe_is_answered_while_more_reviews_than_the_default_limit_compute_patches() {
+async fn every_probe_is_answered_while_more_reviews_than_the_limit_compute_patches() {
     let webhook = patching().await;
     let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Answers::default()));
     let mut callers = Vec::new();
