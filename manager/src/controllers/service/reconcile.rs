@@ -15,11 +15,10 @@ use super::action::{Next, ServiceAction, action, has_finalizer};
 use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
-use super::execute::node_groups::claim_nothing;
 use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::plan::quota::{RuleCounts, revoke_where_full};
+use super::plan::quota::{RuleCounts, most_first_where_full, revoke_where_full};
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
@@ -29,7 +28,7 @@ use super::queue::service_state::{
 };
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::{Desired, desired, network};
-use super::spec::names::{self, uid};
+use super::spec::names::uid;
 use super::writer::Found;
 use super::{observation, orphans, update_targets, writer};
 
@@ -329,7 +328,7 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
     let (groups, rules_quota) = (&observation.groups, context.settings.rules_quota);
     let plan = revoke_where_full(observation.plan.clone(), groups, rules_quota);
     let counts = RuleCounts::of(&plan, groups, rules_quota);
-    let plan = &plan;
+    let plan = &most_first_where_full(plan, &counts);
     let fullness = quota::check(plan, groups, rules_quota)?;
     events::report_fullness(context, service, fullness).await;
     events::report_writes(context, service, plan, reason).await;
@@ -369,7 +368,8 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
 /// Records the result and returns when to reconcile next. That is soon if something is open: a loss of targets or an
 /// unchosen subnet is unconfirmed; a target without a candidate is kept until all Nodes are known; a Ready Node is no
 /// target, because EC2 does not list its instance, the instance is terminating or lacks the cluster's tag, or AWS has
-/// refused it; or the address is unknown.
+/// refused it; the address is unknown; or the load balancer relies on a rule of another one, and it has just been
+/// changed or a deletion is under way.
 fn settle(
     context: &Context,
     service: &Service,
@@ -377,6 +377,7 @@ fn settle(
     plan: Plan,
     refused: &BTreeSet<InstanceId>,
 ) -> Next {
+    let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
     if !unconfirmed.is_empty() {
         let service = uid(service);
@@ -388,8 +389,12 @@ fn settle(
     let held = targets.difference(likely).any(|id| !unconfirmed.contains(id));
     let until_settled = context.settled_at.saturating_duration_since(done.at);
     let missing = !likely.is_subset(&targets) || !refused.is_empty();
+    // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
+    let made = !plan.steps.is_empty() && !only_targets;
+    let relied = context.states.with(uid(service), |state| state.relies_on_shared_rules);
+    let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
     let unchosen = !plan.unchosen_subnets.is_empty();
-    let open = losing || held || unchosen || done.hostname.is_empty() || missing;
+    let open = relies_on_shared_rules || losing || held || unchosen || done.hostname.is_empty() || missing;
 
     let targets = context.states.share(targets);
     context.states.update(uid(service), |state| {
@@ -401,6 +406,7 @@ fn settle(
             state.clear_unchosen();
         }
 
+        state.relies_on_shared_rules = relies_on_shared_rules;
         state.waiting = losing || held || !refused.is_empty();
         if open {
             state.leave_open(targets);
@@ -437,7 +443,6 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
         return None;
     };
 
-    claim_nothing(context, &names::load_balancer(uid(service)));
     // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
     context.states.update(uid(service), |state| state.done = None);
     if report {

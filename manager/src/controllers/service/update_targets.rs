@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::error::{Environment, Error};
 use super::execute::apply;
-use super::execute::node_groups::{claim_as_is, with_claims};
 use super::inventory::Reader;
 use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
@@ -47,16 +46,9 @@ fn lasts(error: &Error) -> bool {
 /// Updates the targets of a failed Service, if it has a load balancer. An error here is only logged: the failure itself
 /// is reported and retried.
 pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
-    let name = names::load_balancer(uid(service));
-    let Some(kind) = request::kind_in_status(service) else {
-        return claim_as_is(context, &name);
-    };
-    if matches!(failure, Error::Environment(Environment::ForeignLoadBalancer { .. })) {
-        return claim_as_is(context, &name);
-    }
-    if !lasts(failure) {
+    let Some(kind) = request::kind_in_status(service).filter(|_| lasts(failure)) else {
         return;
-    }
+    };
 
     let began = Instant::now();
     let done = try_update(context, service, kind, began).await;
@@ -87,21 +79,16 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let gone = context.states.with(uid(service), |state| state.confirmed_gone(now));
     let seen_gone = &(&gone | &targets::excluded(&nodes));
     let name = names::load_balancer(uid(service));
-    let since = context.node_groups.with(|claims| claims.now());
     let reader = Reader::fresh(&context.aws);
     let (plan, identity) = if kind == Kind::Classic {
         let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-        let candidates = &observation::with_held(context, &candidates, registered, seen_gone);
-        let plan = with_claims(context, since, |claims| {
-            plan::classic::plan_targets(PlanInput {
-                desired: (),
-                settings: &context.settings,
-                candidates,
-                observed,
-                seen_gone,
-                claims,
-            })
+        let plan = plan::classic::plan_targets(PlanInput {
+            desired: (),
+            settings: &context.settings,
+            candidates: &observation::with_held(context, &candidates, registered, seen_gone),
+            observed,
+            seen_gone,
         });
         let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
 
@@ -110,16 +97,12 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, identity.map(without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
-        let candidates = &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone);
-        let plan = with_claims(context, since, |claims| {
-            plan::network::plan_targets(PlanInput {
-                desired: (),
-                settings: &context.settings,
-                candidates,
-                observed,
-                seen_gone,
-                claims,
-            })
+        let plan = plan::network::plan_targets(PlanInput {
+            desired: (),
+            settings: &context.settings,
+            candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
+            observed,
+            seen_gone,
         });
 
         (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))

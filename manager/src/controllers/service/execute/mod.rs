@@ -1,10 +1,10 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
 mod listeners;
-pub mod node_groups;
 pub mod target_batches;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
@@ -13,7 +13,6 @@ use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 
 use super::context::Context;
 use super::error::Error;
-use super::plan::claims::NodeRules;
 use super::plan::{
     BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Plan, Planned, Step, TargetGroupRef, quota,
 };
@@ -22,6 +21,9 @@ use super::spec::permissions;
 use crate::aws_write;
 use quota::RuleCounts;
 use target_batches::{RejectedTarget, hand_over};
+
+/// Backoff in seconds while restoring rules that were revoked to be handed over.
+const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
@@ -67,32 +69,23 @@ pub async fn apply_within(
     counts: &RuleCounts,
 ) -> Applied {
     let mut created = Created::default();
-    let executor = Executor {
-        context,
-        load_balancer,
-        nodes: plan.nodes.as_ref(),
-    };
-    let lacking = executor.claim();
-    let steps = lacking.iter().chain(&plan.steps).rev().collect();
-    let failure = execute(&executor, service, steps, counts, &mut created).await.err();
-    if !matches!(failure, Some(Error::NotLeader(_))) {
-        Box::pin(executor.end_claim(failure.is_none() && plan.refused.is_none())).await;
-    }
-
+    let failure = execute(context, service, (load_balancer, plan), counts, &mut created)
+        .await
+        .err();
     Applied { created, failure }
 }
 
-/// `steps`: the next one last.
 async fn execute(
-    executor: &Executor<'_>,
+    context: &Context,
     service: &Service,
-    mut steps: Vec<&Planned>,
+    (load_balancer, plan): (&str, &Plan),
     counts: &RuleCounts,
     made: &mut Created,
 ) -> Result<(), Error> {
-    let (context, load_balancer) = (executor.context, executor.load_balancer);
+    let executor = Executor { context, load_balancer };
     let mut held = None;
     let mut omitted: Vec<&Step> = Vec::new();
+    let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
 
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
@@ -187,8 +180,6 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
 struct Executor<'a> {
     context: &'a Context,
     load_balancer: &'a str,
-    /// The claim of the plan on the groups of Nodes.
-    nodes: Option<&'a NodeRules>,
 }
 
 impl Executor<'_> {
@@ -226,17 +217,13 @@ impl Executor<'_> {
             }
             GroupStep::LetIn { node_group, from } => {
                 let rule = permissions::all_from(&resolve(from, made)?);
-                Box::pin(self.widen(node_group, &[rule])).await?;
+                self.authorize(node_group, &[rule]).await?;
                 made.opened += 1;
                 Ok(())
             }
-            GroupStep::Widen(group, rules) => {
-                Box::pin(self.widen(group, rules)).await?;
-                made.opened += 1;
-                Ok(())
-            }
-            GroupStep::Narrow(group, _) => Box::pin(self.narrow(group, true)).await,
             GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
+            GroupStep::Describe(id, rules) => self.describe(id, rules).await,
+            GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
             // A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later.
             // The Service is requeued instead of blocking a worker.
             GroupStep::Delete(id) => match self.write(action, ec2.delete_security_group(id)).await {
@@ -281,6 +268,42 @@ impl Executor<'_> {
         }
 
         Ok(())
+    }
+
+    /// A role for v1.37.0 lacks the action. Then the rule keeps the description of the other load balancer.
+    async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
+
+        let described = self
+            .write(ACTION, self.context.aws.ec2.describe_ingress(group, rules))
+            .await;
+        if matches!(&described, Err(Error::Aws(error)) if error.is_denied_action()) {
+            tracing::warn!(
+                group,
+                "keeping the descriptions of rules that another load balancer needs"
+            );
+            return Ok(());
+        }
+        done_if(described, Kind::NotFound)
+    }
+
+    /// A revoked rule has no description any more by which it is found again. So it is restored with retries, also if
+    /// it is unknown whether it was revoked.
+    async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
+        let revoked = self.revoke(group, rules).await;
+        if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
+            return revoked;
+        }
+
+        let mut pauses = HAND_OVER_BACKOFF.iter();
+        loop {
+            let back = self.authorize(group, to).await;
+            let passing = [Kind::Throttled, Kind::Transport, Kind::Other];
+            match pauses.next().filter(|_| passing.iter().any(|kind| is(&back, *kind))) {
+                None => return back.and(revoked),
+                Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
+            }
+        }
     }
 
     async fn classic_step(&self, step: &ClassicStep, made: &mut Created) -> Result<(), Error> {

@@ -51,15 +51,11 @@ impl Shared {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
         if matches!(step, Step::Group(_)) {
-            self.groups_written();
+            self.named.invalidate();
+            self.groups.invalidate();
+            self.referencing.invalidate();
+            self.found.invalidate();
         }
-    }
-
-    pub fn groups_written(&self) {
-        self.named.invalidate();
-        self.groups.invalidate();
-        self.referencing.invalidate();
-        self.found.invalidate();
     }
 
     pub fn nodes_changed(&self) {

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{ObjectRef, Store};
 use outrigger_aws::Kind as AwsKind;
+use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,6 @@ use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
 use super::execute::apply;
-use super::execute::node_groups::with_claims;
 use super::plan::Plan;
 use super::plan::targets::candidates;
 use super::queue::service_state::ServiceState;
@@ -36,12 +36,12 @@ use super::{inventory, plan, writer};
 use crate::confirmation::{FirstSeen, LossLimit};
 
 /// Deletes the AWS resources of a Service. Returns whether there were any.
-async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
+async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
     if Annotations::of(service).kind() == Kind::External {
         return Ok(false);
     }
 
-    // Without leadership nothing is read either.
+    // Leadership may have ended while this waited for the lock; then nothing is read either.
     context.permit.check().during(events::CHECK_BEFORE_CLEANUP)?;
 
     let plan = plan_deletion(context, service).await;
@@ -52,23 +52,19 @@ async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
         state.had_resources |= !plan.steps.is_empty();
     });
 
-    let name = names::load_balancer(uid(service));
-    apply(context, service, &name, &plan).await.during(events::DELETE)?;
-    context.node_groups.with(|claims| claims.forget(&name));
+    let done = apply(context, service, &names::load_balancer(uid(service)), &plan).await;
+    done.during(events::DELETE)?;
 
     Ok(!plan.steps.is_empty())
 }
 
 /// Plans the deletion of load balancers of both kinds: the annotation may have changed since the creation.
 async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
-    let since = context.node_groups.with(|claims| claims.now());
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
     let given = &context.states.with(uid(service), |state| state.given_names.clone());
     let network = inventory::network::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
-    let mut plan = with_claims(context, since, |claims| {
-        plan::network::plan_deletion(&network, &context.settings, claims)
-    });
+    let mut plan = plan::network::plan_deletion(&network, &context.settings);
     let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
 
     for tags in [&network.tags, &classic.tags] {
@@ -121,9 +117,12 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     context.states.begin(service);
     context.creation_queues.done(uid(service));
 
-    let complete = match delete(context, service).await {
-        Ok(_) => true,
-        Err(failure) => end_denied_deletion(context, service, failure).await?,
+    let complete = {
+        let alone = context.deleting.lock().await;
+        match delete(context, service, &alone).await {
+            Ok(_) => true,
+            Err(failure) => end_denied_deletion(context, service, failure).await?,
+        }
     };
     let had_resources = context.states.with(uid(service), |state| state.had_resources)
         || request::has_address_of(service, &names::load_balancer(uid(service)));
@@ -307,11 +306,18 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
 /// Deletes the resources of a Service that this process has state of. A failure is returned with the remains of the
 /// Service.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
-    let Some(remains) = context.states.with(uid, |state| state.remains(uid)) else {
+    let remains_now = || context.states.with(uid, |state| state.remains(uid));
+    if remains_now().is_none() {
+        return Ok(());
+    }
+
+    let alone = context.deleting.lock().await;
+    // Check again: the previous holder of the lock may have deleted the same Service.
+    let Some(remains) = remains_now() else {
         return Ok(());
     };
 
-    match delete(context, &remains).await {
+    match delete(context, &remains, &alone).await {
         Ok(false) => {}
         Ok(true) => events::report_deleted(context, &remains).await,
         Err(failure) => return Err((remains, failure.of_orphan())),

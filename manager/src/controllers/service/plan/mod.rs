@@ -3,7 +3,6 @@
 //! After a crash at any step the rest of the plan is the same: a step counts as done by its effect at AWS, never by
 //! local state.
 
-pub mod claims;
 pub mod classic;
 pub mod network;
 pub mod quota;
@@ -26,7 +25,6 @@ use super::spec::desired::classic::Desired as ClassicDesired;
 use super::spec::desired::network::Desired as NetworkDesired;
 use super::spec::names::other_uid;
 use super::spec::permissions::{self, rules_from};
-use claims::{NodeRules, View};
 use targets::Candidate;
 
 pub use step::{
@@ -42,10 +40,18 @@ pub struct Plan {
     /// Attached subnets that are not chosen, but may not be detached after one observation.
     pub unchosen_subnets: BTreeSet<String>,
     pub targets: BTreeSet<InstanceId>,
-    /// The claim on the groups of Nodes; `None`: it stays as it is.
-    pub nodes: Option<NodeRules>,
+    /// Whether it relies on rules of another load balancer, which a deletion may remove.
+    pub uses_shared_rules: bool,
     /// The reason why a part of the spec cannot be met; reported after the steps.
     pub refused: Option<Environment>,
+}
+
+/// The value, or a default with the reason why it cannot be met.
+pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Environment>) {
+    match found {
+        Ok(found) => (found, None),
+        Err(world) => (T::default(), Some(world)),
+    }
 }
 
 impl Plan {
@@ -141,7 +147,6 @@ pub struct PlanInput<'a, D, O> {
     pub candidates: &'a [Candidate],
     /// Targets with a confirmed loss.
     pub seen_gone: &'a BTreeSet<InstanceId>,
-    pub claims: View<'a>,
 }
 
 pub type ClassicInput<'a, D = &'a ClassicDesired> = PlanInput<'a, D, &'a ClassicObserved>;

@@ -142,21 +142,6 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     single
 }
 
-/// The rules that are not among others, as EC2 compares them: without descriptions.
-pub fn missing(wanted: &[IpPermission], actual: &[IpPermission]) -> Vec<IpPermission> {
-    let bare = |rule: &IpPermission| {
-        let mut rule = rule.clone();
-        rule.ranges.iter_mut().for_each(|range| range.description = None);
-        rule.groups.iter_mut().for_each(|pair| pair.user_id = None);
-        rule
-    };
-    let known: Vec<IpPermission> = one_source_each(actual).iter().map(bare).collect();
-    let mut missing = one_source_each(wanted);
-    missing.retain(|rule| !known.contains(&bare(rule)));
-
-    missing
-}
-
 /// The rule that allows all traffic from a load balancer's group.
 pub fn all_from(source: &str) -> IpPermission {
     IpPermission {

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::super::action::Next;
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::execute::node_groups::NodeGroups;
 use super::super::inventory::Aws;
 use super::super::inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use super::super::inventory::shared::Shared;
@@ -306,7 +305,7 @@ fn context(
         states: ServiceStates::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
-        node_groups: NodeGroups::default(),
+        deleting: tokio::sync::Mutex::default(),
         creation_queues: CreationQueues::default(),
     }
 }

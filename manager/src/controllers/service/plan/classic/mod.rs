@@ -2,7 +2,7 @@
 
 mod balancer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
@@ -15,11 +15,10 @@ use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, other_owner};
 use super::super::spec::permissions;
 use super::super::spec::request::Subnets;
-use super::claims::{Claim, ClaimSteps, Needs, Rule};
 use super::subnets::Confirmed;
 use super::{
-    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, own_group_deletion, own_group_steps,
-    security_groups, subnets, targets, unused_group_deletion,
+    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, or_refused, own_group_deletion,
+    own_group_steps, security_groups, subnets, targets, unused_group_deletion,
 };
 
 /// A plan that only updates targets, for a Service whose spec is refused.
@@ -35,17 +34,12 @@ pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let targets = target_change(input, existing);
     // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
     // when the spec is valid again.
-    let name = &existing.described.name;
-    let (mut rules, _) = node_rules(input, name, source.as_ref(), &targets.after);
-    if let Some(nodes) = &mut rules.nodes {
-        nodes.claim.as_is.get_or_insert_default();
-    }
+    let rules = node_rules(input, source.as_ref(), &targets.after).unwrap_or_default();
 
     Plan {
         steps: [targets.steps, rules.add].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
-        nodes: rules.nodes,
         ..Plan::default()
     }
 }
@@ -60,7 +54,8 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = target_change(input, &existing);
-    let (mut rules, refused) = node_rules(input, &desired.name, groups.first(), &targets.after);
+    let rules = node_rules(input, groups.first(), &targets.after);
+    let (mut rules, refused) = or_refused(rules);
     let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
@@ -83,7 +78,7 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        nodes: rules.nodes,
+        uses_shared_rules: false,
         refused,
     })
 }
@@ -200,63 +195,68 @@ fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Env
     Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
-/// The steps that let in the load balancer where its targets are, and the reason why they cannot be planned.
+/// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
+#[derive(Debug, Default)]
+struct NodeRules {
+    pub add: Vec<Planned>,
+    pub remove: Vec<Planned>,
+}
+
+/// Rules of the targets' groups that allow traffic from the load balancer.
+///
+/// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
+/// are known.
 fn node_rules<D>(
     input: ClassicInput<'_, D>,
-    name: &str,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
-) -> (ClaimSteps, Option<Environment>) {
+) -> Result<NodeRules, Environment> {
     let ClassicInput { settings, observed, .. } = input;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
-        return (ClaimSteps::default(), None);
+        return Ok(NodeRules::default());
     };
 
+    let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
     let known = match source {
-        GroupRef::Id(id) => Some(id),
+        GroupRef::Id(id) => Some(id.as_str()),
         GroupRef::Created => None,
     };
-    // Others may depend on rules that name a shared group.
-    let own_group = known.filter(|known| observed.own_group.as_ref().is_some_and(|own| own.id == **known));
-    let mut claim = Claim {
-        own_group: own_group.cloned(),
-        ..Claim::default()
+    let open = |id: &String| {
+        let group_and_source = observed.groups.get(id).zip(known);
+        group_and_source.is_some_and(|(group, source)| permissions::lets_in_all_from(group, source))
     };
-    let chosen = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id);
-    let (chosen, refused) = match chosen {
-        Ok(chosen) => (chosen, None),
-        Err(refused) => (BTreeSet::new(), Some(refused)),
-    };
-    let open: Vec<String> = chosen.into_iter().filter(|id| !settings.is_frozen(id)).collect();
-    // A target that EC2 does not describe may be in any group.
-    if refused.is_some() || !targets.iter().all(|target| observed.instances.contains_key(target)) {
-        claim.as_is = Some(BTreeSet::new());
-    }
-    if let Some(source) = known {
-        let needs = Needs {
-            rules: [Rule::From(source.clone())].into(),
-            ..Needs::default()
-        };
-        claim.groups = open.iter().map(|id| (id.clone(), needs.clone())).collect();
-    }
-
-    let groups = observed.groups.values().chain(&observed.referencing);
-    let groups: BTreeMap<&String, &SecurityGroup> = groups.map(|group| (&group.id, group)).collect();
-    let mut steps = ClaimSteps::of(input.claims, (name, claim), groups.into_values(), settings);
-    let lacking = |id: &&String| {
-        let group = observed.groups.get(*id).zip(known);
-        !group.is_some_and(|(group, source)| permissions::lets_in_all_from(group, source))
-    };
-    let let_in = |id: &String| {
+    let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
+    let add = missing.map(|id| {
         let step = GroupStep::LetIn {
             node_group: id.clone(),
             from: source.clone(),
         };
         Planned::new(step, "no rule lets the load balancer reach targets with this group")
+    });
+    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
+    // Others may depend on rules that name a shared group.
+    let own = observed.own_group.as_ref();
+    let is_own = own.is_some_and(|own| known == Some(own.id.as_str()));
+    let removable = |group: &&SecurityGroup| {
+        all_described
+            && is_own
+            && known != Some(group.id.as_str())
+            && !settings.is_frozen(&group.id)
+            && !wanted.contains(&group.id)
+            && names::in_cluster(&group.tags, &settings.cluster_id)
     };
-    steps.add = open.iter().filter(lacking).map(let_in).collect();
 
-    (steps, refused)
+    let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
+        let mut rules = permissions::rules_from(group, known?);
+        rules.retain(|rule| rule.protocol == "-1");
+        let step = GroupStep::Revoke(group.id.clone(), rules.clone());
+        (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
+    });
+
+    Ok(NodeRules {
+        add: add.collect(),
+        remove: remove.collect(),
+    })
 }
 
 /// The own group of a load balancer that uses given groups now.

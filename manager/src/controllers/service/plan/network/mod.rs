@@ -15,11 +15,12 @@ use super::super::settings::Settings;
 use super::super::spec::desired::network::{Groups, attribute_differences, attributes_of_new_balancer};
 use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
-use super::claims::View;
 use super::{
-    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, own_group_deletion,
-    own_group_steps, subnets, unused_group_deletion,
+    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, or_refused,
+    own_group_deletion, own_group_steps, subnets, unused_group_deletion,
 };
+
+pub use node_rules::{client_rules, hand_over, has_unneeded_clients, keep_for_others, unneeded_checks};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
@@ -33,8 +34,6 @@ pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
-        nodes: (!input.settings.disable_security_group_ingress)
-            .then(|| node_rules::of_refused(input.observed, input.claims)),
         ..Plan::default()
     }
 }
@@ -49,11 +48,11 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
     let targets = target_groups::goal(input);
     let own = own_group(input)?;
     let groups = wanted_groups(input);
-    let (steps, targets, nodes, refused) = match &observed.load_balancer {
+    let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
         None => {
             let listeners = listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
-            let (rules, refused) = node_rules::of_nodes(input, &subnets, &targets.after);
+            let (rules, refused) = or_refused(node_rules::of_nodes(input, &subnets, &targets.after));
             let mut steps = own.made;
             steps.push(creation(input, &subnets, groups)?);
             steps.extend(listeners);
@@ -62,13 +61,13 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(leftover_group(input));
 
-            (steps, targets, rules.nodes, refused)
+            (steps, targets, rules.uses_shared_rules, refused)
         }
         Some(existing) => {
             let (listeners, gone) = listeners::sync(input, existing, &targets)?;
             let targets = targets.without_lost(&listeners, &gone, observed);
             let stands_in = observed.stands_in();
-            let (rules, refused) = node_rules::of_nodes(input, &stands_in, &targets.after);
+            let (rules, refused) = or_refused(node_rules::of_nodes(input, &stands_in, &targets.after));
             let mut steps = [own.made, own.opened].concat();
             steps.extend(attachment(existing, groups));
             steps.extend(rules.add);
@@ -78,7 +77,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend(balancer_attributes(input, arn));
             steps.extend([own.closed, rules.remove, leftover_group(input)].concat());
 
-            (steps, targets, rules.nodes, refused)
+            (steps, targets, rules.uses_shared_rules, refused)
         }
     };
 
@@ -87,7 +86,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
-        nodes,
+        uses_shared_rules,
         refused,
     })
 }
@@ -222,7 +221,7 @@ fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
-pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view: View<'_>) -> Plan {
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
     let mut steps = Vec::new();
     // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have
     // too.
@@ -237,18 +236,12 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view
         steps.push(Planned::new(step, "it was created for the load balancer"));
     }
 
-    let mut nodes = None;
     if is_ours_to_delete && !settings.disable_security_group_ingress {
-        let rules = node_rules::removal(owned_resources, settings, view);
-        steps.extend(rules.remove);
-        nodes = rules.nodes;
+        steps.extend(node_rules::removal(owned_resources, settings));
     }
 
     let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
     steps.extend(own_group_deletion(own, listed, &owned_resources.referencing, settings));
 
-    Plan {
-        nodes,
-        ..Plan::of(steps)
-    }
+    Plan::of(steps)
 }

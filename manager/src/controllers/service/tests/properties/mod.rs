@@ -1,7 +1,6 @@
 //! Properties of the whole controller over many Services and many states of AWS.
 
 mod case;
-mod claims;
 mod cluster;
 mod compare;
 mod crashes;
