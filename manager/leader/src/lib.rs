@@ -16,7 +16,9 @@
 //! | in which order things start and stop | [`run`], [`tenure`] |
 
 pub mod elector;
+mod field_manager;
 pub mod lease;
+mod not_leader;
 mod object_watch;
 pub mod observation;
 mod permit;
@@ -28,11 +30,9 @@ mod suspend_clock;
 pub mod tenure;
 
 pub use elector::{SlowPath, Timing};
-pub use permit::{Fence, Grantor, NotLeader, Permit};
+pub use field_manager::FIELD_MANAGER;
+pub use not_leader::NotLeader;
+pub use permit::{Fence, Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
 pub use status::{CountNodes, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};
-
-/// The field manager of all writes of the manager, in `metadata.managedFields`. It also shows which process set the
-/// provider ID of a Node.
-pub const FIELD_MANAGER: &str = "outrigger-manager";

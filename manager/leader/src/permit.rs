@@ -10,14 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::not_leader::NotLeader;
 use crate::suspend_clock::SuspendClock;
-
-/// This process may not write now. A write that has not been sent must not be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this process does not hold the lease that guards this write, or too little time is left before the renew deadline"
-)]
-pub struct NotLeader;
 
 /// A further limit of a permit, which the holder of another lease sets: when it is closed, no write begins, and a write in
 /// flight may last until `ends`. It can be opened again.

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::FIELD_MANAGER;
+use crate::field_manager::FIELD_MANAGER;
 use crate::permit::Permit;
 use crate::readers::{Own, send_new};
 use crate::run::Guard;

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
-use crate::permit::{Fence, Grantor, NotLeader, Permit};
+use crate::not_leader::NotLeader;
+use crate::permit::{Fence, Grantor, Permit};
 
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
