@@ -28,7 +28,7 @@ const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) - ENTRY;
 /// Steps of a value, with the passes over it that every rule makes: of an update with thousands of arguments, each takes
 /// 0.3 µs, of most other objects 0.1 µs.
-const STEPS_PER_VALUE: usize = 12;
+const STEPS_PER_VALUE: usize = 16;
 /// Bytes of a string that cost one step.
 const BYTES_PER_STEP: usize = 128;
 /// Bytes of a string without its letters.
