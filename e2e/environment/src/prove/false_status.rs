@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger_cluster_harness::leases::{Lease, LeaseChange};
-use outrigger_timeline::{Claim, Condition, Inputs, ObservedBy, Statement};
+use outrigger_timeline::{Claim, Condition, Inputs, MANAGEMENT_ANSWERS, Marker, ObservedBy, Statement};
 
 use super::mutation::{OLD, OURS, component, write};
 
@@ -159,6 +159,12 @@ fn continue_quietly(record: &mut Inputs, end: Timestamp) -> Timestamp {
     record.lease_changes.extend(renewed);
 
     record.statements.retain(|said| said.at < end);
+    record.markers.retain(|marker| marker.at < end);
+    // Nobody has to correct the status while the API server is silent.
+    record.markers.push(Marker {
+        at: end,
+        name: MANAGEMENT_ANSWERS.to_owned(),
+    });
     record.aws_calls.retain(|call| call.at < end);
     record.pauses.retain(|pause| pause.from < end);
     record.processes.retain(|span| span.started < end);
@@ -230,7 +236,7 @@ mod tests {
     use std::time::Duration;
 
     use outrigger_cluster_harness::pods::ProcessSpan;
-    use outrigger_timeline::{Component, LoadBalancer, Rules, Snapshot};
+    use outrigger_timeline::{Component, LoadBalancer, MANAGEMENT_SILENT, Rules, Snapshot};
 
     use super::*;
 
@@ -251,6 +257,13 @@ mod tests {
             started: at(from),
             ended: until.map(at),
             exit: None,
+        }
+    }
+
+    fn marker(name: &str, at: Timestamp) -> Marker {
+        Marker {
+            at,
+            name: name.to_owned(),
         }
     }
 
@@ -284,7 +297,8 @@ mod tests {
         }
     }
 
-    /// The original manager leads until 40 s. Ours owns from 60 s beside an external one, and ends at 80 s.
+    /// The original manager leads until 40 s. Ours owns from 60 s beside an external one, and ends at 80 s. From 62 s to
+    /// 90 s nobody can correct the status.
     fn record() -> Inputs {
         let names = ["original", "external", "ours"].map(|name| (format!("{name}_0"), name.to_owned()));
         let balancer = LoadBalancer {
@@ -317,6 +331,7 @@ mod tests {
                 statement(61, "Migrate", ["ControlPlaneMigrated", "True", "Migrated"]),
             ],
             snapshots: vec![snapshot],
+            markers: vec![marker(MANAGEMENT_SILENT, at(62)), marker(MANAGEMENT_ANSWERS, at(90))],
             until: at(95),
             ..Inputs::default()
         }
