@@ -23,6 +23,7 @@ use attempts::Attempts;
 
 use crate::lease::{Deletion, LeaseError, Leases, RELEASED, View, version};
 use crate::permit::Grantor;
+use crate::readers::send_new;
 use crate::suspend_clock;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
@@ -245,12 +246,7 @@ impl<L: Leases> Elector<L> {
 
     fn note_problem(&self, error: Option<&LeaseError>) {
         let problem = error.map(ToString::to_string);
-        let is_new = self.problem.send_if_modified(|old| {
-            *old != problem && {
-                old.clone_from(&problem);
-                true
-            }
-        });
+        let is_new = send_new(&self.problem, problem.clone());
 
         if let (true, Some(error)) = (is_new, problem) {
             tracing::error!(lease = self.name, error, "cannot compete for the lease; retrying");

@@ -224,18 +224,11 @@ impl Listing {
     fn find(&mut self, began: Instant, answer: Result<Vec<Place>, ReadError>) {
         self.found = Some(began);
         self.is_new = false;
-        let found = match answer {
-            Ok(found) => found,
-            Err(error) => {
-                note_problem(
-                    &mut self.not_found,
-                    Some(error.to_string()),
-                    "the namespaces of spec.targets",
-                );
-                return;
-            }
+        let problem = answer.as_ref().err().map(ToString::to_string);
+        note_problem(&mut self.not_found, problem, "list the Namespaces of spec.targets");
+        let Ok(found) = answer else {
+            return;
         };
-        note_problem(&mut self.not_found, None, "the namespaces of spec.targets");
 
         let same = |left: &Place, right: &Place| left.namespace == right.namespace && left.location == right.location;
         self.is_new = found
@@ -258,14 +251,12 @@ impl Listing {
         };
         let list = &mut place.lists[kind];
         list.tried = Some(began);
-        let what = format!("{:?}s in Namespace {}", Kind::ALL[kind], place.namespace);
+        let request = format!("list {:?}s in Namespace {}", Kind::ALL[kind], place.namespace);
+        let problem = answer.as_ref().err().map(ToString::to_string);
+        note_problem(&mut list.problem, problem, &request);
         // A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
-        match answer {
-            Ok(answer) => {
-                note_problem(&mut list.problem, None, &what);
-                (list.answer, list.listed) = (answer, Some(began));
-            }
-            Err(error) => note_problem(&mut list.problem, Some(error.to_string()), &what),
+        if let Ok(answer) = answer {
+            (list.answer, list.listed) = (answer, Some(began));
         }
     }
 }
@@ -279,13 +270,11 @@ pub(crate) fn send_new<T: PartialEq>(tx: &watch::Sender<T>, value: T) -> bool {
     })
 }
 
-/// Keeps a problem, and logs when it begins, changes or ends.
-fn note_problem(problem: &mut Option<String>, new: Option<String>, what: &str) {
+/// Keeps the reason why a request fails, and logs when it begins, changes or ends.
+pub(crate) fn note_problem(problem: &mut Option<String>, new: Option<String>, request: &str) {
     match (&problem, &new) {
-        (old, Some(error)) if old.as_ref() != Some(error) => {
-            tracing::warn!(what, error, "cannot list kube-controller-managers; retrying");
-        }
-        (Some(_), None) => tracing::info!(what, "listing kube-controller-managers again"),
+        (old, Some(error)) if old.as_ref() != Some(error) => tracing::warn!(error, "cannot {request}; retrying"),
+        (Some(_), None) => tracing::info!("can {request} again"),
         _ => {}
     }
     *problem = new;

@@ -18,12 +18,12 @@ use outrigger_shared::migration::{
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::field_manager::FIELD_MANAGER;
 use crate::permit::Permit;
-use crate::readers::{Own, send_new};
+use crate::readers::{Own, note_problem, send_new};
 use crate::run::Guard;
 use crate::steward::Report;
 
@@ -33,6 +33,7 @@ mod standby;
 
 use conditions::{Inputs, State, UNTIL_STALLED, conditions, missing, progress};
 pub use notices::Notice;
+use standby::Lasting;
 pub use standby::{MainLease, report_not_led};
 
 /// Period of the counts of Nodes without another reason to write.
@@ -43,6 +44,9 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// The status is written again after this time, so that its age shows whether somebody observes the cluster.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(60);
+
+/// The request, as logs name it.
+const WRITE_STATUS: &str = "write the migration's status";
 
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
@@ -181,7 +185,7 @@ impl StatusWriter {
 
     /// Makes the status again at each change, and sets the metrics by it. No request delays that.
     async fn follow(&self, mut sources: Sources, statuses: watch::Sender<Option<Change>>, stop: &CancellationToken) {
-        let mut blocked = Blocked::default();
+        let mut blocked = Lasting::default();
         while !stop.is_cancelled() {
             if let Some(report) = sources.reports.borrow().clone() {
                 let object = sources.object.borrow().known().cloned();
@@ -200,7 +204,7 @@ impl StatusWriter {
     /// Writes the newest status. A write that fails is repeated with the next one.
     async fn write(&self, mut statuses: watch::Receiver<Option<Change>>, stop: &CancellationToken) {
         let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
-        let (mut failures, mut sent) = (Failures::default(), None);
+        let (mut problem, mut sent) = (None, None);
         while let Some(Ok(())) = stop.run_until_cancelled(statuses.changed()).await {
             let newest = statuses.borrow_and_update().clone();
             let Some(Change { old, new }) = newest else {
@@ -217,8 +221,7 @@ impl StatusWriter {
                 // Without the lease, another manager writes it from now on.
                 self.permit.guard(write).await.unwrap_or(Ok(()))
             };
-            let answer = in_time(write).await;
-            failures.note(answer);
+            note_problem(&mut problem, in_time(write).await.err(), WRITE_STATUS);
             sent = Some(new);
         }
     }
@@ -239,7 +242,7 @@ impl StatusWriter {
         sources: &Sources,
         object: Option<&CloudProviderMigration>,
         report: &Report,
-        blocked: &mut Blocked,
+        blocked: &mut Lasting<bool>,
     ) -> Change {
         let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
         let now = Timestamp::now();
@@ -258,7 +261,7 @@ impl StatusWriter {
             controllers: &self.guard.controllers,
         });
         let ready = rows[0].1.clone();
-        rows.extend(progress(&ready, blocked.is_settled(ready.is_blocked())));
+        rows.extend(progress(&ready, blocked.lasts(ready.is_blocked()) >= UNTIL_STALLED));
 
         let command = object.and_then(|object| report.decision.action.why()?.command(&self.names(object)));
         let conditions = rows.iter().map(|(type_, state)| {
@@ -356,36 +359,6 @@ impl StatusWriter {
                 }
             })
             .collect()
-    }
-}
-
-/// Since when a person has to act.
-#[derive(Default)]
-struct Blocked(Option<Instant>);
-
-impl Blocked {
-    /// Whether it has been so for [`UNTIL_STALLED`].
-    fn is_settled(&mut self, is_blocked: bool) -> bool {
-        if !is_blocked {
-            self.0 = None;
-            return false;
-        }
-        self.0.get_or_insert_with(Instant::now).elapsed() >= UNTIL_STALLED
-    }
-}
-
-/// The last failure to write the status.
-#[derive(Default)]
-struct Failures(Option<String>);
-
-impl Failures {
-    /// Logs a failure, once while it stays the same.
-    fn note(&mut self, answer: Result<(), String>) {
-        let error = answer.err();
-        if let Some(error) = error.as_ref().filter(|error| self.0.as_ref() != Some(error)) {
-            tracing::error!(error, "cannot write the migration's status");
-        }
-        self.0 = error;
     }
 }
 

@@ -14,8 +14,9 @@ use outrigger_shared::migration::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Failures, HEARTBEAT, in_time, is_same, patch};
+use super::{HEARTBEAT, WRITE_STATUS, in_time, is_same, patch};
 use crate::lease::View;
+use crate::readers::note_problem;
 use crate::run::Guard;
 
 /// Without a holder of lease C, a manager that is able to acquires it within this time.
@@ -43,7 +44,7 @@ pub async fn report_not_led(
 ) {
     let api: Api<CloudProviderMigration> = Api::all(guard.management);
     let (mut causes, mut observers) = (Lasting::default(), Lasting::default());
-    let mut failures = Failures::default();
+    let mut failure = None;
     loop {
         sleep(PERIOD).await;
         let Some(object) = object.borrow().known().cloned() else {
@@ -67,12 +68,13 @@ pub async fn report_not_led(
         if is_same(&old, &new) {
             continue;
         }
-        failures.note(in_time(patch(&api, &guard.migration, &new)).await);
+        let write = patch(&api, &guard.migration, &new);
+        note_problem(&mut failure, in_time(write).await.err(), WRITE_STATUS);
     }
 }
 
 /// A value, and since when it is the same.
-struct Lasting<T>(Option<(T, Instant)>);
+pub(super) struct Lasting<T>(Option<(T, Instant)>);
 
 impl<T> Default for Lasting<T> {
     fn default() -> Self {
@@ -82,7 +84,7 @@ impl<T> Default for Lasting<T> {
 
 impl<T: PartialEq> Lasting<T> {
     /// How long it has had this value.
-    fn lasts(&mut self, value: T) -> Duration {
+    pub(super) fn lasts(&mut self, value: T) -> Duration {
         match &self.0 {
             Some((last, since)) if *last == value => since.elapsed(),
             _ => {

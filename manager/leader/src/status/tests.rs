@@ -255,7 +255,7 @@ async fn a_spec_with_other_leases_is_observed_and_not_followed() {
     };
 
     let status = writer(&client, unheard())
-        .change(&sources, Some(&object), &report, &mut Blocked::default())
+        .change(&sources, Some(&object), &report, &mut Lasting::default())
         .new;
     let row = status
         .conditions
