@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod node_cache;
 pub mod node_patch;
 pub mod node_write;
+mod pod_range;
 pub mod run;
 pub mod serving;
 mod suggest;

@@ -139,7 +139,10 @@ fn start_with(api: Api, aws: Arc<FakeAws>, change: impl FnOnce(&mut Deps)) -> Ru
         cluster_id: "prod".into(),
         vpc_id: "vpc-1".into(),
         route_table_id: None,
-        cluster_cidr: "10.0.0.0/16".parse().unwrap(),
+        cluster: route::plan::ClusterRange {
+            cidr: "10.0.0.0/16".parse().unwrap(),
+            shortest_prefix: 20,
+        },
         period: Duration::from_secs(10),
         metrics: metrics.clone(),
         events: Recorder::new(api.client(), EVENT_COMPONENT),
@@ -569,6 +572,22 @@ async fn once_creating_is_denied_no_further_route_is_deleted_to_be_created_again
     assert!((0..3).all(|n| running.condition(&format!("n{n}")) == "True NoRouteCreated"));
     assert_eq!(events(&running, "RouteActionDenied").len(), 2, "one for each action");
     assert_eq!(events(&running, "FailedToCreateRoute").len(), 3, "one for each Node");
+    running.end().await;
+}
+
+/// The second route of the same Node was planned before the denial.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_cannot_be_created_again_is_not_deleted() {
+    let ranges = ["10.0.0.0/24", "10.0.5.0/24"];
+    let aws = account(1, vec![table("rtb-1", ranges.map(blackhole).into())]);
+    source_dest_check(&aws, |_| false);
+    deny(&aws, "CreateRoute", 500);
+    deny(&aws, "ReplaceRoute", 500);
+    let mut node = node(0);
+    node["spec"]["podCIDRs"] = json!(ranges);
+    let running = start(Api::with(vec![node]), aws);
+    pause(1).await;
+    assert_eq!(count(&running.aws, "DeleteRoute"), 1, "{:?}", running.aws.writes());
     running.end().await;
 }
 

@@ -143,7 +143,7 @@ impl Options {
 
 impl NodeIpam {
     /// The length of the Nodes' prefixes in a range of the cluster, and the flag that says so.
-    fn prefix(&self, range: &IpNet) -> (&'static str, u8) {
+    pub fn prefix(&self, range: &IpNet) -> (&'static str, u8) {
         let (flag, own, default) = match range {
             IpNet::V4(_) => ("node-cidr-mask-size-ipv4", self.mask_size_ipv4, DEFAULT_V4),
             IpNet::V6(_) => ("node-cidr-mask-size-ipv6", self.mask_size_ipv6, DEFAULT_V6),

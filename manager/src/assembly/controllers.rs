@@ -14,6 +14,7 @@ use crate::cloud_config::{CloudConfig, HealthProbeMode};
 use crate::controllers::node::desired::ClusterSettings;
 use crate::controllers::{node, node_ipam, node_lifecycle, route, service, tagging};
 use crate::events::Recorder;
+use crate::pod_range;
 
 type Running = BoxFuture<'static, Result<(), ControllerError>>;
 
@@ -80,7 +81,8 @@ impl Assembly {
 
     /// `None` where the flags give it nothing to do; a warning at start says so.
     fn route(&self, permit: Permit) -> Option<route::Deps> {
-        let cluster_cidr = self.options.routes.managed_range()?;
+        let cidr = self.options.routes.managed_range()?;
+        let (_, node_prefix) = self.options.node_ipam.prefix(&cidr.into());
         let client = self.route_client.clone();
         let cloud = &self.cloud;
 
@@ -91,7 +93,10 @@ impl Assembly {
             cluster_id: cloud.cluster.id.clone(),
             vpc_id: cloud.vpc_id.clone(),
             route_table_id: cloud.config.route_table_id.clone(),
-            cluster_cidr,
+            cluster: route::plan::ClusterRange {
+                cidr,
+                shortest_prefix: pod_range::shortest_prefix(node_prefix),
+            },
             period: self.options.routes.reconciliation_period,
             metrics: self.metrics.clone(),
             events: Recorder::new(client.clone(), route::EVENT_COMPONENT),

@@ -73,6 +73,11 @@ impl CidrSet {
         self.cluster
     }
 
+    /// The length of the Nodes' prefixes.
+    pub fn node_prefix(&self) -> u8 {
+        self.prefix
+    }
+
     pub fn count(&self) -> u32 {
         self.count
     }

@@ -18,7 +18,6 @@ pub mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
 use outrigger_aws::{Ec2, Kind};
 use outrigger_leader::{NotLeader, Permit};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -67,7 +66,7 @@ pub struct Deps {
     /// The one table to be managed, whatever its tags.
     pub route_table_id: Option<String>,
     /// Routes outside this range are never changed or deleted.
-    pub cluster_cidr: Ipv4Net,
+    pub cluster: plan::ClusterRange,
     /// From the start of one periodic pass to the next.
     pub period: Duration,
     pub metrics: Metrics,
@@ -165,7 +164,7 @@ async fn pass(
         Err(error) => return Ok(Err(error)),
     };
     let now = Instant::now();
-    let plan = plan::plan(&observed, deps.cluster_cidr, &mut state.confirmations, now);
+    let plan = plan::plan(&observed, deps.cluster, &mut state.confirmations, now);
     state.retry_after = plan.retry_after.map(|left| now + left);
     if plan.deferred > 0 && deps.metrics.routes.deferred.get() == 0 {
         tracing::warn!(

@@ -161,7 +161,7 @@ fn targets(deps: &Deps, tables: &[RouteTable]) -> HashSet<InstanceId> {
         .filter_map(|route| {
             let cidr: Ipv4Net = route.destination.as_deref()?.parse().ok()?;
             match &route.target {
-                RouteTarget::Instance(id) if concerns(deps.cluster_cidr, cidr) => Some(id.clone()),
+                RouteTarget::Instance(id) if concerns(deps.cluster.cidr, cidr) => Some(id.clone()),
                 _ => None,
             }
         })

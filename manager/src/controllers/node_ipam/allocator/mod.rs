@@ -3,6 +3,8 @@
 //! - A CIDR is allocated to a Node's UID before the write is sent, and stays so whatever the result of the write is. A
 //!   retry for the same Node gets the same CIDR, so a lost answer never lets another Node have it.
 //! - `spec.podCIDRs` cannot change once set, so the CIDRs that a Node was observed with stay allocated until it is gone.
+//! - A kubelet may choose the range of a Node that it creates. So a range counts only inside of a cluster CIDR, and if it is
+//!   not much larger than a Node's: no Node occupies a large part of the cluster's.
 //! - A Node is gone if the cache showed it and then did not, or if a full list that began after the allocation does not
 //!   contain it.
 
@@ -11,12 +13,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ipnet::IpNet;
 
 use super::cidr_set::{CidrSet, Span};
+use crate::pod_range;
 
 /// A problem of a Node's CIDRs. The Node stays unchanged, since its CIDRs cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     Unreadable(String),
     OutOfRange(String),
+    TooLarge(String),
     Overlap(String, String),
 }
 
@@ -26,6 +30,7 @@ impl Problem {
         match self {
             Self::Unreadable(_) => "CIDRUnreadable",
             Self::OutOfRange(_) => "CIDROutOfRange",
+            Self::TooLarge(_) => "CIDRTooLarge",
             Self::Overlap(..) => "CIDROverlap",
         }
     }
@@ -141,23 +146,16 @@ impl Allocator {
         };
 
         for text in node.ranges {
-            let Ok(range) = text.parse::<IpNet>() else {
-                held.problem.get_or_insert(Problem::Unreadable(text.clone()));
-                continue;
-            };
-
-            let places = self.places(&range);
-            if places.is_empty() {
-                held.problem.get_or_insert(Problem::OutOfRange(text.clone()));
-            }
-
-            for (set, span) in places {
-                if let Some(other) = self.other_holder(set, span) {
-                    self.has_overlaps = true;
-                    held.problem.get_or_insert(Problem::Overlap(text.clone(), other));
+            match self.claim(text) {
+                Ok((set, span)) => {
+                    if let Some(other) = self.other_holder(set, span) {
+                        self.has_overlaps = true;
+                        held.problem.get_or_insert(Problem::Overlap(text.clone(), other));
+                    }
+                    self.occupy(set, span);
+                    held.places.push((set, span));
                 }
-                self.occupy(set, span);
-                held.places.push((set, span));
+                Err(problem) => _ = held.problem.get_or_insert(problem),
             }
         }
 
@@ -313,6 +311,23 @@ impl Allocator {
         spans
             .filter_map(|(set, cidr_set)| Some((set, cidr_set.span(range)?)))
             .collect()
+    }
+
+    /// The place of a Node's range.
+    fn claim(&self, text: &str) -> Result<(usize, Span), Problem> {
+        let range = text.parse::<IpNet>();
+        let range = range.map_err(|_| Problem::Unreadable(text.to_owned()))?;
+        let mut sets = self.sets.iter().enumerate();
+        let found = sets.find(|(_, cidr_set)| cidr_set.cluster().contains(&range));
+        let (set, cidr_set) = found.ok_or_else(|| Problem::OutOfRange(text.to_owned()))?;
+        if range.prefix_len() < pod_range::shortest_prefix(cidr_set.node_prefix()) {
+            return Err(Problem::TooLarge(text.to_owned()));
+        }
+
+        let span = cidr_set
+            .span(&range)
+            .ok_or_else(|| Problem::OutOfRange(text.to_owned()))?;
+        Ok((set, span))
     }
 
     fn take_next(&mut self, set: usize) -> Option<super::cidr_set::Taken> {

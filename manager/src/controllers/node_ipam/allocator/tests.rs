@@ -75,6 +75,30 @@ fn ranges_out_of_the_clusters_or_of_two_nodes_are_told_once_and_stay_counted() {
     );
 }
 
+/// A kubelet chooses the range of the Node that it creates.
+#[test]
+fn a_node_cannot_occupy_a_large_part_of_the_clusters_range() {
+    let mut allocator = Allocator::new(vec![CidrSet::new("10.0.0.0/16".parse().unwrap(), 24).unwrap()], &[]);
+    let (all, half, wider) = (
+        ranges(&["10.0.0.0/16"]),
+        ranges(&["10.0.0.0/17"]),
+        ranges(&["10.0.0.0/15"]),
+    );
+    let too_large = |text: &str| Some(Problem::TooLarge(text.into()));
+    assert_eq!(allocator.observe(node("evil", &all)), too_large("10.0.0.0/16"));
+    assert_eq!(allocator.observe(node("half", &half)), too_large("10.0.0.0/17"));
+    let outside = Some(Problem::OutOfRange("10.0.0.0/15".into()));
+    assert_eq!(allocator.observe(node("wider", &wider)), outside);
+    assert_eq!(reserved(&mut allocator, "a"), ["10.0.0.0/24"]);
+
+    // The flag may have been changed.
+    assert_eq!(allocator.observe(node("old", &ranges(&["10.0.16.0/20"]))), None);
+    for at in 1..16 {
+        assert_eq!(reserved(&mut allocator, &format!("n{at}")), [format!("10.0.{at}.0/24")]);
+    }
+    assert_eq!(reserved(&mut allocator, "next"), ["10.0.32.0/24"]);
+}
+
 #[test]
 fn a_node_that_only_a_list_knows_of_is_not_gone_because_the_cache_lacks_it() {
     let mut allocator = allocator();

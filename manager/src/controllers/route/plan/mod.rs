@@ -2,9 +2,13 @@
 //!
 //! A route table may contain routes of others, so this controller manages a route only if it is in the cluster's range
 //! and its target is an instance of the cluster, or it is a blackhole.
+//!
+//! A kubelet chooses the range of a Node that it creates. So a range gets no route outside of the cluster's range, if it is
+//! much larger than a Node's, or if it overlaps with that of an older Node. Routes that exist for such a range stay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +19,7 @@ use tokio::time::Instant;
 
 use super::confirmation::{Confirmations, Deletion, UnwantedRoute};
 use crate::node_cache::NodeView;
+use crate::pod_range;
 
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -79,18 +84,23 @@ pub fn concerns(cluster: Ipv4Net, cidr: Ipv4Net) -> bool {
     cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast())
 }
 
-pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmations, now: Instant) -> Plan {
-    let view = View::of(observed, cluster);
+/// The cluster's range, and the shortest prefix of a Node's range in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClusterRange {
+    pub cidr: Ipv4Net,
+    pub shortest_prefix: u8,
+}
+
+pub fn plan(observed: &Observed, range: ClusterRange, confirmations: &mut Confirmations, now: Instant) -> Plan {
+    let (view, cluster) = (View::of(observed, range), range.cidr);
     let mut node_plans: BTreeMap<usize, NodePlan> = BTreeMap::new();
     let (mut unwanted, mut present) = (Vec::new(), 0);
 
     for table in &observed.tables {
         let routes = by_destination(table);
-        for (cidr, claim) in &view.claims {
-            let work = node_plans
-                .entry(claim.winner)
-                .or_insert_with(|| NodePlan::of(claim.winner));
-            view.wanted(table, *cidr, routes.get(cidr).copied(), claim.winner, work);
+        for (cidr, member) in &view.winners {
+            let work = node_plans.entry(*member).or_insert_with(|| NodePlan::of(*member));
+            view.wanted(table, *cidr, routes.get(cidr).copied(), *member, work);
         }
 
         for (cidr, route) in routes {
@@ -107,14 +117,11 @@ pub fn plan(observed: &Observed, cluster: Ipv4Net, confirmations: &mut Confirmat
         }
     }
 
-    for (cidr, claim) in &view.claims {
-        let winner = view.name(claim.winner);
-        for loser in &claim.losers {
-            let work = node_plans.entry(*loser).or_insert_with(|| NodePlan::of(*loser));
-            work.obstacles.push(format!(
-                "range {cidr} is also the range of Node {winner}; give one of the two Nodes another range"
-            ));
-        }
+    for refused in view.refused.iter().filter(|refused| !view.is_everywhere(refused)) {
+        let work = node_plans
+            .entry(refused.member)
+            .or_insert_with(|| NodePlan::of(refused.member));
+        work.obstacles.push(format!("range {} {}", refused.cidr, refused.why));
     }
 
     for member in view.targets_without_range() {
@@ -152,33 +159,45 @@ fn by_destination(table: &RouteTable) -> HashMap<Ipv4Net, &Route> {
         .collect()
 }
 
-/// The Node that gets a range, and the other Nodes that have the same range.
-struct Claim {
-    winner: usize,
-    losers: Vec<usize>,
+/// A range of a Node that gets no route, and why.
+struct Refused {
+    member: usize,
+    cidr: Ipv4Net,
+    why: String,
 }
 
 struct View<'a> {
     observed: &'a Observed,
-    cluster: Ipv4Net,
+    range: ClusterRange,
     by_instance: HashMap<&'a InstanceId, usize>,
-    claims: HashMap<Ipv4Net, Claim>,
-    /// Ranges of Nodes that do not run on EC2.
+    /// Each route of the tables to an instance.
+    leading: HashSet<(Ipv4Net, &'a InstanceId)>,
+    /// The Node that gets a range. No two ranges overlap.
+    winners: HashMap<Ipv4Net, usize>,
+    refused: Vec<Refused>,
+    /// Ranges whose routes stay: those of Nodes that do not run on EC2, and refused ones.
     spared: HashSet<Ipv4Net>,
 }
 
 impl<'a> View<'a> {
-    fn of(observed: &'a Observed, cluster: Ipv4Net) -> Self {
+    fn of(observed: &'a Observed, range: ClusterRange) -> Self {
         let members = observed.members.iter().enumerate();
         let by_instance = members.filter_map(|(place, member)| match &member.host {
             NodeHost::Instance(id) => Some((id, place)),
             _ => None,
         });
+        let routes = observed.tables.iter().flat_map(by_destination);
+        let leading = routes.filter_map(|(cidr, route)| match &route.target {
+            RouteTarget::Instance(id) => Some((cidr, id)),
+            _ => None,
+        });
         let mut view = Self {
             observed,
-            cluster,
+            range,
             by_instance: by_instance.collect(),
-            claims: HashMap::new(),
+            leading: leading.collect(),
+            winners: HashMap::new(),
+            refused: Vec::new(),
             spared: HashSet::new(),
         };
 
@@ -187,40 +206,56 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Assigns each range to one Node: of several, to the target of the present route, else to the oldest. A Node whose
-    /// instance does not belong to the cluster comes last.
+    /// Assigns each range to one Node: to the target of the present route, else to the oldest Node. A Node whose instance
+    /// does not belong to the cluster comes last.
     fn divide(&mut self) {
-        let mut claimants: HashMap<Ipv4Net, Vec<usize>> = HashMap::new();
+        let mut claims: Vec<(usize, Ipv4Net)> = Vec::new();
         for (place, member) in self.observed.members.iter().enumerate() {
-            if member.host == NodeHost::NotOnEc2 {
-                self.spared.extend(&member.cidrs);
-                continue;
-            }
-            for cidr in &member.cidrs {
-                claimants.entry(*cidr).or_default().push(place);
+            match member.host {
+                NodeHost::NotOnEc2 => self.spared.extend(&member.cidrs),
+                _ => claims.extend(member.cidrs.iter().map(|cidr| (place, *cidr))),
             }
         }
+        claims.sort_by_cached_key(|(place, cidr)| {
+            let member = self.observed.members.get(*place);
+            let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
+            (
+                member.is_some_and(|member| matches!(member.host, NodeHost::NotInCluster(..))),
+                Reverse(self.has_route(*place, *cidr)),
+                created,
+                self.name(*place).to_owned(),
+                *cidr,
+            )
+        });
 
-        for (cidr, mut places) in claimants {
-            if places.len() > 1 {
-                places.sort_by_cached_key(|place| {
-                    let member = self.observed.members.get(*place);
-                    let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
-                    (
-                        member.is_some_and(|member| matches!(member.host, NodeHost::NotInCluster(..))),
-                        Reverse(self.has_route(*place, cidr)),
-                        created,
-                        self.name(*place).to_owned(),
-                    )
-                });
-            }
-
-            let mut places = places.into_iter();
-            if let Some(winner) = places.next() {
-                let losers = places.collect();
-                self.claims.insert(cidr, Claim { winner, losers });
+        let mut taken: BTreeMap<Ipv4Addr, (Ipv4Net, usize)> = BTreeMap::new();
+        for (place, cidr) in claims {
+            let range = self.range;
+            let refusal = pod_range::refusal(cidr.into(), range.cidr.into(), range.shortest_prefix);
+            match (refusal, overlapping(&taken, cidr)) {
+                (Some(why), _) => self.refuse(place, cidr, why),
+                (None, None) => _ = taken.insert(cidr.network(), (cidr, place)),
+                (None, Some((_, winner))) if winner == place => {}
+                (None, Some((other, winner))) => {
+                    let winner = self.name(winner);
+                    let relation = match other == cidr {
+                        true => format!("is also the range of Node {winner}"),
+                        false => format!("overlaps with the range {other} of Node {winner}"),
+                    };
+                    self.refuse(
+                        place,
+                        cidr,
+                        format!("{relation}; give one of the two Nodes another range"),
+                    );
+                }
             }
         }
+        self.winners = taken.into_values().collect();
+    }
+
+    fn refuse(&mut self, member: usize, cidr: Ipv4Net, why: String) {
+        self.spared.insert(cidr);
+        self.refused.push(Refused { member, cidr, why });
     }
 
     fn name(&self, member: usize) -> &str {
@@ -230,16 +265,23 @@ impl<'a> View<'a> {
             .map_or("", |member| member.node.name())
     }
 
+    /// Whether a table has a route for the range to the Node's instance.
     fn has_route(&self, member: usize, cidr: Ipv4Net) -> bool {
-        let host = self.observed.members.get(member).map(|member| &member.host);
-        let leads_there = |route: &&Route| matches!((&route.target, host), (RouteTarget::Instance(to), Some(NodeHost::Instance(id))) if to == id);
-        let routes = self
-            .observed
-            .tables
-            .iter()
-            .filter_map(|table| by_destination(table).remove(&cidr));
+        let member = self.observed.members.get(member);
+        member
+            .is_some_and(|member| matches!(&member.host, NodeHost::Instance(id) if self.leading.contains(&(cidr, id))))
+    }
 
-        routes.filter(|route| leads_there(route)).count() > 0
+    /// Whether each table has a route for the range to the Node's instance.
+    fn is_everywhere(&self, refused: &Refused) -> bool {
+        let member = self.observed.members.get(refused.member);
+        let Some(NodeHost::Instance(id)) = member.map(|member| &member.host) else {
+            return false;
+        };
+        self.observed.tables.iter().all(|table| {
+            let route = by_destination(table).remove(&refused.cidr);
+            route.is_some_and(|route| route.target == RouteTarget::Instance(id.clone()))
+        })
     }
 
     fn is_in_cluster(&self, instance: &InstanceId) -> bool {
@@ -280,12 +322,12 @@ impl<'a> View<'a> {
     }
 
     fn may_replace(&self, cidr: Ipv4Net, route: &Route) -> bool {
-        concerns(self.cluster, cidr) && (self.targets_cluster(route) || is_blackhole(route))
+        concerns(self.range.cidr, cidr) && (self.targets_cluster(route) || is_blackhole(route))
     }
 
     /// Why a route is to be deleted; `None` for one that is wanted or not managed.
     fn unwanted(&self, cidr: Ipv4Net, route: &Route) -> Option<&'static str> {
-        if !concerns(self.cluster, cidr) || self.claims.contains_key(&cidr) || self.spared.contains(&cidr) {
+        if !concerns(self.range.cidr, cidr) || self.winners.contains_key(&cidr) || self.spared.contains(&cidr) {
             return None;
         }
         match &route.target {
@@ -309,7 +351,7 @@ impl<'a> View<'a> {
                 .as_deref()
                 .and_then(|text| text.parse::<Ipv4Net>().ok());
             if let (RouteTarget::Instance(id), Some(cidr)) = (&route.target, cidr)
-                && concerns(self.cluster, cidr)
+                && concerns(self.range.cidr, cidr)
                 && let Some(place) = self.by_instance.get(id)
                 && self
                     .observed
@@ -324,6 +366,14 @@ impl<'a> View<'a> {
 
         found
     }
+}
+
+/// The range that has addresses in common with this one. `taken` has no two of those, by their first addresses.
+fn overlapping(taken: &BTreeMap<Ipv4Addr, (Ipv4Net, usize)>, cidr: Ipv4Net) -> Option<(Ipv4Net, usize)> {
+    let before = taken.range(..=cidr.broadcast()).next_back();
+    before
+        .map(|(_, found)| *found)
+        .filter(|(other, _)| other.broadcast() >= cidr.network())
 }
 
 /// A blackhole whose target is an instance or a former one. A blackhole to a gateway is not managed.

@@ -9,6 +9,13 @@ fn net(text: &str) -> Ipv4Net {
     text.parse().unwrap()
 }
 
+fn cluster() -> ClusterRange {
+    ClusterRange {
+        cidr: net(CLUSTER),
+        shortest_prefix: 20,
+    }
+}
+
 fn member(name: &str, host: NodeHost, cidrs: &[&str]) -> Member {
     let node = json!({"metadata": {"name": name, "uid": name, "creationTimestamp": "2024-01-01T00:00:00Z"}});
     Member {
@@ -60,9 +67,9 @@ fn world(routes: Vec<Route>, members: Vec<Member>, former: &[&str]) -> Observed 
 /// The plan of a second pass that sees the same: deletions are ripe.
 fn settled(observed: &Observed) -> Plan {
     let (mut confirmations, start) = (Confirmations::default(), Instant::now());
-    let first = plan(observed, net(CLUSTER), &mut confirmations, start);
+    let first = plan(observed, cluster(), &mut confirmations, start);
     assert!(first.deletions.is_empty(), "nothing goes at first sight: {first:?}");
-    plan(observed, net(CLUSTER), &mut confirmations, start + MIN_AGE)
+    plan(observed, cluster(), &mut confirmations, start + MIN_AGE)
 }
 
 /// Steps as `+cidr` and `~cidr`, deletions as `-cidr`, obstacles as `!`.
@@ -328,12 +335,82 @@ fn a_node_without_a_range_to_which_a_route_leads_is_told_apart() {
     assert!(settled(&world(vec![], members(), &[])).node_plans.is_empty());
 }
 
+/// A younger Node. A kubelet chooses the range of the Node that it creates.
+fn joined(name: &str, id: &str, cidr: &str) -> Member {
+    let node = json!({"metadata": {"name": name, "uid": name, "creationTimestamp": "2025-01-01T00:00:00Z"}});
+    Member {
+        node: Arc::new(serde_json::from_value(node).unwrap()),
+        ..member(name, on(id), &[cidr])
+    }
+}
+
 #[test]
-fn a_range_outside_of_the_clusters_gets_its_route_and_keeps_what_is_there() {
-    let outside = || vec![member("a", on("i-1"), &["192.168.1.0/24"])];
-    assert_eq!(shape(&world(vec![], outside(), &[])), ["+192.168.1.0/24"]);
-    let taken = vec![route("192.168.1.0/24", to("i-2"))];
-    assert_eq!(shape(&world(taken, outside(), &["i-2"])), ["!"]);
+fn a_range_that_a_kubelet_may_not_choose_gets_no_route_and_the_node_says_why() {
+    for (chosen, said) in [
+        ("192.168.1.0/24", "is not inside of --cluster-cidr=10.0.0.0/16"),
+        ("172.20.0.0/16", "is not inside of --cluster-cidr=10.0.0.0/16"),
+        ("0.0.0.0/1", "is not inside of --cluster-cidr=10.0.0.0/16"),
+        ("10.0.0.0/15", "is not inside of --cluster-cidr=10.0.0.0/16"),
+        ("10.0.0.0/16", "is larger than a /20"),
+        ("10.0.128.0/17", "is larger than a /20"),
+        ("10.0.1.0/24", "is also the range of Node a"),
+        ("10.0.1.16/28", "overlaps with the range 10.0.1.0/24 of Node a"),
+        ("10.0.1.255/32", "overlaps with the range 10.0.1.0/24 of Node a"),
+        ("10.0.0.0/23", "overlaps with the range 10.0.1.0/24 of Node a"),
+    ] {
+        let members = vec![joined("evil", "i-9", chosen), member("a", on("i-1"), &[MINE])];
+        for routes in [vec![], vec![route(MINE, to("i-1"))]] {
+            let plan = settled(&world(routes.clone(), members.clone(), &[]));
+            let evil = plan.node_plans.iter().find(|work| work.member == 0).unwrap();
+            assert!(evil.steps.is_empty(), "{chosen}: {evil:?}");
+            assert!(evil.obstacles[0].contains(said), "{chosen}: {evil:?}");
+
+            let others = plan.node_plans.iter().filter(|work| work.member == 1);
+            let steps: Vec<_> = others.flat_map(|work| &work.steps).map(|step| step.cidr).collect();
+            let wanted: &[Ipv4Net] = if routes.is_empty() { &[net(MINE)] } else { &[] };
+            assert_eq!(steps, wanted, "{chosen}");
+        }
+    }
+}
+
+/// An older version, or v1.37, may have created it.
+#[test]
+fn a_route_that_exists_for_a_refused_range_stays() {
+    for chosen in ["192.168.1.0/24", "10.0.128.0/17", "10.0.1.16/28"] {
+        let members = || vec![joined("b", "i-2", chosen), member("a", on("i-1"), &[MINE])];
+        let there = vec![route(MINE, to("i-1")), route(chosen, to("i-2"))];
+        assert!(shape(&world(there, members(), &["i-2"])).is_empty(), "{chosen}");
+        let elsewhere = vec![route(MINE, to("i-1")), route(chosen, to("i-3"))];
+        assert_eq!(shape(&world(elsewhere, members(), &["i-3"])), ["!"], "{chosen}");
+    }
+}
+
+#[test]
+fn of_many_ranges_no_two_that_overlap_get_routes() {
+    let ranges: Vec<String> = (0..64_u8)
+        .flat_map(|n| [24, 25, 22, 28].map(|prefix| format!("10.0.{}.{}/{prefix}", n / 2, n)))
+        .collect();
+    let member = |(at, cidr): (usize, &String)| {
+        let id = format!("i-{at}");
+        let cidr = net(cidr).trunc().to_string();
+        member(&format!("node-{}", at * 7919 % 256), on(&id), &[&cidr])
+    };
+    let observed = world(vec![], ranges.iter().enumerate().map(member).collect(), &[]);
+    let plan = settled(&observed);
+    let routed: Vec<Ipv4Net> = plan
+        .node_plans
+        .iter()
+        .flat_map(|work| &work.steps)
+        .map(|step| step.cidr)
+        .collect();
+    assert!(routed.len() > 10, "{routed:?}");
+    for (at, one) in routed.iter().enumerate() {
+        for other in &routed[at + 1..] {
+            assert!(!one.contains(other) && !other.contains(one), "{one} {other}");
+        }
+    }
+    let refused = plan.node_plans.iter().filter(|work| !work.obstacles.is_empty());
+    assert_eq!(refused.count() + routed.len(), ranges.len());
 }
 
 #[test]
