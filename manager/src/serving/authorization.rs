@@ -4,6 +4,10 @@
 //! by its own certificate, by a front proxy's, or by a bearer token, which is sent to the API server in a TokenReview.
 //! A SubjectAccessReview decides whether that user may read the path. A caller without credentials is
 //! `system:anonymous`.
+//!
+//! Whoever reaches the port can cause reviews, so their number per second is limited. Answers are cached, good ones apart
+//! from bad ones, and callers that were good a short time ago have a budget of their own: a flood of bad callers neither
+//! removes what is known of good ones nor delays them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -22,11 +26,17 @@ use tokio::time::Instant;
 use super::authentication::Said;
 use super::authorities::Authorities;
 use crate::args::Authentication;
+use crate::token_bucket::TokenBucket;
 
 /// How long the API server may take for a review.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Answers kept at most. Callers choose tokens and paths, so the cache must not grow with them.
 const KEPT: usize = 1024;
+/// Reviews of each kind: per second, and at once.
+const RATE: f64 = 20.0;
+const BURST: f64 = 40.0;
+/// For this time after a good answer, the next review has a budget of its own.
+const REMEMBERED: Duration = Duration::from_secs(600);
 const MASTERS: &str = "system:masters";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +45,8 @@ pub(super) enum Verdict {
     /// 401: the token is no good.
     Unauthenticated,
     Forbidden,
+    /// 429: the API server is asked too often.
+    Busy,
     /// 500: the API server could not be asked.
     Unknown,
 }
@@ -55,8 +67,8 @@ pub struct Access {
     reviewer: Option<Client>,
     /// Reviews tokens, where another API server than `reviewer` does.
     token_reviewer: Option<Client>,
-    users: Cache<Option<User>>,
-    verdicts: Cache<bool>,
+    users: Answers<User>,
+    verdicts: Answers<()>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,8 +87,8 @@ impl Access {
             authorities,
             reviewer,
             token_reviewer: None,
-            users: Cache::default(),
-            verdicts: Cache::default(),
+            users: Answers::new(Instant::now()),
+            verdicts: Answers::new(Instant::now()),
         }
     }
 
@@ -89,13 +101,17 @@ impl Access {
     }
 
     pub(super) async fn decide(&self, asked: &Asked<'_>) -> Verdict {
+        match self.try_decide(asked).await {
+            Ok(verdict) | Err(verdict) => verdict,
+        }
+    }
+
+    async fn try_decide(&self, asked: &Asked<'_>) -> Result<Verdict, Verdict> {
         let (verb, path) = (asked.verb, asked.path);
         if self.settings.always_allow_paths.iter().any(|open| covers(open, path)) {
-            return Verdict::Allowed;
+            return Ok(Verdict::Allowed);
         }
-        let Some(client) = &self.reviewer else {
-            return Verdict::Forbidden;
-        };
+        let client = self.reviewer.as_ref().ok_or(Verdict::Forbidden)?;
 
         let said = self
             .authorities
@@ -104,29 +120,25 @@ impl Access {
         let user = match (said, asked.token) {
             (Said::User(user), _) => user,
             (Said::Nothing, None) => anonymous(),
-            (Said::Untrusted, None) => return Verdict::Unauthenticated,
-            (_, Some(token)) => match self.user(self.token_reviewer.as_ref().unwrap_or(client), token).await {
-                Some(Some(user)) => user,
-                Some(None) => return Verdict::Unauthenticated,
-                None => return Verdict::Unknown,
-            },
+            (Said::Untrusted, None) => return Err(Verdict::Unauthenticated),
+            (_, Some(token)) => {
+                let reviewer = self.token_reviewer.as_ref().unwrap_or(client);
+                self.user(reviewer, token).await?.ok_or(Verdict::Unauthenticated)?
+            }
         };
         if user.groups.iter().any(|group| group == MASTERS) {
-            return Verdict::Allowed;
+            return Ok(Verdict::Allowed);
         }
 
-        match self.allowed(client, &user, verb, path).await {
-            Some(true) => Verdict::Allowed,
-            Some(false) => Verdict::Forbidden,
-            None => Verdict::Unknown,
-        }
+        let allowed = self.allowed(client, &user, verb, path).await?;
+        Ok(allowed.map_or(Verdict::Forbidden, |()| Verdict::Allowed))
     }
 
-    /// The token's user; `Some(None)` if the token is invalid, `None` if the review failed.
-    async fn user(&self, client: &Client, token: &str) -> Option<Option<User>> {
+    /// The token's user; `None` if the token is invalid.
+    async fn user(&self, client: &Client, token: &str) -> Result<Option<User>, Verdict> {
         let key = digest(&[token]);
-        if let Some(known) = self.users.get(&key) {
-            return Some(known);
+        if let Some(known) = self.users.find(&key)? {
+            return Ok(known);
         }
 
         let review = TokenReview {
@@ -136,22 +148,21 @@ impl Access {
             },
             ..TokenReview::default()
         };
-        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review))
-            .await?
-            .status?;
+        let review = answered(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
+        let status = review.status.ok_or(Verdict::Unknown)?;
         let user = status
             .user
             .filter(|_| status.authenticated == Some(true))
             .map(User::from);
         self.users.put(key, user.clone(), self.settings.token_cache_ttl);
 
-        Some(user)
+        Ok(user)
     }
 
-    async fn allowed(&self, client: &Client, user: &User, verb: &str, path: &str) -> Option<bool> {
+    async fn allowed(&self, client: &Client, user: &User, verb: &str, path: &str) -> Result<Option<()>, Verdict> {
         let key = digest(&[verb, path, &format!("{user:?}")]);
-        if let Some(known) = self.verdicts.get(&key) {
-            return Some(known);
+        if let Some(known) = self.verdicts.find(&key)? {
+            return Ok(known);
         }
 
         let spec = SubjectAccessReviewSpec {
@@ -170,35 +181,32 @@ impl Access {
             spec,
             ..SubjectAccessReview::default()
         };
-        let status = answered(Api::all(client.clone()).create(&PostParams::default(), &review))
-            .await?
-            .status?;
-        let allowed = status.allowed && status.denied != Some(true);
-        let kept = if allowed {
-            self.settings.authorized_cache_ttl
-        } else {
-            self.settings.unauthorized_cache_ttl
+        let review = answered(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
+        let status = review.status.ok_or(Verdict::Unknown)?;
+        let allowed = (status.allowed && status.denied != Some(true)).then_some(());
+        let kept = match allowed {
+            Some(()) => self.settings.authorized_cache_ttl,
+            None => self.settings.unauthorized_cache_ttl,
         };
-
         self.verdicts.put(key, allowed, kept);
 
-        Some(allowed)
+        Ok(allowed)
     }
 }
 
-async fn answered<T>(review: impl Future<Output = kube::Result<T>>) -> Option<T> {
+async fn answered<T>(review: impl Future<Output = kube::Result<T>>) -> Result<T, Verdict> {
     match tokio::time::timeout(PATIENCE, review).await {
-        Ok(Ok(review)) => Some(review),
+        Ok(Ok(review)) => Ok(review),
         Ok(Err(error)) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to review the access of a client"
             );
-            None
+            Err(Verdict::Unknown)
         }
         Err(_) => {
             tracing::warn!("timed out reviewing the access of a client");
-            None
+            Err(Verdict::Unknown)
         }
     }
 }
@@ -241,9 +249,77 @@ fn digest(parts: &[&str]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-#[derive(Default)]
+/// The answers of one kind of review, and how many may be asked for.
+struct Answers<T> {
+    good: Cache<T>,
+    bad: Cache<()>,
+    /// The keys of good answers, for [`REMEMBERED`].
+    known: Cache<()>,
+    budgets: Mutex<Budgets>,
+}
+
+struct Budgets {
+    known: TokenBucket,
+    others: TokenBucket,
+}
+
+impl<T: Clone> Answers<T> {
+    fn new(now: Instant) -> Self {
+        Self {
+            good: Cache::default(),
+            bad: Cache::default(),
+            known: Cache::default(),
+            budgets: Mutex::new(Budgets {
+                known: TokenBucket::full(RATE, BURST, now),
+                others: TokenBucket::full(RATE, BURST, now),
+            }),
+        }
+    }
+
+    /// The answer that is kept: `Some(None)` for a bad one. `None`: a review may be asked for.
+    fn find(&self, key: &[u8; 32]) -> Result<Option<Option<T>>, Verdict> {
+        if let Some(good) = self.good.get(key) {
+            return Ok(Some(Some(good)));
+        }
+        if self.bad.get(key).is_some() {
+            return Ok(Some(None));
+        }
+
+        let is_known = self.known.get(key).is_some();
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = match is_known {
+            true => &mut budgets.known,
+            false => &mut budgets.others,
+        };
+        if budget.available(Instant::now()) == 0 {
+            return Err(Verdict::Busy);
+        }
+        budget.take(1);
+
+        Ok(None)
+    }
+
+    fn put(&self, key: [u8; 32], answer: Option<T>, kept: Duration) {
+        match answer {
+            Some(good) => {
+                self.good.put(key, good, kept);
+                self.known.put(key, (), REMEMBERED);
+            }
+            None => self.bad.put(key, (), kept),
+        }
+    }
+}
+
 struct Cache<T> {
     entries: Mutex<HashMap<[u8; 32], (Instant, T)>>,
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self {
+            entries: Mutex::default(),
+        }
+    }
 }
 
 impl<T: Clone> Cache<T> {
@@ -302,43 +378,108 @@ mod tests {
         assert!(cache.entries.lock().unwrap().len() <= KEPT);
     }
 
-    /// An API server that lets everything pass and notes what it is asked to review.
+    /// An API server that knows one token, whose user may read everything. It notes what it is asked to review.
     fn reviewer(seen: &Arc<Mutex<Vec<String>>>, name: &'static str) -> Client {
         let seen = Arc::clone(seen);
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             seen.lock().unwrap().push(format!("{kind} at {name}"));
-            let answer = match kind.as_str() {
-                "tokenreviews" => r#"{"spec": {}, "status": {"authenticated": true, "user": {"username": "u"}}}"#,
-                _ => r#"{"spec": {}, "status": {"allowed": true}}"#,
-            };
-            let body = http_body_util::Full::new(bytes::Bytes::from(answer));
-            async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+            async move {
+                let sent = http_body_util::BodyExt::collect(request.into_body())
+                    .await
+                    .unwrap()
+                    .to_bytes();
+                let sent = String::from_utf8_lossy(&sent);
+                let answer = match kind.as_str() {
+                    "tokenreviews" if sent.contains("\"good\"") => {
+                        r#"{"spec": {}, "status": {"authenticated": true, "user": {"username": "u"}}}"#
+                    }
+                    // As an API server answers about a token that is not good.
+                    "tokenreviews" => r#"{"spec": {}, "status": {"user": {}}}"#,
+                    _ if sent.contains("\"user\":\"u\"") => r#"{"spec": {}, "status": {"allowed": true}}"#,
+                    _ => r#"{"spec": {}, "status": {"allowed": false}}"#,
+                };
+                let body = http_body_util::Full::new(bytes::Bytes::from(answer));
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
         });
         Client::new(service, "default")
     }
 
-    #[tokio::test]
-    async fn tokens_can_be_reviewed_by_another_api_server() {
-        let settings = match crate::args::parse(&["--cloud-provider=aws".to_owned()]) {
+    fn settings() -> Authentication {
+        match crate::args::parse(&["--cloud-provider=aws".to_owned()]) {
             Ok(crate::args::Request::Run(options)) => options.authentication,
             other => panic!("{other:?}"),
+        }
+    }
+
+    async fn verdict(access: &Access, token: Option<&str>, path: &str) -> Verdict {
+        let asked = Asked {
+            verb: "get",
+            path,
+            token,
+            peer: None,
+            headers: &HeaderMap::new(),
         };
+        access.decide(&asked).await
+    }
+
+    #[tokio::test]
+    async fn tokens_can_be_reviewed_by_another_api_server() {
+        let settings = settings();
         let seen = Arc::default();
         let authorities = Authorities::load(&settings).unwrap();
         let access = Access::new(settings, authorities, Some(reviewer(&seen, "home")))
             .with_token_reviewer(reviewer(&seen, "elsewhere"));
-        let asked = Asked {
-            verb: "get",
-            path: "/metrics",
-            token: Some("t"),
-            peer: None,
-            headers: &HeaderMap::new(),
-        };
-        assert_eq!(access.decide(&asked).await, Verdict::Allowed);
+        assert_eq!(verdict(&access, Some("good"), "/metrics").await, Verdict::Allowed);
         assert_eq!(
             *seen.lock().unwrap(),
             ["tokenreviews at elsewhere", "subjectaccessreviews at home"]
         );
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_not_said_to_be_good_is_bad() {
+        let access = Access::new(
+            settings(),
+            Authorities::load(&settings()).unwrap(),
+            Some(reviewer(&Arc::default(), "")),
+        );
+        assert_eq!(
+            verdict(&access, Some("random"), "/metrics").await,
+            Verdict::Unauthenticated
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_callers_causes_few_reviews_and_does_not_delay_good_ones() {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let authorities = Authorities::load(&settings()).unwrap();
+        let access = Access::new(settings(), authorities, Some(reviewer(&seen, "home")));
+        assert_eq!(verdict(&access, Some("good"), "/metrics").await, Verdict::Allowed);
+        assert_eq!(verdict(&access, None, "/metrics").await, Verdict::Forbidden);
+        seen.lock().unwrap().clear();
+
+        const SECONDS: u32 = 60;
+        let mut refused = 0;
+        for second in 0..SECONDS {
+            for number in 0..200 {
+                let flood = format!("{second}-{number}");
+                let token = verdict(&access, Some(&flood), "/metrics").await;
+                let path = verdict(&access, None, &format!("/{flood}")).await;
+                refused += usize::from(token == Verdict::Busy) + usize::from(path == Verdict::Busy);
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(
+                verdict(&access, Some("good"), "/metrics").await,
+                Verdict::Allowed,
+                "{second}"
+            );
+        }
+
+        let seen = seen.lock().unwrap();
+        let most = 2.0 * (RATE * f64::from(SECONDS) + BURST) + f64::from(SECONDS);
+        assert!(seen.len() as f64 <= most, "{} reviews", seen.len());
+        assert!(refused > 20_000, "{refused} refused");
     }
 }

@@ -8,7 +8,9 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get, put};
-use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::authorization::{Access, Asked, Verdict};
@@ -95,6 +97,16 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
             StatusCode::FORBIDDEN,
             "Forbidden: this path needs permission for nonResourceURLs\n",
         ),
+        Verdict::Busy => {
+            let mut response = text(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many requests need a review by the API server; retry later\n",
+            );
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
         Verdict::Unknown => text(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the API server did not answer the review of this request; see the log\n",
