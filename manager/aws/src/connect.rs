@@ -101,13 +101,27 @@ async fn base(settings: &Settings) -> Result<SdkConfig, SettingsError> {
     };
     let app_name = AppName::new(name.to_owned()).map_err(|_| SettingsError::AppName(name.to_owned()))?;
     let timeouts = TimeoutConfig::builder().operation_timeout(OPERATION_TIMEOUT).build();
-    let loader = aws_config::defaults(BehaviorVersion::latest())
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(settings.region.clone()))
         .app_name(app_name)
         .http_client(http_client::client(settings)?)
         .timeout_config(timeouts);
+    if let Some(file) = &settings.keys_file {
+        file.check()?;
+        loader = loader
+            .credentials_provider(file.clone())
+            .profile_files(without_credentials_file());
+    }
 
     Ok(loader.load().await)
+}
+
+/// The files from which the SDK takes settings: that of `AWS_CONFIG_FILE`, and not that of `AWS_SHARED_CREDENTIALS_FILE`.
+#[expect(deprecated, reason = "the new name is in a crate that nothing else here needs")]
+fn without_credentials_file() -> aws_config::profile::profile_file::ProfileFiles {
+    aws_config::profile::profile_file::ProfileFiles::builder()
+        .include_default_config_file(true)
+        .build()
 }
 
 /// The same with the credentials of the role, if one is set.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Proxies;
+use crate::{KeysFile, KeysFileError, Proxies};
 
 /// Where and as whom to call AWS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +11,10 @@ pub struct Settings {
     pub region: String,
     /// Endpoints that replace AWS's own, as the cloud config's `ServiceOverride` sections list them.
     pub endpoints: Vec<EndpointOverride>,
-    /// Role to assume with the default credentials (`RoleARN`).
+    /// The only source of credentials, where another principal writes the shared credentials file. Nothing else is read from
+    /// it.
+    pub keys_file: Option<KeysFile>,
+    /// Role to assume with the credentials (`RoleARN`).
     pub role_arn: Option<String>,
     /// The resource on whose behalf the role is assumed (`SourceARN`), sent as `x-amz-source-arn`.
     pub source_arn: Option<String>,
@@ -55,6 +58,8 @@ pub enum SettingsError {
         "SourceARN {0:?} in section [Global] of the cloud config is not an ARN: expected arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE"
     )]
     SourceArn(String),
+    #[error(transparent)]
+    KeysFile(#[from] KeysFileError),
     #[error("URL {url:?} in the ServiceOverride for service {service:?} is not an http:// or https:// URL")]
     EndpointUrl { service: String, url: String },
     /// The name cannot stand in a user agent.

@@ -14,7 +14,7 @@ use kube::client::ClientBuilder;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use outrigger_aws::imds::Metadata;
-use outrigger_aws::{CallObserver, Clients, EndpointOverride, Proxies, Settings};
+use outrigger_aws::{CallObserver, Clients, EndpointOverride, KeysFile, Proxies, Settings};
 use outrigger_shared::kubeconfig::{self, Author};
 use outrigger_shared::limited_file;
 
@@ -72,6 +72,12 @@ impl Cloud {
         let settings = Settings {
             region: region.value.clone(),
             endpoints: config.service_overrides.iter().map(endpoint).collect(),
+            keys_file: options
+                .migration
+                .cluster
+                .is_some()
+                .then(|| keys_file(environment))
+                .flatten(),
             role_arn: config.role_arn.clone(),
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
@@ -118,6 +124,16 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
         signing_region: section.signing_region.clone(),
         signing_name: section.signing_name.clone().unwrap_or_default(),
     }
+}
+
+/// The shared credentials file of a hosted control plane: its tenant may write it, so only keys are read from it.
+fn keys_file(environment: impl Fn(&str) -> Option<String>) -> Option<KeysFile> {
+    let path = environment("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty())?;
+    let profile = environment("AWS_PROFILE").filter(|profile| !profile.is_empty());
+    Some(KeysFile {
+        path: path.into(),
+        profile: profile.unwrap_or_else(|| "default".to_owned()),
+    })
 }
 
 /// The configuration of a client, from the file that `flag` names.
