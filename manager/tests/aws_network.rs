@@ -27,6 +27,10 @@ use tokio_rustls::TlsAcceptor;
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(60);
 const INSTANCE: &str = "i-0123456789abcdef0";
+/// These may not be in any output.
+const TOKEN: &str = "the-web-identity-token";
+const SECRET_KEY: &str = "the-secret-access-key";
+const SESSION: &str = "the-session-token";
 /// The manager got as far as it can here.
 const AWS_ANSWERED: &str = "no API server: set --kubeconfig";
 
@@ -41,15 +45,20 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        Self::start_with((200, credentials("2099-01-01T00:00:00Z"))).await
+    }
+
+    /// `sts`: its answer, status and body.
+    async fn start_with(sts: (u16, String)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let validity = Validity::starting(Timestamp::now(), DAY);
         let authority = Authority::new("authority of the test", validity).unwrap();
         std::fs::write(folder.path().join("ca.pem"), authority.certificate_pem()).unwrap();
         let other = Authority::new("another authority", validity).unwrap();
         std::fs::write(folder.path().join("other.pem"), other.certificate_pem()).unwrap();
-        std::fs::write(folder.path().join("token"), "a token").unwrap();
+        std::fs::write(folder.path().join("token"), TOKEN).unwrap();
 
-        let aws = aws(&authority, validity).await;
+        let aws = aws(&authority, validity, sts).await;
         let proxied = Arc::<Mutex<Vec<String>>>::default();
         let proxy = proxy(aws, Arc::clone(&proxied)).await;
         let metadata = metadata().await;
@@ -100,7 +109,7 @@ impl World {
 }
 
 /// Answers of EC2 and of STS over TLS. Returns the address.
-async fn aws(authority: &Authority, validity: Validity) -> String {
+async fn aws(authority: &Authority, validity: Validity, sts: (u16, String)) -> String {
     let names = ["ec2.outrigger.test", "sts.outrigger.test"];
     let issued = authority.issue(&names, validity).unwrap();
     let certificate = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap();
@@ -116,29 +125,31 @@ async fn aws(authority: &Authority, validity: Validity) -> String {
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
+            let (acceptor, sts) = (acceptor.clone(), sts.clone());
             tokio::spawn(async move {
                 // A client that does not trust the certificate ends the handshake.
                 let Ok(mut stream) = acceptor.accept(stream).await else {
                     return;
                 };
                 let request = request(&mut stream).await;
-                let body = if request.contains("Action=AssumeRoleWithWebIdentity") {
-                    credentials()
+                let (status, body) = if request.contains("Action=AssumeRoleWithWebIdentity") {
+                    sts
                 } else {
                     assert!(request.contains("Action=DescribeInstances"), "{request}");
-                    instance()
+                    (200, instance())
                 };
-                answer(&mut stream, 200, &body).await;
+                answer(&mut stream, status, &body).await;
             });
         }
     });
     address
 }
 
-fn credentials() -> String {
-    let keys = "<AccessKeyId>AKID</AccessKeyId><SecretAccessKey>secret</SecretAccessKey><SessionToken>t</SessionToken>";
-    let result = format!("<Credentials>{keys}<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>");
+fn credentials(expiration: &str) -> String {
+    let keys = format!(
+        "<AccessKeyId>AKID</AccessKeyId><SecretAccessKey>{SECRET_KEY}</SecretAccessKey><SessionToken>{SESSION}</SessionToken>"
+    );
+    let result = format!("<Credentials>{keys}<Expiration>{expiration}</Expiration></Credentials>");
     let action = "AssumeRoleWithWebIdentity";
     format!("<{action}Response><{action}Result>{result}</{action}Result></{action}Response>")
 }
@@ -312,4 +323,70 @@ async fn what_cannot_be_used_ends_the_start_with_variable_value_and_fix() {
         "{said}"
     );
     assert!(said.contains("expected http://HOST:PORT"), "{said}");
+}
+
+/// The SDK logs an answer that it cannot read, unless its logs are off.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_of_sts_shows_a_secret_and_the_failure_is_named() {
+    let good = credentials("2099-01-01T00:00:00Z");
+    for (case, sts) in [
+        ("no time", (200, credentials("soon"))),
+        ("cut off", (200, good[..good.len() / 2].to_owned())),
+        ("no XML", (200, format!("{SECRET_KEY} {SESSION}"))),
+        ("an error", (403, good.clone())),
+        ("a failure", (500, good)),
+    ] {
+        let world = World::start_with(sts).await;
+        for filter in ["info", "trace"] {
+            let mut variables = world.through_proxy();
+            variables.push(("AWS_CA_BUNDLE", world.file("ca.pem")));
+            variables.push(("RUST_LOG", filter.to_owned()));
+            let said = world.run(&variables).await;
+            for secret in [TOKEN, SECRET_KEY, SESSION, "dXNlcjpwdw"] {
+                assert!(!said.contains(secret), "{case}, {filter}: {said}");
+            }
+            assert!(said.contains("credentials"), "{case}, {filter}: {said}");
+        }
+    }
+}
+
+/// The tenant of a hosted control plane writes the file: it may not send the token of this Pod anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_credentials_file_gets_no_token() {
+    let world = World::start().await;
+    let file = format!(
+        "[default]\nrole_arn = arn:aws:iam::123456789012:role/x\nweb_identity_token_file = {}\nendpoint_url = https://sts.outrigger.test\n",
+        world.file("token")
+    );
+    std::fs::write(world.file("credentials"), file).unwrap();
+    let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts:\n- name: c\n  context: {cluster: k, user: u}\n\
+         clusters:\n- name: k\n  cluster: {server: http://127.0.0.1:9}\nusers:\n- name: u\n  user: {}\n";
+    std::fs::write(world.file("kubeconfig"), kubeconfig).unwrap();
+
+    let mut variables = world.through_proxy();
+    variables.push(("AWS_CA_BUNDLE", world.file("ca.pem")));
+    variables.push(("AWS_SHARED_CREDENTIALS_FILE", world.file("credentials")));
+    let mut command = world.manager(&variables);
+    command
+        .env_remove("AWS_ROLE_ARN")
+        .env_remove("AWS_WEB_IDENTITY_TOKEN_FILE");
+    command.args([
+        "--migration=prod",
+        "--leader-elect=true",
+        "--cluster-name=prod",
+        "--secure-port=0",
+    ]);
+    for flag in ["kubeconfig", "migration-kubeconfig"] {
+        command.arg(format!("--{flag}={}", world.file("kubeconfig")));
+    }
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("the shared credentials file of the tenant, cannot be used: line 2"),
+        "{said}"
+    );
+    assert_eq!(*world.proxied.lock().unwrap(), Vec::<String>::new());
 }

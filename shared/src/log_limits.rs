@@ -2,7 +2,8 @@
 //!
 //! At trace, the AWS SDK logs signed requests (`aws_sigv4`) and responses with credentials, and the Kubernetes client
 //! logs response bodies. So other crates log at debug at most, and the crates below, which handle the data of
-//! connections, at info at most.
+//! connections, at info at most. `aws_config` logs whole answers with credentials, as soon as it cannot read them, so nothing
+//! of it is logged: the error of the call that needed the credentials says what failed.
 
 /// The prefix of the targets of this project's own crates: without a limit.
 pub const OWN: &str = "outrigger";
@@ -17,3 +18,6 @@ pub const CONNECTIONS: [&str; 7] = [
     "rustls",
     "tower",
 ];
+
+/// Prefixes of targets that log nothing.
+pub const SILENT: [&str; 1] = ["aws_config"];

@@ -19,6 +19,7 @@ fn main() -> Result<()> {
         .with_default(LevelFilter::DEBUG)
         .with_target(log_limits::OWN, LevelFilter::TRACE)
         .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)))
+        .with_targets(log_limits::SILENT.map(|target| (target, LevelFilter::OFF)))
         // It logs a body that it cannot parse, at warn, and the webhook reads a Secret.
         .with_target("kube_client", LevelFilter::ERROR);
     let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);

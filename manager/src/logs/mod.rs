@@ -62,6 +62,7 @@ fn limits() -> Targets {
         .with_default(LevelFilter::DEBUG)
         .with_target(log_limits::OWN, LevelFilter::TRACE)
         .with_targets(log_limits::CONNECTIONS.map(|target| (target, LevelFilter::INFO)))
+        .with_targets(log_limits::SILENT.map(|target| (target, LevelFilter::OFF)))
 }
 
 /// Starts logging for the whole process. A second call does nothing: it happens in tests.
