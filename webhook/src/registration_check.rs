@@ -76,6 +76,7 @@ impl RegistrationCheck {
             let watch = WatchTask {
                 api: Api::<DynamicObject>::all_with(self.client.clone(), &kind),
                 config: only(configuration.name()),
+                most: 1,
                 index: Arc::clone(&latest),
                 watched: WatchedType::Registrations,
                 cluster: format!("{} {} in management", kind.kind, configuration.name()),

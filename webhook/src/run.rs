@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
+use kube::client::ClientBuilder;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use outrigger_certs::{Clients, Reloader, tls};
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admit::Reviewer;
+use crate::answer_limit::AnswerLimit;
 use crate::args::Args;
 use crate::callers::ApiServers;
 use crate::health::{self, Health};
@@ -236,6 +238,7 @@ fn watch(
     let watch_migrations = WatchTask {
         api: Api::<DynamicObject>::all_with(client.clone(), &kind),
         config: watcher::Config::default(),
+        most: usize::MAX,
         index: Arc::clone(&migrations),
         watched: WatchedType::Migrations,
         cluster: "management".to_owned(),
@@ -245,6 +248,7 @@ fn watch(
     let watch_namespaces = WatchTask {
         api: Api::all(client.clone()),
         config: watcher::Config::default(),
+        most: usize::MAX,
         index: Arc::clone(&namespaces),
         watched: WatchedType::Namespaces,
         cluster: "management".to_owned(),
@@ -292,6 +296,7 @@ fn watch_api_servers(
     WatchTask {
         api: Api::namespaced(management.clone(), namespace),
         config: only(name),
+        most: 1,
         index: Arc::clone(index),
         watched: WatchedType::ApiServers,
         cluster: "management".to_owned(),
@@ -309,12 +314,16 @@ fn watch_lease(
     WatchTask {
         api: Api::namespaced(client, &args.leader_elect_resource_namespace),
         config: only(&args.leader_elect_resource_name),
+        most: 1,
         index: Arc::clone(index),
         watched: WatchedType::Lease,
         cluster: cluster.to_owned(),
         metrics: Arc::clone(metrics),
     }
 }
+
+/// More than a Lease or a registration has. A tenant's API server makes this process keep no more for each watch.
+const TENANTS: AnswerLimit = AnswerLimit { bytes: 1 << 20 };
 
 async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
     let mut config = match kubeconfig {
@@ -329,7 +338,11 @@ async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
     let agent = http::HeaderValue::from_static(concat!("outrigger-webhook/", env!("CARGO_PKG_VERSION")));
     config.headers.push((http::header::USER_AGENT, agent));
 
-    Client::try_from(config).context("cannot set up the client")
+    let builder = ClientBuilder::try_from(config).context("cannot set up the client")?;
+    Ok(match author {
+        Author::Operator => builder.build(),
+        Author::Tenant => builder.with_layer(&TENANTS).build(),
+    })
 }
 
 async fn wait_for_signal() -> Result<()> {

@@ -120,6 +120,7 @@ impl Controller {
         let watch = WatchTask {
             api: self.secrets.clone(),
             config: only(&self.options.secret),
+            most: 1,
             index: Arc::clone(&self.secret),
             watched: WatchedType::Secret,
             cluster: "management".to_owned(),
@@ -130,6 +131,7 @@ impl Controller {
             let watch = WatchTask {
                 api: registration.api.clone(),
                 config: only(&registration.name),
+                most: 1,
                 index: Arc::clone(&registration.latest),
                 watched: WatchedType::Registrations,
                 cluster: registration.text.clone(),

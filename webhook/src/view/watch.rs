@@ -32,6 +32,8 @@ pub trait Index<K>: Send + Sync + 'static {
 pub struct WatchTask<K, I> {
     pub api: Api<K>,
     pub config: Config,
+    /// Objects that the selector can have at most. A tenant's API server may send more, without an end.
+    pub most: usize,
     pub index: Arc<I>,
     /// Name in metrics and logs.
     pub watched: WatchedType,
@@ -86,6 +88,14 @@ where
             match event {
                 Err(error) => return Some(error),
                 Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(_)) if listed.len() == self.most => {
+                    tracing::warn!(
+                        cluster = self.cluster,
+                        most = self.most,
+                        "the API server lists other objects than it was asked for"
+                    );
+                    return None;
+                }
                 Ok(Event::InitApply(object)) => listed.push(object),
                 Ok(Event::InitDone) => {
                     self.index.replace(std::mem::take(&mut listed));
