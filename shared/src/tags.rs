@@ -19,6 +19,46 @@ pub const SHARED: &str = "shared";
 /// namespace `kube-system`, by which the sweep tells clusters with one ID apart.
 pub const CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
 
+/// Key by which Kubermatic finds the resources of a cluster.
+pub const SYSTEM_CLUSTER: &str = "system/cluster";
+
+/// Key by which Karpenter finds subnets and security groups for new instances. Users set it on their own ones.
+pub const KARPENTER_DISCOVERY: &str = "karpenter.sh/discovery";
+
+/// Keys, or prefixes with `*` at the end, and the controllers that identify their resources by them.
+const RESERVED: [(&str, &str); 18] = [
+    ("kubernetes.io/service-name", "a cloud-controller-manager"),
+    (CLUSTER_UID, "Outrigger's cloud-controller-manager"),
+    ("elbv2.k8s.aws/*", "the AWS Load Balancer Controller"),
+    ("ingress.k8s.aws/*", "the AWS Load Balancer Controller"),
+    ("service.k8s.aws/*", "the AWS Load Balancer Controller"),
+    ("gateway.k8s.aws/*", "the AWS Load Balancer Controller"),
+    ("CSIVolumeName", "the EBS driver"),
+    ("CSIVolumeSnapshotName", "the EBS driver"),
+    ("ebs.csi.aws.com/*", "the EBS driver"),
+    ("karpenter.sh/*", "Karpenter"),
+    ("karpenter.k8s.aws/*", "Karpenter"),
+    ("eks:*", "EKS"),
+    ("aws:*", "AWS"),
+    ("sigs.k8s.io/cluster-api-provider-aws/*", "Cluster API"),
+    ("kops.k8s.io/*", "kOps"),
+    ("k8s.io/role/*", "kOps"),
+    ("owned-by.kubermatic.k8c.io/*", "Kubermatic"),
+    (SYSTEM_CLUSTER, "Kubermatic"),
+];
+
+/// The controller that identifies its resources by this key. Whoever sets it on another resource makes that controller use
+/// or keep it.
+#[must_use]
+pub fn reserved_for(key: &str) -> Option<&'static str> {
+    let covers = |pattern: &str| match pattern.strip_suffix('*') {
+        Some(prefix) => key.starts_with(prefix),
+        None => key == pattern,
+    };
+    let owner = RESERVED.iter().find(|(pattern, _)| covers(pattern));
+    owner.map(|(_, whose)| *whose)
+}
+
 /// The current tag's key for a cluster: `kubernetes.io/cluster/ID`.
 #[must_use]
 pub fn cluster_key(cluster_id: &str) -> String {
@@ -99,6 +139,26 @@ mod tests {
         assert_eq!(other_owner("prod", [other, own]), None);
         assert_eq!(other_owner("prod", [other, ("KubernetesCluster", "prod")]), None);
         assert_eq!(other_owner("prod", [("team", "a"), ("KubernetesCluster", "")]), None);
+    }
+
+    #[test]
+    fn keys_of_other_controllers_are_reserved() {
+        for key in [
+            "karpenter.sh/discovery",
+            "elbv2.k8s.aws/cluster",
+            "service.k8s.aws/stack",
+            "aws:x",
+        ] {
+            assert!(reserved_for(key).is_some(), "{key}");
+        }
+        for key in [
+            "team",
+            "karpenter",
+            "kubernetes.io/cluster/prod",
+            "kubernetes.io/role/elb",
+        ] {
+            assert_eq!(reserved_for(key), None, "{key}");
+        }
     }
 
     #[test]

@@ -158,29 +158,6 @@ fn shown(pointer: &str) -> Cow<'_, str> {
     }
 }
 
-/// Keys, or prefixes with `*` at the end, and the controllers that identify their resources by them. Without
-/// `karpenter.sh/discovery`: users must set it, so that Karpenter finds their subnets and security groups.
-const RESERVED: &[(&str, &str)] = &[
-    ("kubernetes.io/service-name", "a cloud-controller-manager"),
-    (tags::CLUSTER_UID, "Outrigger's cloud-controller-manager"),
-    ("elbv2.k8s.aws/cluster", "the AWS Load Balancer Controller"),
-    ("ingress.k8s.aws/*", "the AWS Load Balancer Controller"),
-    ("service.k8s.aws/*", "the AWS Load Balancer Controller"),
-    ("CSIVolumeName", "the EBS driver"),
-    ("CSIVolumeSnapshotName", "the EBS driver"),
-    ("ebs.csi.aws.com/*", "the EBS driver"),
-    ("karpenter.sh/*", "Karpenter"),
-    ("karpenter.k8s.aws/*", "Karpenter"),
-    ("eks:*", "EKS"),
-    ("aws:*", "AWS"),
-    ("sigs.k8s.io/cluster-api-provider-aws/*", "Cluster API"),
-    ("kops.k8s.io/*", "kOps"),
-    ("k8s.io/role/*", "kOps"),
-    ("owned-by.kubermatic.k8c.io/*", "Kubermatic"),
-    (SYSTEM_CLUSTER, "Kubermatic"),
-];
-const SYSTEM_CLUSTER: &str = "system/cluster";
-const DISCOVERY: &str = "karpenter.sh/discovery";
 const SUBNET_ROLES: [&str; 2] = ["kubernetes.io/role/elb", "kubernetes.io/role/internal-elb"];
 
 /// The forged tags in a field of a kind, from the view of a migration.
@@ -215,13 +192,14 @@ fn problem(key: &str, value: &str, cluster: &str, row: &TagRow, path: &TagPath) 
         return (path.role != Role::Subnets && row.kind != "Subnet").then_some(Problem::SubnetRole);
     }
 
-    let is_legitimate = row.reserver == Reserver::Kubermatic && key == SYSTEM_CLUSTER && value == cluster;
-    if is_legitimate || key == DISCOVERY {
+    let is_legitimate = row.reserver == Reserver::Kubermatic && key == tags::SYSTEM_CLUSTER && value == cluster;
+    // Users must set it, so that Karpenter finds their subnets and security groups. On the resources of a Service the manager
+    // refuses it.
+    if is_legitimate || key == tags::KARPENTER_DISCOVERY {
         return None;
     }
 
-    let owner = RESERVED.iter().find(|(pattern, _)| covers(pattern, key));
-    owner.map(|(_, whose)| Problem::Reserved { whose })
+    tags::reserved_for(key).map(|whose| Problem::Reserved { whose })
 }
 
 fn illegal(row: &TagRow) -> Option<Problem> {
@@ -229,12 +207,6 @@ fn illegal(row: &TagRow) -> Option<Problem> {
         Policy::Illegal(what) => Some(Problem::Illegal(what)),
         Policy::Add(_) | Policy::Validate(_) => None,
     }
-}
-
-fn covers(pattern: &str, key: &str) -> bool {
-    pattern
-        .strip_suffix('*')
-        .map_or(pattern == key, |prefix| key.starts_with(prefix))
 }
 
 pub(super) const MAX_TAGS: usize = 50;

@@ -115,8 +115,9 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
 }
 
 /// The tags of annotation `additional-resource-tags`.
-/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when it is
-/// the tag with the cluster's UID.
+/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when another
+/// controller finds its resources by the key: with `karpenter.sh/discovery`, for example, new Nodes would get the load
+/// balancer's security group, whose rules the author of the Service chooses.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
     let pairs = annotations.pairs("additional-resource-tags");
     let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
@@ -127,8 +128,11 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
             );
             return wrong(expected);
         }
-        if key == names::CLUSTER_UID_TAG {
-            return wrong(format!("tag {key} is set by the controller; remove it"));
+        // The controller's own value overrides it.
+        if let Some(whose) = tags::reserved_for(key).filter(|_| key != names::SERVICE_TAG) {
+            return wrong(format!(
+                "tag {key} is reserved: {whose} identifies its own resources by it; remove this tag"
+            ));
         }
     }
 

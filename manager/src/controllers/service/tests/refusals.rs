@@ -162,12 +162,17 @@ fn errors_of_network_load_balancers_are_reported_in_this_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tags_that_name_another_cluster_are_refused_before_anything_is_made() {
+async fn tags_of_another_cluster_or_controller_are_refused_before_anything_is_made() {
     let tags = [
         ("team=a,kubernetes.io/cluster/other=owned", "\"other\""),
         ("kubernetes.io/cluster/other=shared", "\"other\""),
         ("KubernetesCluster=other", "\"other\""),
         ("outrigger.dev/cluster-uid=u-1", "outrigger.dev/cluster-uid"),
+        // New Nodes would get the load balancer's group.
+        ("karpenter.sh/discovery=prod", "Karpenter"),
+        ("elbv2.k8s.aws/cluster=prod", "AWS Load Balancer Controller"),
+        ("service.k8s.aws/stack=victim/web", "AWS Load Balancer Controller"),
+        ("eks:cluster-name=prod", "EKS"),
     ];
     for kind in ["elb", "nlb"] {
         for (tags, named) in tags {
