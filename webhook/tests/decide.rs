@@ -83,6 +83,39 @@ fn controller_manager(flags: &[&str]) -> Value {
     )
 }
 
+/// One migration selects the object for certain, and another one may: an object of two migrations is never changed.
+#[test]
+fn an_object_that_a_second_migration_may_select_is_not_changed_before_that_is_known() {
+    let first = spec(Phase::Prepare);
+    let by_tier = json!({"matchLabels": {"tier": "control-plane"}});
+    let second = CloudProviderMigrationSpec {
+        targets: vec![target(Profile::HostedControlPlane, Some(by_tier), None)],
+        ..first.clone()
+    };
+    let object = controller_manager(&["--cloud-provider=aws"]);
+    let migrations = [("first", &first), ("second", &second)].map(|(name, spec)| Migration {
+        name,
+        spec,
+        prepared: true,
+    });
+    let outcome = |labels: Option<&BTreeMap<String, String>>| {
+        let decision = decide(&Input {
+            namespace: Some(NAMESPACE),
+            namespace_labels: labels,
+            ..Input::creation(&object, &migrations)
+        });
+        assert!(decision.outcome == Outcome::Changed || decision.patch.is_empty());
+        decision.outcome
+    };
+
+    let both = labels(NAMESPACE);
+    let mut one = both.clone();
+    one.remove("tier");
+    assert_eq!(outcome(Some(&one)), Outcome::Changed);
+    assert_ne!(outcome(Some(&both)), Outcome::Changed);
+    assert_ne!(outcome(None), Outcome::Changed);
+}
+
 #[test]
 fn subresources_deletions_and_other_kinds_are_never_changed() {
     let spec = spec(Phase::Prepare);
