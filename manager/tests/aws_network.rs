@@ -331,7 +331,10 @@ async fn no_answer_of_sts_shows_a_secret_and_the_failure_is_named() {
     let good = credentials("2099-01-01T00:00:00Z");
     for (case, sts) in [
         ("no time", (200, credentials("soon"))),
-        ("cut off", (200, good.split("<SessionToken>").next().unwrap().to_owned())),
+        (
+            "cut off",
+            (200, good.split("<SessionToken>").next().unwrap().to_owned()),
+        ),
         ("no XML", (200, format!("{SECRET_KEY} {SESSION}"))),
         ("an error", (403, good.clone())),
         ("a failure", (500, good)),

@@ -122,6 +122,10 @@ fn spans<'a>(changes: impl Iterator<Item = &'a LeaseChange>) -> Vec<Span> {
         }
 
         if let Some(holder) = &change.holder {
+            // client-go stamps an attempt before it reads the lease, so the stamp may be before the release that it read:
+            // <https://github.com/kubernetes/client-go/blob/v0.26.13/tools/leaderelection/leaderelection.go>.
+            let released = spans.last().and_then(|span| span.released);
+            let acquired = acquired.max(released.unwrap_or(acquired)).min(change.at);
             spans.push(Span {
                 lease: change.lease,
                 holder: holder.clone(),
@@ -252,6 +256,24 @@ mod tests {
         let tenure = tenure(Lease::M, "a", Side::New, (5, 10));
         let inside = [4, 5, 9, 10].map(|second| tenure.contains(at(second)));
         assert_eq!(inside, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_tenure_begins_no_earlier_than_the_release_before_it() {
+        let released = [change(5, Some("a"), 5, 15), change(20, None, 20, 20)];
+        let from = |acquired| {
+            let next = change(21, Some("b"), acquired, acquired);
+            spans(released.iter().chain([&next])).pop().unwrap().from
+        };
+        assert_eq!([19, 20, 21].map(from), [20, 20, 21].map(at));
+
+        let emptied = LeaseChange {
+            duration: Some(Duration::from_secs(15)),
+            ..released[1].clone()
+        };
+        let next = change(21, Some("b"), 19, 19);
+        let all = spans([&released[0], &emptied, &next].into_iter());
+        assert_eq!(all[1].from, at(19), "somebody else emptied it, and its holder may act");
     }
 
     #[test]
