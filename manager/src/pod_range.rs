@@ -1,28 +1,30 @@
-//! Which ranges of `spec.podCIDRs` count. A kubelet may write them when it creates its Node, so a Node may claim any range.
+//! How large a range of `spec.podCIDRs` may be to count in full. A kubelet may write them when it creates its Node, so a Node
+//! may claim any range, also the whole of the cluster's.
 
-use ipnet::IpNet;
-
-/// Bits by which a Node's range may be broader than `--node-cidr-mask-size` says. The flag may have been changed, or may not
-/// be set where another process allocates the ranges; but no Node may take a large part of the cluster's range.
+/// Bits by which a Node's range may be broader than `--node-cidr-mask-size` says: the flag may have been changed, or may not be
+/// set where another process allocates the ranges. A Node gets no more than the same part of the cluster's range.
 const SLACK: u8 = 4;
 
-/// The shortest prefix of a range that counts, where the Nodes' prefixes have this length.
-pub fn shortest_prefix(node_prefix: u8) -> u8 {
-    node_prefix.saturating_sub(SLACK)
+/// The shortest prefix that counts in full, where the Nodes' prefixes and the cluster's have these lengths.
+pub fn shortest_prefix(node: u8, cluster: u8) -> u8 {
+    node.saturating_sub(SLACK).max(node.min(cluster.saturating_add(SLACK)))
 }
 
-/// Why a range does not count in a cluster's range, as the end of a sentence that begins with the range. A range that
-/// overlaps with that of another Node is not noticed here.
-pub fn refusal(range: IpNet, cluster: IpNet, shortest: u8) -> Option<String> {
-    if !cluster.contains(&range) {
-        return Some(format!(
-            "is not inside of --cluster-cidr={cluster}; create the Node again, or widen --cluster-cidr"
-        ));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_at_most_a_sixteenth_of_the_clusters_and_sixteen_times_a_nodes() {
+        for (node, cluster, shortest) in [
+            (24, 16, 20),
+            (24, 8, 20),
+            (24, 20, 24),
+            (24, 22, 24),
+            (26, 20, 24),
+            (19, 16, 19),
+        ] {
+            assert_eq!(shortest_prefix(node, cluster), shortest, "/{node} in /{cluster}");
+        }
     }
-    (range.prefix_len() < shortest).then(|| {
-        format!(
-            "is larger than a /{shortest}, the largest range of a Node by --node-cidr-mask-size; create the Node again, or set \
-             the flag to the length of the Nodes' prefixes"
-        )
-    })
 }

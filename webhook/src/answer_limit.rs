@@ -56,13 +56,17 @@ where
         let query = request.uri().query().unwrap_or_default();
         let (is_watch, bytes) = (query.split('&').any(|part| part == "watch=true"), self.bytes);
         let answer = self.inner.call(request);
-        let limited = move |body| LimitedBody {
-            body,
-            is_watch,
-            bytes,
-            read: 0,
+        let limited = move |answer: Response<B>| {
+            // The client reads the whole body of an error, also of a watch.
+            let is_watch = is_watch && answer.status().is_success();
+            answer.map(|body| LimitedBody {
+                body,
+                is_watch,
+                bytes,
+                read: 0,
+            })
         };
-        answer.map(move |answer| Ok(answer?.map(limited))).boxed()
+        answer.map(move |answer| answer.map(limited)).boxed()
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
     const PART: usize = 1_000;
 
     /// A client of a server that never stops to send this. Counts the bytes that were sent.
-    fn client(text: &'static [u8], sent: &Arc<AtomicUsize>) -> Client {
+    fn client(status: u16, text: &'static [u8], sent: &Arc<AtomicUsize>) -> Client {
         let sent = Arc::clone(sent);
         let service = tower::service_fn(move |_: Request<kube::client::Body>| {
             let sent = Arc::clone(&sent);
@@ -147,7 +151,8 @@ mod tests {
                 sent.fetch_add(text.len(), Ordering::Relaxed);
                 Ok::<_, Infallible>(Frame::data(Bytes::from_static(text)))
             });
-            async move { Ok::<_, BoxError>(Response::new(StreamBody::new(parts.boxed()))) }
+            let body = StreamBody::new(parts.boxed());
+            async move { Ok::<_, BoxError>(Response::builder().status(status).body(body)?) }
         });
         let limit = AnswerLimit { bytes: LIMIT };
         ClientBuilder::new(service, "default").with_layer(&limit).build()
@@ -161,7 +166,7 @@ mod tests {
     async fn an_endless_list_is_an_error() {
         for text in [ENDLESS, EMPTY_LINES] {
             let sent = Arc::default();
-            let leases: Api<Lease> = Api::all(client(text, &sent));
+            let leases: Api<Lease> = Api::all(client(200, text, &sent));
             let error = leases.list(&ListParams::default()).await.unwrap_err();
             assert!(format!("{error:?}").contains("100000"), "{error:?}");
             assert!(sent.load(Ordering::Relaxed) <= LIMIT + 2 * PART);
@@ -171,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_line_of_a_watch_is_an_error() {
         let sent = Arc::default();
-        let leases: Api<Lease> = Api::all(client(ENDLESS, &sent));
+        let leases: Api<Lease> = Api::all(client(200, ENDLESS, &sent));
         let events = leases.watch(&WatchParams::default(), "0").await.unwrap();
         let first = events.boxed().next().await.unwrap();
         assert!(format!("{first:?}").contains("100000"), "{first:?}");
@@ -179,9 +184,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_endless_error_is_one_also_of_a_watch() {
+        for status in [403, 500] {
+            let sent = Arc::default();
+            let leases: Api<Lease> = Api::all(client(status, EMPTY_LINES, &sent));
+            let events = leases.watch(&WatchParams::default(), "0").await;
+            assert!(events.is_err());
+            assert!(sent.load(Ordering::Relaxed) <= LIMIT + 2 * PART);
+        }
+    }
+
+    #[tokio::test]
     async fn a_watch_may_last_for_ever() {
         let sent = Arc::default();
-        let leases: Api<Lease> = Api::all(client(EVENTS, &sent));
+        let leases: Api<Lease> = Api::all(client(200, EVENTS, &sent));
         let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
         for _ in 0..2 * LIMIT / EVENTS.len() {
             events.next().await.unwrap().unwrap();

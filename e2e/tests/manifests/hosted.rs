@@ -35,8 +35,9 @@ async fn a_tenants_manager_takes_no_aws_identity_from_the_management_clusters_no
     assert_eq!(environment("AWS_EC2_METADATA_DISABLED"), Some(json!("true")));
 
     // So the credentials come from a Secret of the tenant's.
-    let file = environment("AWS_SHARED_CREDENTIALS_FILE").expect("a file with credentials");
-    let file = file.as_str().expect("a path");
+    let arguments = container["args"].as_array().expect("arguments").iter();
+    let mut files = arguments.filter_map(|argument| argument.as_str()?.strip_prefix("--aws-keys-file="));
+    let file = files.next().expect("a file with keys");
     let mounts = container["volumeMounts"].as_array().expect("mounts");
     let mount = mounts
         .iter()

@@ -35,7 +35,7 @@ pub struct Clients {
     pub elbv2: Arc<dyn Elbv2>,
 }
 
-/// Makes the clients. Credentials and the endpoints that no setting names come from the SDK's default chain
+/// Makes the clients. Without [`Settings::keys_file`], credentials and the endpoints that no setting names come from the SDK's default chain
 /// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;

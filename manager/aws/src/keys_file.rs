@@ -29,7 +29,7 @@ pub struct KeysFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}, the shared credentials file of the tenant, cannot be used: {why}")]
+#[error("--aws-keys-file={path} cannot be used: {why}")]
 pub struct KeysFileError {
     path: String,
     why: String,
@@ -74,6 +74,13 @@ fn content(path: &Path) -> Result<String, String> {
     }
 }
 
+/// As in the SDK, a comment after a value begins with a space.
+fn without_comment(value: &str) -> &str {
+    let begins = |pattern: &str| value.find(pattern);
+    let comments = [" #", " ;", "\t#", "\t;"].into_iter().filter_map(begins);
+    comments.min().map_or(value, |at| &value[..at])
+}
+
 /// The values of [`KEYS`] in a profile.
 fn keys(text: &str, profile: &str) -> Result<[Option<String>; 3], String> {
     let mut found = [None, None, None];
@@ -93,13 +100,14 @@ fn keys(text: &str, profile: &str) -> Result<[Option<String>; 3], String> {
         }
 
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        let value = without_comment(value);
         let key = key.trim().to_ascii_lowercase();
         match KEYS.iter().position(|known| *known == key) {
             Some(place) => found[place] = Some(value.trim().to_owned()).filter(|value| !value.is_empty()),
             None if WITHOUT_EFFECT.contains(&key.as_str()) => {}
             None => {
                 return Err(format!(
-                    "line {number} of profile {profile:?} has something other than {}: a tenant's file may have these keys only",
+                    "line {number} of profile {profile:?} has something other than {}: the file may have these keys only",
                     KEYS.join(", ")
                 ));
             }
@@ -146,6 +154,13 @@ mod tests {
         assert_eq!(read.expiry(), Some(SystemTime::UNIX_EPOCH + AGE));
         let token = format!("{GOOD}AWS_SESSION_TOKEN = t\n");
         assert_eq!(self::read(&token, "default").unwrap().session_token(), Some("t"));
+    }
+
+    #[test]
+    fn a_comment_after_a_value_is_no_part_of_it() {
+        let text = "[default]\naws_access_key_id = AKID # old\naws_secret_access_key = a#b;c\t; old\n";
+        let read = read(text, "default").unwrap();
+        assert_eq!((read.access_key_id(), read.secret_access_key()), ("AKID", "a#b;c"));
     }
 
     #[test]

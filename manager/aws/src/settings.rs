@@ -11,8 +11,8 @@ pub struct Settings {
     pub region: String,
     /// Endpoints that replace AWS's own, as the cloud config's `ServiceOverride` sections list them.
     pub endpoints: Vec<EndpointOverride>,
-    /// The only source of credentials, where another principal writes the shared credentials file. Nothing else is read from
-    /// it.
+    /// The only source of credentials, a file that another principal may write. Only keys are read from it, and nothing from the
+    /// file of `AWS_SHARED_CREDENTIALS_FILE`. No such principal may write the file of `AWS_CONFIG_FILE`.
     pub keys_file: Option<KeysFile>,
     /// Role to assume with the credentials (`RoleARN`).
     pub role_arn: Option<String>,

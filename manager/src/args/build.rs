@@ -115,6 +115,7 @@ fn general(line: &mut CommandLine) -> General {
         Selection::none()
     });
     General {
+        aws_keys_file: path(line, "aws-keys-file"),
         cloud_config: path(line, "cloud-config"),
         cloud_config_strict: line.bool("cloud-config-strict"),
         cluster_name: line.text("cluster-name"),

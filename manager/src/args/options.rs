@@ -77,6 +77,8 @@ impl Options {
 /// Cluster, cloud and API server.
 #[derive(Debug, Clone)]
 pub struct General {
+    /// `--aws-keys-file`.
+    pub aws_keys_file: Option<PathBuf>,
     pub cloud_config: Option<PathBuf>,
     pub cloud_config_strict: bool,
     /// `--cluster-name`: not the cluster ID.

@@ -95,7 +95,7 @@ impl Assembly {
             route_table_id: cloud.config.route_table_id.clone(),
             cluster: route::plan::ClusterRange {
                 cidr,
-                shortest_prefix: pod_range::shortest_prefix(node_prefix),
+                shortest_prefix: pod_range::shortest_prefix(node_prefix, cidr.prefix_len()),
             },
             period: self.options.routes.reconciliation_period,
             metrics: self.metrics.clone(),

@@ -72,12 +72,7 @@ impl Cloud {
         let settings = Settings {
             region: region.value.clone(),
             endpoints: config.service_overrides.iter().map(endpoint).collect(),
-            keys_file: options
-                .migration
-                .cluster
-                .is_some()
-                .then(|| keys_file(environment))
-                .flatten(),
+            keys_file: keys_file(options.general.aws_keys_file.as_deref(), environment),
             role_arn: config.role_arn.clone(),
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
@@ -126,13 +121,23 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
     }
 }
 
-/// The shared credentials file of a hosted control plane: its tenant may write it, so only keys are read from it.
-fn keys_file(environment: impl Fn(&str) -> Option<String>) -> Option<KeysFile> {
-    let path = environment("AWS_SHARED_CREDENTIALS_FILE").filter(|path| !path.is_empty())?;
-    let profile = environment("AWS_PROFILE").filter(|profile| !profile.is_empty());
+/// Credentials that the environment names come first, as in the SDK: only the operator writes it.
+const OTHER_CREDENTIALS: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+
+/// The file of `--aws-keys-file`, unless the environment names other credentials.
+fn keys_file(flag: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Option<KeysFile> {
+    let value = |name: &str| environment(name).filter(|value| !value.is_empty());
+    if OTHER_CREDENTIALS.iter().any(|name| value(name).is_some()) {
+        return None;
+    }
     Some(KeysFile {
-        path: path.into(),
-        profile: profile.unwrap_or_else(|| "default".to_owned()),
+        path: flag?.to_owned(),
+        profile: value("AWS_PROFILE").unwrap_or_else(|| "default".to_owned()),
     })
 }
 

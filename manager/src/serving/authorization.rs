@@ -6,8 +6,8 @@
 //! `system:anonymous`.
 //!
 //! Whoever reaches the port can cause reviews, so their number per second is limited. Answers are cached, good ones apart
-//! from bad ones, and callers that were good a short time ago have a budget of their own: a flood of bad callers neither
-//! removes what is known of good ones nor delays them.
+//! from bad ones, and a caller that was good in the last minutes has a budget of its own: a flood of bad callers neither
+//! removes what is known of it nor delays it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -55,6 +55,8 @@ pub(super) struct Asked<'a> {
     /// The method in lower case.
     pub(super) verb: &'a str,
     pub(super) path: &'a str,
+    /// Whether there is anything at this path.
+    pub(super) is_served: bool,
     pub(super) token: Option<&'a str>,
     pub(super) peer: Option<&'a PeerCertificates>,
     pub(super) headers: &'a HeaderMap,
@@ -128,6 +130,11 @@ impl Access {
         };
         if user.groups.iter().any(|group| group == MASTERS) {
             return Ok(Verdict::Allowed);
+        }
+
+        // A caller chooses the path, and every user may read `/apis/*`, so reviews of such paths could fill the caches.
+        if !asked.is_served {
+            return Err(Verdict::Forbidden);
         }
 
         let allowed = self.allowed(client, &user, verb, path).await?;
@@ -417,6 +424,7 @@ mod tests {
         let asked = Asked {
             verb: "get",
             path,
+            is_served: !path.starts_with("/apis"),
             token,
             peer: None,
             headers: &HeaderMap::new(),
@@ -449,6 +457,19 @@ mod tests {
             verdict(&access, Some("random"), "/metrics").await,
             Verdict::Unauthenticated
         );
+    }
+
+    #[tokio::test]
+    async fn a_path_without_anything_needs_no_review_of_the_path() {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let authorities = Authorities::load(&settings()).unwrap();
+        let access = Access::new(settings(), authorities, Some(reviewer(&seen, "home")));
+        for number in 0..100 {
+            let path = format!("/apis/{number}");
+            assert_eq!(verdict(&access, Some("good"), &path).await, Verdict::Forbidden);
+            assert_eq!(verdict(&access, None, &path).await, Verdict::Forbidden);
+        }
+        assert_eq!(*seen.lock().unwrap(), ["tokenreviews at home"]);
     }
 
     #[tokio::test(start_paused = true)]

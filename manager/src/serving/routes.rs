@@ -50,6 +50,13 @@ pub fn router(surface: Surface, access: Arc<Access>) -> Router {
             .route(&format!("/{path}"), get(all))
             .route(&format!("/{path}/{{name}}"), get(one))
     };
+    let guarded = |is_served| {
+        let access = Arc::clone(&access);
+        middleware::from_fn_with_state(Gate { access, is_served }, guard)
+    };
+    let nothing = Router::new()
+        .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS) })
+        .layer(guarded(false));
     Router::new()
         .merge(probe("healthz", Probe::Alive))
         .merge(probe("livez", Probe::Alive))
@@ -58,16 +65,22 @@ pub fn router(surface: Surface, access: Arc<Access>) -> Router {
         .route("/metrics/slis", get(slis).delete(reset_slis))
         .route("/configz", get(configz))
         .merge(surface.verbosity.map(debug_router).unwrap_or_default())
-        .fallback(|| async { text(StatusCode::NOT_FOUND, PATHS) })
         .with_state(Shared {
             health: surface.health,
             metrics: surface.metrics,
             configz: surface.configz.to_string().into(),
         })
-        .layer(middleware::from_fn_with_state(access, guard))
+        .route_layer(guarded(true))
+        .fallback_service(nothing)
 }
 
-async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+#[derive(Clone)]
+struct Gate {
+    access: Arc<Access>,
+    is_served: bool,
+}
+
+async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let token = request
         .headers()
         .get(AUTHORIZATION)
@@ -79,12 +92,13 @@ async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) 
     let asked = Asked {
         verb: &verb,
         path: request.uri().path(),
+        is_served: gate.is_served,
         token,
         peer: request.extensions().get(),
         headers: request.headers(),
     };
 
-    match access.decide(&asked).await {
+    match gate.access.decide(&asked).await {
         Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => {
             let mut response = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");

@@ -13,6 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, WatchedType};
 
+/// The API server ended the watch, or lists more objects than the selector can have.
+const ENDED: &str = "the watch ended";
+/// Characters of an error that are logged: a tenant chooses the text.
+const SHOWN: usize = 1024;
 /// Doubles after each failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// Short, because a phase change is not seen until then; a list of a few objects is cheap.
@@ -88,14 +92,8 @@ where
             match event {
                 Err(error) => return Some(error),
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(_)) if listed.len() == self.most => {
-                    tracing::warn!(
-                        cluster = self.cluster,
-                        most = self.most,
-                        "the API server lists other objects than it was asked for"
-                    );
-                    return None;
-                }
+                // It does not know the selector, or never ends.
+                Ok(Event::InitApply(_)) if listed.len() == self.most => return None,
                 Ok(Event::InitApply(object)) => listed.push(object),
                 Ok(Event::InitDone) => {
                     self.index.replace(std::mem::take(&mut listed));
@@ -125,7 +123,7 @@ where
         if now == Failure::NotServed {
             self.index.absent()
         } else {
-            self.index.broken(error.as_deref().unwrap_or("the watch ended"))
+            self.index.broken(error.as_deref().unwrap_or(ENDED))
         }
 
         if *failure == Some(now) {
@@ -155,7 +153,7 @@ fn text(error: &Error) -> String {
             parts.push(part);
         }
     }
-    parts.join(": ")
+    parts.join(": ").chars().take(SHOWN).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

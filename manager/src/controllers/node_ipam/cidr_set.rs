@@ -106,12 +106,21 @@ impl CidrSet {
         })
     }
 
-    pub fn take_next(&mut self) -> Option<Taken> {
+    /// Takes the next free one, from these spans only if there is no other.
+    pub fn take_next(&mut self, avoided: &[Span]) -> Option<Taken> {
         if self.taken == self.count {
             return None;
         }
 
-        let skipped = (0..self.count).find(|step| !self.is_used(self.wrapped(*step)))?;
+        let is_free = |step: &u32| !self.is_used(self.wrapped(*step));
+        let is_avoided = |step: &u32| {
+            let place = self.wrapped(*step);
+            avoided.iter().any(|span| (span.first..=span.last).contains(&place))
+        };
+        let mut steps = 0..self.count;
+        let skipped = steps
+            .find(|step| is_free(step) && !is_avoided(step))
+            .or_else(|| (0..self.count).find(is_free))?;
         let place = self.wrapped(skipped);
         let range = self.range(place)?;
         let span = Span {
@@ -196,7 +205,7 @@ mod tests {
     }
 
     fn next(cidr_set: &mut CidrSet) -> Option<String> {
-        cidr_set.take_next().map(|taken| taken.range.to_string())
+        cidr_set.take_next(&[]).map(|taken| taken.range.to_string())
     }
 
     #[test]

@@ -224,9 +224,8 @@ fn explain(name: &str, problem: &Problem, allocator: &Allocator) -> String {
             clusters.join(",")
         ),
         Problem::TooLarge(text) => format!(
-            "Node {name}: its range {text} is much larger than --node-cidr-mask-size says, so it does not count, and other Nodes \
-             get parts of it; a range cannot be changed: create the Node again, or set the flag to the length of the Nodes' \
-             prefixes"
+            "Node {name}: its range {text} is much larger than --node-cidr-mask-size says, so other Nodes get parts of it when no \
+             other range is free; a range cannot be changed: create the Node again"
         ),
         Problem::Overlap(text, other) => format!(
             "Node {name}: its range {text} overlaps with that of Node {other}; a range cannot be changed, so both are \

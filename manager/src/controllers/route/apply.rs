@@ -206,7 +206,10 @@ impl Writes<'_> {
             Done::Later => Ok(()),
             Done::NoRange => self.condition(node, false).await,
             Done::Routed => {
-                lock(&self.reports.events).forget(node.uid());
+                match work.kept.as_slice() {
+                    [] => lock(&self.reports.events).forget(node.uid()),
+                    kept => self.report_kept(node, kept),
+                }
                 self.condition(node, true).await
             }
             Done::Unrouted(why) => {
@@ -254,6 +257,19 @@ impl Writes<'_> {
         if lock(&self.reports.events).is_new(node.uid(), &message, Instant::now()) {
             let Deps { events, permit, .. } = self.deps;
             events.warn(permit, &about_node(node), "FailedToCreateRoute", &message);
+        }
+    }
+
+    /// Reports a Node whose route exists, but would not be created.
+    fn report_kept(&self, node: &NodeView, kept: &[String]) {
+        let message = format!(
+            "A route to the Node stays, although it would not be created now: {}",
+            kept.join("; ")
+        );
+        if lock(&self.reports.events).is_new(node.uid(), &message, Instant::now()) {
+            tracing::warn!(node = node.name(), "{message}");
+            let Deps { events, permit, .. } = self.deps;
+            events.warn(permit, &about_node(node), "RouteRangeRefused", &message);
         }
     }
 

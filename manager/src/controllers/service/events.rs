@@ -13,8 +13,10 @@ use super::plan::quota::Fullness;
 use super::plan::subnets::is_internal;
 use super::plan::{Plan, Planned, Step};
 use super::queue::service_state::{Reason, ServiceState};
+use super::spec::annotations::Annotations;
 use super::spec::desired::Desired;
 use super::spec::names::uid;
+use super::spec::request;
 use crate::events::EventType;
 
 /// The failed operation, at the beginning of the Event's message.
@@ -35,6 +37,7 @@ const NO_NODES: &str = "UnAvailableLoadBalancer";
 const NEARLY_FULL: &str = "SecurityGroupNearlyFull";
 const SCHEME_STAYS: &str = "SchemeNotChanged";
 const RANGES_IGNORED: &str = "SourceRangesNotEnforced";
+const TAGS_IGNORED: &str = "ReservedTagsIgnored";
 
 const MOST_NODES_NAMED: usize = 20;
 const MOST_REPAIRS_NAMED: usize = 5;
@@ -342,6 +345,23 @@ pub(super) async fn report_source_ranges(context: &Context, service: &Service, a
         of the clients', and the load balancer has no security group. Nodes let in either all clients or none. Remove the \
         attribute, or set NLBSecurityGroupMode=Managed in the cloud configuration, delete the Service and create it again";
     warn(context, service, RANGES_IGNORED, message).await;
+}
+
+/// Emits an Event for tags of the user that are not set, once for each.
+pub(super) async fn report_reserved_tags(context: &Context, service: &Service) {
+    let reserved = request::reserved_tags(Annotations::of(service)).into_iter().collect();
+    let begun = |state: &mut ServiceState| state.reported.begun(TAGS_IGNORED, reserved);
+    let new: Vec<String> = context.states.update(uid(service), begun).into_iter().collect();
+    if new.is_empty() {
+        return;
+    }
+
+    let message = format!(
+        "Tags of annotation service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags are not set, because other \
+         controllers identify their own resources by them: {}. Remove them from the annotation",
+        new.join(", ")
+    );
+    warn(context, service, TAGS_IGNORED, &message).await;
 }
 
 /// Emits an Event if AWS has denied reading tags, once in the life of the process: the role is the same for all

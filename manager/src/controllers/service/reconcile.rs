@@ -209,6 +209,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
     });
     events::report_scheme(context, service, desired, observation.scheme.as_deref()).await;
     events::report_source_ranges(context, service, observation.ignores_source_ranges).await;
+    events::report_reserved_tags(context, service).await;
 
     let Applied { created: made, failure } = execute(context, pass, &observation).await.during(events::ENSURE)?;
     if let Some(dns_name) = &made.dns_name {

@@ -3,8 +3,8 @@
 //! - A CIDR is allocated to a Node's UID before the write is sent, and stays so whatever the result of the write is. A
 //!   retry for the same Node gets the same CIDR, so a lost answer never lets another Node have it.
 //! - `spec.podCIDRs` cannot change once set, so the CIDRs that a Node was observed with stay allocated until it is gone.
-//! - A kubelet may choose the range of a Node that it creates. So a range counts only inside of a cluster CIDR, and if it is
-//!   not much larger than a Node's: no Node occupies a large part of the cluster's.
+//! - A kubelet may choose the range of a Node that it creates. So one that is much larger than a Node's does not exhaust the
+//!   cluster's: its parts are allocated, after all others.
 //! - A Node is gone if the cache showed it and then did not, or if a full list that began after the allocation does not
 //!   contain it.
 
@@ -65,6 +65,8 @@ pub struct ChangeCounts {
 struct Allocation {
     uid: String,
     places: Vec<(usize, Span)>,
+    /// Places of ranges that are too large: allocated to others last.
+    avoided: Vec<(usize, Span)>,
     /// The CIDRs to write; empty once the Node has them.
     chosen: Vec<IpNet>,
     problem: Option<Problem>,
@@ -139,6 +141,7 @@ impl Allocator {
         let mut held = Allocation {
             uid: node.uid.to_owned(),
             places: Vec::new(),
+            avoided: Vec::new(),
             chosen: Vec::new(),
             problem: None,
             cached: old.as_ref().is_some_and(|held| held.cached),
@@ -146,8 +149,14 @@ impl Allocator {
         };
 
         for text in node.ranges {
-            match self.claim(text) {
-                Ok((set, span)) => {
+            let (place, problem) = self.claim(text);
+            let is_too_large = matches!(problem, Some(Problem::TooLarge(_)));
+            if let Some(problem) = problem {
+                held.problem.get_or_insert(problem);
+            }
+            match place {
+                Some(place) if is_too_large => held.avoided.push(place),
+                Some((set, span)) => {
                     if let Some(other) = self.other_holder(set, span) {
                         self.has_overlaps = true;
                         held.problem.get_or_insert(Problem::Overlap(text.clone(), other));
@@ -155,7 +164,7 @@ impl Allocator {
                     self.occupy(set, span);
                     held.places.push((set, span));
                 }
-                Err(problem) => _ = held.problem.get_or_insert(problem),
+                None => {}
             }
         }
 
@@ -218,6 +227,7 @@ impl Allocator {
         let held = Allocation {
             uid: uid.to_owned(),
             places: taken.iter().map(|next| next.span).enumerate().collect(),
+            avoided: Vec::new(),
             chosen: ranges.clone(),
             problem: None,
             // Only Nodes in the cache get CIDRs.
@@ -313,25 +323,30 @@ impl Allocator {
             .collect()
     }
 
-    /// The place of a Node's range.
-    fn claim(&self, text: &str) -> Result<(usize, Span), Problem> {
-        let range = text.parse::<IpNet>();
-        let range = range.map_err(|_| Problem::Unreadable(text.to_owned()))?;
-        let mut sets = self.sets.iter().enumerate();
-        let found = sets.find(|(_, cidr_set)| cidr_set.cluster().contains(&range));
-        let (set, cidr_set) = found.ok_or_else(|| Problem::OutOfRange(text.to_owned()))?;
-        if range.prefix_len() < pod_range::shortest_prefix(cidr_set.node_prefix()) {
-            return Err(Problem::TooLarge(text.to_owned()));
-        }
+    /// The place of a Node's range, and its problem.
+    fn claim(&self, text: &str) -> (Option<(usize, Span)>, Option<Problem>) {
+        let Ok(range) = text.parse::<IpNet>() else {
+            return (None, Some(Problem::Unreadable(text.to_owned())));
+        };
+        let place = self.places(&range).into_iter().next();
+        let Some((cidr_set, place)) = place.and_then(|place| Some((self.sets.get(place.0)?, place))) else {
+            return (None, Some(Problem::OutOfRange(text.to_owned())));
+        };
 
-        let span = cidr_set
-            .span(&range)
-            .ok_or_else(|| Problem::OutOfRange(text.to_owned()))?;
-        Ok((set, span))
+        let cluster = cidr_set.cluster();
+        let shortest = pod_range::shortest_prefix(cidr_set.node_prefix(), cluster.prefix_len());
+        let is_too_large = !cluster.contains(&range) || range.prefix_len() < shortest;
+        (Some(place), is_too_large.then(|| Problem::TooLarge(text.to_owned())))
     }
 
     fn take_next(&mut self, set: usize) -> Option<super::cidr_set::Taken> {
-        let taken = self.sets.get_mut(set)?.take_next()?;
+        let held = self.holders.values().flatten();
+        let avoided = held.flat_map(|held| &held.avoided).filter(|(of, _)| *of == set);
+        let avoided: Vec<Span> = match self.problems.get("CIDRTooLarge") {
+            Some(1..) => avoided.map(|(_, span)| *span).collect(),
+            _ => Vec::new(),
+        };
+        let taken = self.sets.get_mut(set)?.take_next(&avoided)?;
         self.changes.get_mut(set)?.taken += 1;
         Some(taken)
     }

@@ -48,7 +48,7 @@ fn ranges_out_of_the_clusters_or_of_two_nodes_are_told_once_and_stay_counted() {
     let (foreign, first, second) = (
         ranges(&["10.9.0.0/32"]),
         ranges(&["10.0.0.0/32"]),
-        ranges(&["10.0.0.0/31"]),
+        ranges(&["10.0.0.0/32"]),
     );
     assert_eq!(
         allocator.observe(node("x", &foreign)),
@@ -62,7 +62,7 @@ fn ranges_out_of_the_clusters_or_of_two_nodes_are_told_once_and_stay_counted() {
     assert_eq!(allocator.observe(node("a", &first)), None);
     assert_eq!(
         allocator.observe(node("b", &second)),
-        Some(Problem::Overlap("10.0.0.0/31".into(), "a".into()))
+        Some(Problem::Overlap("10.0.0.0/32".into(), "a".into()))
     );
     let counts = [("CIDROutOfRange", 1), ("CIDROverlap", 1), ("CIDRUnreadable", 1)];
     assert_eq!(allocator.problems(), &BTreeMap::from(counts));
@@ -70,33 +70,45 @@ fn ranges_out_of_the_clusters_or_of_two_nodes_are_told_once_and_stay_counted() {
     assert!(allocator.cache_shows("a", None));
     assert_eq!(
         reserved(&mut allocator, "c")[0],
-        "10.0.0.4/32",
+        "10.0.0.1/32",
         "b still has what a had"
     );
 }
 
 /// A kubelet chooses the range of the Node that it creates.
 #[test]
-fn a_node_cannot_occupy_a_large_part_of_the_clusters_range() {
-    let mut allocator = Allocator::new(vec![CidrSet::new("10.0.0.0/16".parse().unwrap(), 24).unwrap()], &[]);
-    let (all, half, wider) = (
-        ranges(&["10.0.0.0/16"]),
-        ranges(&["10.0.0.0/17"]),
-        ranges(&["10.0.0.0/15"]),
-    );
-    let too_large = |text: &str| Some(Problem::TooLarge(text.into()));
-    assert_eq!(allocator.observe(node("evil", &all)), too_large("10.0.0.0/16"));
-    assert_eq!(allocator.observe(node("half", &half)), too_large("10.0.0.0/17"));
-    let outside = Some(Problem::OutOfRange("10.0.0.0/15".into()));
-    assert_eq!(allocator.observe(node("wider", &wider)), outside);
-    assert_eq!(reserved(&mut allocator, "a"), ["10.0.0.0/24"]);
+fn a_node_cannot_exhaust_the_clusters_range() {
+    let cidr_set = || vec![CidrSet::new("10.0.0.0/16".parse().unwrap(), 24).unwrap()];
+    for chosen in ["10.0.0.0/16", "10.0.0.0/15", "0.0.0.0/0"] {
+        let mut allocator = Allocator::new(cidr_set(), &[]);
+        let problem = Some(Problem::TooLarge(chosen.into()));
+        assert_eq!(allocator.observe(node("evil", &ranges(&[chosen]))), problem);
+        assert_eq!(reserved(&mut allocator, "a"), ["10.0.0.0/24"], "{chosen}");
+    }
 
-    // The flag may have been changed.
-    assert_eq!(allocator.observe(node("old", &ranges(&["10.0.16.0/20"]))), None);
-    for at in 1..16 {
+    let mut small = Allocator::new(vec![CidrSet::new("10.0.0.0/20".parse().unwrap(), 24).unwrap()], &[]);
+    small.observe(node("evil", &ranges(&["10.0.0.0/20"])));
+    assert_eq!(reserved(&mut small, "a"), ["10.0.0.0/24"]);
+}
+
+/// The flag may have been changed.
+#[test]
+fn parts_of_a_large_range_are_allocated_last() {
+    let mut allocator = Allocator::new(vec![CidrSet::new("10.0.0.0/16".parse().unwrap(), 24).unwrap()], &[]);
+    let (large, half) = (ranges(&["10.0.16.0/20"]), ranges(&["10.0.0.0/17"]));
+    assert_eq!(allocator.observe(node("large", &large)), None);
+    assert_eq!(
+        allocator.observe(node("half", &half)),
+        Some(Problem::TooLarge("10.0.0.0/17".into()))
+    );
+
+    for at in 128..256 {
         assert_eq!(reserved(&mut allocator, &format!("n{at}")), [format!("10.0.{at}.0/24")]);
     }
-    assert_eq!(reserved(&mut allocator, "next"), ["10.0.32.0/24"]);
+    for at in (0..16).chain(32..128) {
+        assert_eq!(reserved(&mut allocator, &format!("n{at}")), [format!("10.0.{at}.0/24")]);
+    }
+    assert!(allocator.reserve("late", "late").is_err(), "a /20 is occupied");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! A route table may contain routes of others, so this controller manages a route only if it is in the cluster's range
 //! and its target is an instance of the cluster, or it is a blackhole.
 //!
-//! A kubelet chooses the range of a Node that it creates. So a range gets no route outside of the cluster's range, if it is
-//! much larger than a Node's, or if it overlaps with that of an older Node. Routes that exist for such a range stay.
+//! A kubelet chooses the range of a Node that it creates. So a range gets no route outside of the cluster's range, or if it
+//! overlaps with that of an older Node; one that is much larger than a Node's comes after all others. Routes that exist for
+//! such a range stay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 
 use super::confirmation::{Confirmations, Deletion, UnwantedRoute};
 use crate::node_cache::NodeView;
-use crate::pod_range;
 
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -62,6 +62,8 @@ pub struct NodePlan {
     pub steps: Vec<Step>,
     /// The problems that prevent the Node's routes, and how to fix them.
     pub obstacles: Vec<String>,
+    /// Why it would get no routes for ranges, if these did not exist.
+    pub kept: Vec<String>,
     /// Why the Node's instance is unknown.
     pub waits: Option<String>,
     /// The Node has no range, although a route targets its instance.
@@ -102,6 +104,12 @@ pub fn plan(observed: &Observed, range: ClusterRange, confirmations: &mut Confir
             let work = node_plans.entry(*member).or_insert_with(|| NodePlan::of(*member));
             view.wanted(table, *cidr, routes.get(cidr).copied(), *member, work);
         }
+        for refused in &view.refused {
+            let work = node_plans
+                .entry(refused.member)
+                .or_insert_with(|| NodePlan::of(refused.member));
+            view.refused(refused, routes.get(&refused.cidr).copied(), work);
+        }
 
         for (cidr, route) in routes {
             present += usize::from(concerns(cluster, cidr) && view.targets_cluster(route));
@@ -115,13 +123,6 @@ pub fn plan(observed: &Observed, range: ClusterRange, confirmations: &mut Confir
                 blackhole: route.blackhole,
             }));
         }
-    }
-
-    for refused in view.refused.iter().filter(|refused| !view.is_everywhere(refused)) {
-        let work = node_plans
-            .entry(refused.member)
-            .or_insert_with(|| NodePlan::of(refused.member));
-        work.obstacles.push(format!("range {} {}", refused.cidr, refused.why));
     }
 
     for member in view.targets_without_range() {
@@ -144,6 +145,7 @@ impl NodePlan {
             member,
             steps: Vec::new(),
             obstacles: Vec::new(),
+            kept: Vec::new(),
             waits: None,
             has_no_range: false,
         }
@@ -175,8 +177,10 @@ struct View<'a> {
     /// The Node that gets a range. No two ranges overlap.
     winners: HashMap<Ipv4Net, usize>,
     refused: Vec<Refused>,
-    /// Ranges whose routes stay: those of Nodes that do not run on EC2, and refused ones.
+    /// Ranges whose routes stay: those of Nodes that do not run on EC2, and refused ones of unknown instances.
     spared: HashSet<Ipv4Net>,
+    /// Refused ranges, each with the instance of its Node: this route stays.
+    kept: HashSet<(Ipv4Net, &'a InstanceId)>,
 }
 
 impl<'a> View<'a> {
@@ -199,6 +203,7 @@ impl<'a> View<'a> {
             winners: HashMap::new(),
             refused: Vec::new(),
             spared: HashSet::new(),
+            kept: HashSet::new(),
         };
 
         view.divide();
@@ -206,8 +211,8 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Assigns each range to one Node: to the target of the present route, else to the oldest Node. A Node whose instance
-    /// does not belong to the cluster comes last.
+    /// Assigns each range to one Node: to the target of the present route, else to the oldest Node. A range that is much larger
+    /// than a Node's comes later, and a Node whose instance does not belong to the cluster last.
     fn divide(&mut self) {
         let mut claims: Vec<(usize, Ipv4Net)> = Vec::new();
         for (place, member) in self.observed.members.iter().enumerate() {
@@ -221,6 +226,7 @@ impl<'a> View<'a> {
             let created = member.and_then(|member| member.node.metadata.creation_timestamp.clone());
             (
                 member.is_some_and(|member| matches!(member.host, NodeHost::NotInCluster(..))),
+                cidr.prefix_len() < self.range.shortest_prefix,
                 Reverse(self.has_route(*place, *cidr)),
                 created,
                 self.name(*place).to_owned(),
@@ -230,13 +236,18 @@ impl<'a> View<'a> {
 
         let mut taken: BTreeMap<Ipv4Addr, (Ipv4Net, usize)> = BTreeMap::new();
         for (place, cidr) in claims {
-            let range = self.range;
-            let refusal = pod_range::refusal(cidr.into(), range.cidr.into(), range.shortest_prefix);
-            match (refusal, overlapping(&taken, cidr)) {
-                (Some(why), _) => self.refuse(place, cidr, why),
-                (None, None) => _ = taken.insert(cidr.network(), (cidr, place)),
-                (None, Some((_, winner))) if winner == place => {}
-                (None, Some((other, winner))) => {
+            let cluster = self.range.cidr;
+            match overlapping(&taken, cidr) {
+                _ if !cluster.contains(&cidr) => self.refuse(
+                    place,
+                    cidr,
+                    format!(
+                        "is not inside of --cluster-cidr={cluster}; create the Node again, or widen --cluster-cidr"
+                    ),
+                ),
+                None => _ = taken.insert(cidr.network(), (cidr, place)),
+                Some((_, winner)) if winner == place => {}
+                Some((other, winner)) => {
                     let winner = self.name(winner);
                     let relation = match other == cidr {
                         true => format!("is also the range of Node {winner}"),
@@ -254,7 +265,11 @@ impl<'a> View<'a> {
     }
 
     fn refuse(&mut self, member: usize, cidr: Ipv4Net, why: String) {
-        self.spared.insert(cidr);
+        let observed: &'a Observed = self.observed;
+        match observed.members.get(member).map(|member| &member.host) {
+            Some(NodeHost::Instance(id) | NodeHost::NotInCluster(id, _)) => _ = self.kept.insert((cidr, id)),
+            _ => _ = self.spared.insert(cidr),
+        }
         self.refused.push(Refused { member, cidr, why });
     }
 
@@ -270,18 +285,6 @@ impl<'a> View<'a> {
         let member = self.observed.members.get(member);
         member
             .is_some_and(|member| matches!(&member.host, NodeHost::Instance(id) if self.leading.contains(&(cidr, id))))
-    }
-
-    /// Whether each table has a route for the range to the Node's instance.
-    fn is_everywhere(&self, refused: &Refused) -> bool {
-        let member = self.observed.members.get(refused.member);
-        let Some(NodeHost::Instance(id)) = member.map(|member| &member.host) else {
-            return false;
-        };
-        self.observed.tables.iter().all(|table| {
-            let route = by_destination(table).remove(&refused.cidr);
-            route.is_some_and(|route| route.target == RouteTarget::Instance(id.clone()))
-        })
     }
 
     fn is_in_cluster(&self, instance: &InstanceId) -> bool {
@@ -321,6 +324,32 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Adds the obstacle for the route to a refused range in a table, or what keeps the route.
+    fn refused(&self, refused: &Refused, present: Option<&Route>, work: &mut NodePlan) {
+        let Some(member) = self.observed.members.get(refused.member) else {
+            return;
+        };
+
+        let why = format!("range {} {}", refused.cidr, refused.why);
+        let (list, why) = match (&member.host, present) {
+            (NodeHost::Instance(id) | NodeHost::NotInCluster(id, _), Some(route))
+                if route.target == RouteTarget::Instance(id.clone()) =>
+            {
+                (&mut work.kept, why)
+            }
+            (NodeHost::Instance(_), _) => (&mut work.obstacles, why),
+            (NodeHost::NotInCluster(_, tag), _) => (&mut work.obstacles, tag.clone()),
+            (NodeHost::Unknown(why), None) => {
+                work.waits = Some(why.clone());
+                return;
+            }
+            (NodeHost::Unknown(_), Some(_)) | (NodeHost::NotOnEc2, _) => return,
+        };
+        if !list.contains(&why) {
+            list.push(why);
+        }
+    }
+
     fn may_replace(&self, cidr: Ipv4Net, route: &Route) -> bool {
         concerns(self.range.cidr, cidr) && (self.targets_cluster(route) || is_blackhole(route))
     }
@@ -331,6 +360,7 @@ impl<'a> View<'a> {
             return None;
         }
         match &route.target {
+            RouteTarget::Instance(id) if self.kept.contains(&(cidr, id)) => None,
             _ if is_blackhole(route) => Some("it is a blackhole and no Node has its range"),
             RouteTarget::Instance(id) if self.by_instance.contains_key(id) => {
                 Some("its target is a Node that does not have its range")

@@ -292,7 +292,7 @@ fn a_range_goes_to_the_node_whose_instance_has_the_clusters_tag() {
     );
     let members = vec![stranger, member("b", on("i-2"), &[MINE])];
     let plan = settled(&world(vec![route(MINE, to("i-nat"))], members, &[]));
-    assert_eq!(plan.node_plans[0].obstacles.len(), 1, "the stranger's Node");
+    assert_eq!(plan.node_plans[0].kept.len(), 1, "the stranger's Node");
     assert!(plan.node_plans[0].steps.is_empty());
 }
 
@@ -351,8 +351,7 @@ fn a_range_that_a_kubelet_may_not_choose_gets_no_route_and_the_node_says_why() {
         ("172.20.0.0/16", "is not inside of --cluster-cidr=10.0.0.0/16"),
         ("0.0.0.0/1", "is not inside of --cluster-cidr=10.0.0.0/16"),
         ("10.0.0.0/15", "is not inside of --cluster-cidr=10.0.0.0/16"),
-        ("10.0.0.0/16", "is larger than a /20"),
-        ("10.0.128.0/17", "is larger than a /20"),
+        ("10.0.0.0/16", "overlaps with the range 10.0.1.0/24 of Node a"),
         ("10.0.1.0/24", "is also the range of Node a"),
         ("10.0.1.16/28", "overlaps with the range 10.0.1.0/24 of Node a"),
         ("10.0.1.255/32", "overlaps with the range 10.0.1.0/24 of Node a"),
@@ -373,16 +372,51 @@ fn a_range_that_a_kubelet_may_not_choose_gets_no_route_and_the_node_says_why() {
     }
 }
 
-/// An older version, or v1.37, may have created it.
+/// An older version, or v1.37, may have created it. Its Node stays available, and says why.
 #[test]
 fn a_route_that_exists_for_a_refused_range_stays() {
-    for chosen in ["192.168.1.0/24", "10.0.128.0/17", "10.0.1.16/28"] {
-        let members = || vec![joined("b", "i-2", chosen), member("a", on("i-1"), &[MINE])];
-        let there = vec![route(MINE, to("i-1")), route(chosen, to("i-2"))];
-        assert!(shape(&world(there, members(), &["i-2"])).is_empty(), "{chosen}");
-        let elsewhere = vec![route(MINE, to("i-1")), route(chosen, to("i-3"))];
-        assert_eq!(shape(&world(elsewhere, members(), &["i-3"])), ["!"], "{chosen}");
+    for chosen in ["192.168.1.0/24", "10.0.0.0/17", "10.0.1.16/28"] {
+        let members = |host| {
+            let refused = Member {
+                host,
+                ..joined("b", "i-2", chosen)
+            };
+            vec![refused, member("a", on("i-1"), &[MINE])]
+        };
+        let routes = |route| vec![super::tests::route(MINE, to("i-1")), route];
+        let untagged = NodeHost::NotInCluster(InstanceId::new("i-2"), "no tag".into());
+        for host in [on("i-2"), untagged] {
+            for there in [route(chosen, to("i-2")), dead(chosen, to("i-2"))] {
+                let observed = world(routes(there), members(host.clone()), &["i-2"]);
+                assert!(shape(&observed).is_empty(), "{chosen}");
+                let plan = settled(&observed);
+                let work = plan.node_plans.iter().find(|work| work.member == 0).unwrap();
+                assert_eq!(work.kept.len(), 1, "{chosen}: {work:?}");
+            }
+        }
+
+        let unknown = world(
+            routes(route(chosen, to("i-2"))),
+            members(NodeHost::Unknown("throttled".into())),
+            &["i-2"],
+        );
+        assert!(shape(&unknown).is_empty(), "{chosen}");
     }
+
+    let members = vec![joined("b", "i-2", "10.0.1.16/28"), member("a", on("i-1"), &[MINE])];
+    let elsewhere = vec![route(MINE, to("i-1")), route("10.0.1.16/28", to("i-3"))];
+    assert_eq!(shape(&world(elsewhere, members, &["i-3"])), ["!", "-10.0.1.16/28"]);
+}
+
+/// Where Nodes have such ranges, they do not overlap.
+#[test]
+fn a_range_that_is_much_larger_than_a_nodes_comes_after_all_others() {
+    let broad = || member("broad", on("i-9"), &["10.0.0.0/17"]);
+    let alone = world(vec![], vec![broad()], &[]);
+    assert_eq!(shape(&alone), ["+10.0.0.0/17"]);
+
+    let beside = world(vec![], vec![broad(), joined("a", "i-1", MINE)], &[]);
+    assert_eq!(shape(&beside), ["!", "+10.0.1.0/24"], "although its Node is older");
 }
 
 #[test]

@@ -114,10 +114,9 @@ pub fn subnets(annotations: Annotations<'_>) -> Result<Subnets, Invalid> {
     Ok(Subnets::Listed { ids, names })
 }
 
-/// The tags of annotation `additional-resource-tags`.
-/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when another
-/// controller finds its resources by the key: with `karpenter.sh/discovery`, for example, new Nodes would get the load
-/// balancer's security group, whose rules the author of the Service chooses.
+/// The tags of annotation `additional-resource-tags`, without [`reserved_tags`].
+/// Fails when a tag names another cluster: both would own the resource, and neither would delete it. Also when it is
+/// the tag with the cluster's UID.
 pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTreeMap<String, String>, Invalid> {
     let pairs = annotations.pairs("additional-resource-tags");
     let wrong = |expected: String| Err(annotations.wrong("additional-resource-tags", expected));
@@ -128,15 +127,27 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
             );
             return wrong(expected);
         }
-        // The controller's own value overrides it.
-        if let Some(whose) = tags::reserved_for(key).filter(|_| key != names::SERVICE_TAG) {
-            return wrong(format!(
-                "tag {key} is reserved: {whose} identifies its own resources by it; remove this tag"
-            ));
+        if key == names::CLUSTER_UID_TAG {
+            return wrong(format!("tag {key} is set by the controller; remove it"));
         }
     }
 
-    Ok(pairs)
+    Ok(pairs
+        .into_iter()
+        .filter(|(key, _)| tags::reserved_for(key).is_none())
+        .collect())
+}
+
+/// The keys of annotation `additional-resource-tags` by which other controllers find their resources, with these controllers.
+/// They are not set: with `karpenter.sh/discovery`, for example, new Nodes would get the load balancer's security group, whose
+/// rules the author of the Service chooses.
+pub fn reserved_tags(annotations: Annotations<'_>) -> Vec<String> {
+    let keys = annotations.pairs("additional-resource-tags").into_keys();
+    let reserved = keys.filter_map(|key| {
+        let whose = tags::reserved_for(&key).filter(|_| key != names::SERVICE_TAG)?;
+        Some(format!("{key} ({whose})"))
+    });
+    reserved.collect()
 }
 
 /// The tags of the annotation, without those with a key of the controller.

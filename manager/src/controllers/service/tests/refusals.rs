@@ -162,17 +162,12 @@ fn errors_of_network_load_balancers_are_reported_in_this_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tags_of_another_cluster_or_controller_are_refused_before_anything_is_made() {
+async fn tags_that_name_another_cluster_are_refused_before_anything_is_made() {
     let tags = [
         ("team=a,kubernetes.io/cluster/other=owned", "\"other\""),
         ("kubernetes.io/cluster/other=shared", "\"other\""),
         ("KubernetesCluster=other", "\"other\""),
         ("outrigger.dev/cluster-uid=u-1", "outrigger.dev/cluster-uid"),
-        // New Nodes would get the load balancer's group.
-        ("karpenter.sh/discovery=prod", "Karpenter"),
-        ("elbv2.k8s.aws/cluster=prod", "AWS Load Balancer Controller"),
-        ("service.k8s.aws/stack=victim/web", "AWS Load Balancer Controller"),
-        ("eks:cluster-name=prod", "EKS"),
     ];
     for kind in ["elb", "nlb"] {
         for (tags, named) in tags {
@@ -193,6 +188,45 @@ async fn tags_of_another_cluster_or_controller_are_refused_before_anything_is_ma
                 "{events:?}"
             );
             assert_eq!(fixture.aws.writes(), [""; 0]);
+        }
+    }
+}
+
+/// With the first one, new Nodes would get the load balancer's group.
+#[tokio::test(start_paused = true)]
+async fn tags_of_other_controllers_are_not_set_and_an_event_names_them() {
+    let reserved = [
+        "karpenter.sh/discovery",
+        "elbv2.k8s.aws/cluster",
+        "service.k8s.aws/stack",
+        "eks:cluster-name",
+    ];
+    for kind in ["elb", "nlb"] {
+        let fixture = Fixture::new(world());
+        fixture.annotate("type", kind);
+        let tags = reserved.map(|key| format!("{key}=victim"));
+        fixture.annotate("additional-resource-tags", &format!("team=a,{}", tags.join(",")));
+        fixture.settle().await;
+
+        let world = fixture.aws.world();
+        let groups = world.security_groups.values().map(|group| &group.tags);
+        let classic = world.load_balancers.values().map(|balancer| &balancer.tags);
+        let mut tags: Vec<_> = groups.chain(classic).collect();
+        let network = &world.network;
+        tags.extend(network.load_balancers.values().map(|balancer| &balancer.tags));
+        tags.extend(network.target_groups.values().map(|group| &group.tags));
+        assert!(
+            tags.iter()
+                .any(|tags| tags.get("team").is_some_and(|value| value == "a")),
+            "{kind}"
+        );
+        for key in reserved {
+            assert!(tags.iter().all(|tags| !tags.contains_key(key)), "{kind}: {key}");
+            let events = fixture.events();
+            let named = events
+                .iter()
+                .filter(|event| event.contains("ReservedTagsIgnored") && event.contains(key));
+            assert_eq!(named.count(), 1, "{kind}: {events:?}");
         }
     }
 }
