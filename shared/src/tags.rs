@@ -47,8 +47,8 @@ const RESERVED: [(&str, &str); 18] = [
     (SYSTEM_CLUSTER, "Kubermatic"),
 ];
 
-/// The controller that identifies its resources by this key. Whoever sets it on another resource makes that controller use
-/// or keep it.
+/// The controller that identifies its resources by this key. If another resource has the key, that controller may use or
+/// keep it.
 #[must_use]
 pub fn reserved_for(key: &str) -> Option<&'static str> {
     let covers = |pattern: &str| match pattern.strip_suffix('*') {

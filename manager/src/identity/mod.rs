@@ -72,7 +72,7 @@ impl Cloud {
         let settings = Settings {
             region: region.value.clone(),
             endpoints: config.service_overrides.iter().map(endpoint).collect(),
-            keys_file: keys_file(options.general.aws_keys_file.as_deref(), environment),
+            keys_file: keys_file(options.general.aws_keys_file.as_deref(), environment)?,
             role_arn: config.role_arn.clone(),
             source_arn: config.source_arn.clone(),
             app_name: String::new(),
@@ -121,24 +121,33 @@ fn endpoint(section: &crate::cloud_config::ServiceOverride) -> EndpointOverride 
     }
 }
 
-/// Credentials that the environment names come first, as in the SDK: only the operator writes it.
-const OTHER_CREDENTIALS: [&str; 4] = [
-    "AWS_ACCESS_KEY_ID",
+/// Variables that name credentials in another way. They may be injected into the Pod, for another account.
+const OTHER_CREDENTIALS: [&str; 3] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// The file of `--aws-keys-file`, unless the environment names other credentials.
-fn keys_file(flag: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Option<KeysFile> {
+/// The file of `--aws-keys-file`, unless the environment has keys, which come first in the SDK, too.
+///
+/// # Errors
+/// When the environment names credentials in another way.
+fn keys_file(flag: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Result<Option<KeysFile>> {
     let value = |name: &str| environment(name).filter(|value| !value.is_empty());
-    if OTHER_CREDENTIALS.iter().any(|name| value(name).is_some()) {
-        return None;
+    let Some(path) = flag.filter(|_| value("AWS_ACCESS_KEY_ID").is_none()) else {
+        return Ok(None);
+    };
+    if let Some(name) = OTHER_CREDENTIALS.iter().find(|name| value(name).is_some()) {
+        bail!(
+            "--aws-keys-file={} and {name} name different credentials; remove one of them",
+            path.display()
+        );
     }
-    Some(KeysFile {
-        path: flag?.to_owned(),
+
+    Ok(Some(KeysFile {
+        path: path.to_owned(),
         profile: value("AWS_PROFILE").unwrap_or_else(|| "default".to_owned()),
-    })
+    }))
 }
 
 /// The configuration of a client, from the file that `flag` names.

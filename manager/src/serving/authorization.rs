@@ -5,9 +5,9 @@
 //! A SubjectAccessReview decides whether that user may read the path. A caller without credentials is
 //! `system:anonymous`.
 //!
-//! Whoever reaches the port can cause reviews, so their number per second is limited. Answers are cached, good ones apart
+//! Every client that reaches the port can cause reviews, so their number per second is limited. Answers are cached, good ones apart
 //! from bad ones, and a caller that was good in the last minutes has a budget of its own: a flood of bad callers neither
-//! removes what is known of it nor delays it.
+//! removes what is known of it nor delays it. Each budget is shared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

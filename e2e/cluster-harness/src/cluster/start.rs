@@ -1,13 +1,24 @@
 //! Files and folders of a run, servers on free ports, and the processors that they use.
 
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::process::Launch;
 
 use super::error::ClusterError;
 
+/// Writes a file at once: a program that has just been started may read the one before.
 pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ClusterError> {
-    std::fs::write(path, content).map_err(|source| ClusterError::File {
+    let replace = || {
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
+        let readable = std::fs::Permissions::from_mode(0o644);
+        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
+        file.write_all(content.as_ref())?;
+        file.persist(path)?;
+        std::io::Result::Ok(())
+    };
+    replace().map_err(|source| ClusterError::File {
         path: path.to_owned(),
         source,
     })

@@ -174,7 +174,7 @@ pub(super) const GLOBAL: &[Flag] = &[
 
 pub(super) const OURS: &[Flag] = &[
     flag("aws-api-budget-share", Float, "0.25", Works, "Share of the account's request rate limits for reads of EC2 and of load balancers that this manager uses: greater than 0, at most 1. Writes use the full limits."),
-    flag("aws-keys-file", Text, "", Works, "AWS's shared credentials file of another principal, such as the tenant of a hosted control plane. Only keys are read from its profile AWS_PROFILE, or default; with anything else in it, such as a role or an endpoint, the manager does not start. Not read if the environment names other credentials by AWS_ACCESS_KEY_ID, AWS_WEB_IDENTITY_TOKEN_FILE or AWS_CONTAINER_CREDENTIALS_*."),
+    flag("aws-keys-file", Text, "", Works, "AWS's shared credentials file of another principal, such as the tenant of a hosted control plane. Only keys are read from its profile AWS_PROFILE, or default; with anything else in it, such as a role or an endpoint, the manager does not start. AWS_ACCESS_KEY_ID comes first; with AWS_WEB_IDENTITY_TOKEN_FILE or AWS_CONTAINER_CREDENTIALS_* the manager does not start."),
     flag("cloud-config-strict", Bool, "true", Works, "Reject unknown sections and keys in the cloud configuration. If false, they are ignored without a message."),
     flag("cluster-id", Text, "", Works, "Cluster ID. Must equal the cluster ID in the cloud configuration, if that has one. Without both, it is read from the tags of the instance that the manager runs on."),
     flag("load-balancer-resync-period", Duration, "30m0s", Works, "Approximate interval at which an unchanged Service is reconciled to repair drift in AWS; 0 disables it."),

@@ -342,10 +342,7 @@ impl Allocator {
     fn take_next(&mut self, set: usize) -> Option<super::cidr_set::Taken> {
         let held = self.holders.values().flatten();
         let avoided = held.flat_map(|held| &held.avoided).filter(|(of, _)| *of == set);
-        let avoided: Vec<Span> = match self.problems.get("CIDRTooLarge") {
-            Some(1..) => avoided.map(|(_, span)| *span).collect(),
-            _ => Vec::new(),
-        };
+        let avoided: Vec<Span> = avoided.map(|(_, span)| *span).collect();
         let taken = self.sets.get_mut(set)?.take_next(&avoided)?;
         self.changes.get_mut(set)?.taken += 1;
         Some(taken)
