@@ -134,7 +134,8 @@ pub fn user_tags(annotations: Annotations<'_>, cluster_id: &str) -> Result<BTree
 
     Ok(pairs
         .into_iter()
-        .filter(|(key, _)| tags::reserved_for(key).is_none())
+        // The load balancer gets the controller's own value; its security group keeps the user's, as with v1.37.
+        .filter(|(key, _)| key == names::SERVICE_TAG || tags::reserved_for(key).is_none())
         .collect())
 }
 
