@@ -35,8 +35,8 @@ pub struct Clients {
     pub elbv2: Arc<dyn Elbv2>,
 }
 
-/// Makes the clients. Without [`Settings::keys_file`], credentials and the endpoints that no setting names come from the SDK's default chain
-/// (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
+/// Makes the clients. Without [`Settings::keys_file`], credentials and the endpoints that no setting names come from the
+/// SDK's default chain (environment, profile, web identity, container, instance metadata; `AWS_ENDPOINT_URL` and its kin).
 ///
 /// No call is sent. A call takes at most 30 s and is tried at most three times, as AWS's SDKs do by default;
 /// `AWS_MAX_ATTEMPTS` changes that number. The SDK does not retry a throttled call: [`crate::limit`] does. `observer`
