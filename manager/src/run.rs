@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Timing};
+use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Tasks, Timing};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement as Where};
@@ -34,6 +34,15 @@ const MIGRATION_EVENT_COMPONENT: &str = "outrigger-manager";
 /// # Errors
 /// Everything that ends the process otherwise: wrong settings, a lost lease, a controller that failed.
 pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
+    let (tasks, mut ended) = Tasks::new(CancellationToken::new());
+    let _end_tasks = tasks.stop().clone().drop_guard();
+    tokio::select! {
+        result = lead(options, verbosity, tasks) => result,
+        Some(ended) = ended.recv() => Err(ended.into()),
+    }
+}
+
+async fn lead(options: Options, verbosity: Verbosity, tasks: Tasks) -> Result<()> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");
     }
@@ -45,8 +54,6 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
     let cluster = Cluster::of(&options, metrics.rest_client()).await?;
     let management = Cluster::of_migration(&options, &cluster).await?;
     let health = Health::default();
-    let background = CancellationToken::new();
-    let _end_background = background.clone().drop_guard();
     let surface = Surface {
         health: health.clone(),
         metrics: metrics.clone(),
@@ -56,7 +63,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
 
     // Ready is a state, not the absence of checks: the port opens before the Nodes are watched.
     health.register_readiness("nodes", || Err("the process is starting".into()));
-    serve(&options, &cluster, surface, &background).await?;
+    serve(&options, &cluster, surface, &tasks).await?;
 
     let placement = Placement::of(&options)?;
     if let Some(name) = &options.migration.name {
@@ -71,7 +78,7 @@ pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
         &management,
         metrics.clone(),
         health.clone(),
-        &background,
+        &tasks,
     )?);
 
     health.register_readiness("nodes", assembly.nodes_ready());
@@ -156,7 +163,7 @@ fn on_signals() -> Result<CancellationToken> {
     Ok(shutdown)
 }
 
-async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &CancellationToken) -> Result<()> {
+async fn serve(options: &Options, cluster: &Cluster, surface: Surface, tasks: &Tasks) -> Result<()> {
     let Some(listening) = serving::bind(&options.serving).await? else {
         return Ok(());
     };
@@ -172,15 +179,15 @@ async fn serve(options: &Options, cluster: &Cluster, surface: Surface, stop: &Ca
     let accesses = of_file(&authentication.access_kubeconfig, "--authorization-kubeconfig").await?;
     let authorities = Authorities::load(authentication)?;
     let follower = tokens.client("authentication")?;
-    tokio::spawn(authorities.clone().follow(follower, stop.clone()));
+    let stop = tasks.stop().clone();
+    tasks.spawn("client CAs", authorities.clone().follow(follower, stop.clone()));
 
     let reviewer = accesses.client("access-review")?;
     let access = Access::new(authentication.clone(), authorities, Some(reviewer))
         .with_token_reviewer(tokens.client("token-review")?);
     let metrics = surface.metrics.clone();
     let router = serving::router(surface, Arc::new(access));
-    let stop = stop.clone();
-    tokio::spawn(async move { listening.run(router, &metrics, stop).await });
+    tasks.spawn("HTTPS", async move { listening.run(router, &metrics, stop).await });
 
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response, Uri};
+use http_body_util::Empty;
 use outrigger_aws::{Call, Ending, Kind};
 use outrigger_leader::Snapshot;
 use outrigger_manager::controllers::node_ipam::IpamMetrics;
@@ -81,9 +82,12 @@ async fn filled() -> Metrics {
     connections.opened();
     connections.ended(Ended::Peer);
     connections.refused(Refused::HandshakeFailed);
-    let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
+    let server = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Empty::new())) });
     let layer = metrics.rest_client().layer(&Uri::from_static("https://server:6443"));
-    layer.layer(server).oneshot(Request::new(())).await.unwrap();
+    for path in ["/", "/api/v1/nodes?watch=true"] {
+        let request = Request::get(path).body(()).unwrap();
+        layer.layer(server).oneshot(request).await.unwrap();
+    }
     metrics
 }
 

@@ -102,20 +102,24 @@ impl KubeLease {
         LeaseError::of(verb, (&self.namespace, &self.name), error)
     }
 
-    /// Watches the Lease until `stop`. The receiver always has the newest view. `shortest`: see [`View::shortest`].
-    pub fn watch(&self, shortest: Duration, stop: CancellationToken) -> watch::Receiver<View> {
+    /// The watch of the Lease until `stop`, to be run. While it runs, the receiver has the newest view. `shortest`: see
+    /// [`View::shortest`].
+    pub fn watch(
+        &self,
+        shortest: Duration,
+        stop: CancellationToken,
+    ) -> (watch::Receiver<View>, impl Future<Output = ()> + Send + use<>) {
         let (tx, rx) = watch::channel(View::lasting(shortest));
         let (api, name) = (self.api.clone(), self.name.clone());
-
-        tokio::spawn(async move {
+        let watching = async move {
             let start = || watcher::watch_object(api.clone(), &name);
             object_watch::follow(start, stop, |event| {
                 tx.send_modify(|view| view.update(&name, event, Instant::now()));
             })
             .await;
-        });
+        };
 
-        rx
+        (rx, watching)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Runs leader election: lease C with its controllers, lease M with the migrated controllers, and the steward.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use kube::Client;
 use outrigger_evidence::facts::{OwnSettings, Reading};
 use outrigger_evidence::latch::{self, Stored};
@@ -21,6 +23,7 @@ use crate::permit::{Fence, Permit};
 use crate::readers::{self, Listing, Locks, Own};
 use crate::status::{self, CountNodes, Reporter};
 use crate::steward::{self, Config, Controls, Reports, Sources};
+use crate::tasks::Tasks;
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).
@@ -107,7 +110,7 @@ fn report_not_led(
     evidence: &Evidence,
     view: &watch::Receiver<View>,
     problems: [watch::Receiver<Option<String>>; 2],
-) -> impl Future<Output = ()> + use<> {
+) -> impl Future<Output = Infallible> + use<> {
     let lease = status::MainLease {
         name: format!("{}/{}", setup.namespace, setup.main_lease),
         view: view.clone(),
@@ -123,14 +126,14 @@ fn report_not_led(
 /// anything: its permits are void.
 pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended> {
     let setup = Arc::new(setup);
-    let watches = CancellationToken::new();
-    let _stop_watches = watches.clone().drop_guard();
-    let (mut elector, view) = elector(&setup, &setup.main_lease, &watches);
-    let watched = MigrationLease::watch(&setup, &view, &watches);
+    let (tasks, mut tasks_ended) = Tasks::new(CancellationToken::new());
+    let _stop_tasks = tasks.stop().clone().drop_guard();
+    let (mut elector, view) = elector(&setup, &setup.main_lease, &tasks);
+    let watched = MigrationLease::watch(&setup, &view, &tasks);
     let evidence = watched.as_ref().and_then(|watched| watched.evidence.as_ref());
-    let (mut gate, newer) = gate_of_latch(view.clone(), watches.clone());
-    let candidate =
-        evidence.map(|evidence| tokio::spawn(report_not_led(&setup, evidence, &view, [newer, elector.problem()])));
+    let (mut gate, newer) = gate_of_latch(view.clone(), &tasks);
+    let reports = evidence.map(|evidence| report_not_led(&setup, evidence, &view, [newer, elector.problem()]));
+    let reports = OptionFuture::from(reports);
 
     tracing::info!(
         lease = setup.main_lease,
@@ -138,10 +141,14 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
         "competing for the main lease"
     );
 
-    let Some(held) = elector.acquire(&mut gate, &shutdown).await else {
+    let acquired = tokio::select! {
+        held = elector.acquire(&mut gate, &shutdown) => held,
+        Some(never) = reports => match never {},
+        Some(ended) = tasks_ended.recv() => return Err(ended.into()),
+    };
+    let Some(held) = acquired else {
         return Ok(());
     };
-    candidate.iter().for_each(JoinHandle::abort);
 
     let (latch, lease) = (inherited_latch(&mut elector, &held), about(&held));
     let (annotation_changes, annotation_changes_rx) = mpsc::channel(4);
@@ -167,12 +174,13 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended>
             permit: main.permit.clone(),
         },
         stop.clone(),
-        watches.clone(),
+        tasks.clone(),
     ));
 
     let ended = tokio::select! {
         () = shutdown.cancelled() => None,
         ended = main.broken() => Some(ended),
+        Some(ended) = tasks_ended.recv() => Some(ended.into()),
         ended = &mut migrated => Some(timeout(NOTICED, main.broken()).await.unwrap_or_else(|_| of_migrated(ended))),
     };
     if let Some(ended) = ended {
@@ -201,9 +209,10 @@ fn about(held: &Held) -> About {
     }
 }
 
-fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<KubeLease>, watch::Receiver<View>) {
+fn elector(setup: &Setup, lease: &str, tasks: &Tasks) -> (Elector<KubeLease>, watch::Receiver<View>) {
     let object = KubeLease::new(setup.leases.clone(), &setup.namespace, lease);
-    let view = object.watch(setup.timing.lease_duration, watches.clone());
+    let (view, watching) = object.watch(setup.timing.lease_duration, tasks.stop().clone());
+    tasks.spawn("watch of a lease", watching);
     (
         Elector::new(object, lease, &setup.identity, setup.timing, view.clone())
             .with_slow_path(Arc::clone(&setup.slow_path)),
@@ -214,10 +223,11 @@ fn elector(setup: &Setup, lease: &str, watches: &CancellationToken) -> (Elector<
 /// Lease C is left to a newer program while it has a latch of that program: this one could not follow it. With the reason.
 pub(crate) fn gate_of_latch(
     mut view: watch::Receiver<View>,
-    watches: CancellationToken,
+    tasks: &Tasks,
 ) -> (watch::Receiver<Gate>, watch::Receiver<Option<String>>) {
     let ((gate, gate_rx), (newer, newer_rx)) = (watch::channel(Gate::Closed), watch::channel(None));
-    tokio::spawn(async move {
+    let stop = tasks.stop().clone();
+    tasks.spawn("latch of the main lease", async move {
         loop {
             let stored = view.borrow_and_update().lease.as_ref().map(latch::of_lease);
             let why = match stored {
@@ -231,9 +241,7 @@ pub(crate) fn gate_of_latch(
             let is_open = is_read && why.is_none();
             gate.send_replace(if is_open { Gate::Open } else { Gate::Closed });
             newer.send_replace(why);
-            if !matches!(watches.run_until_cancelled(view.changed()).await, Some(Ok(()))) {
-                // Without an answer the gate would be closed for ever.
-                watches.cancelled().await;
+            if !matches!(stop.run_until_cancelled(view.changed()).await, Some(Ok(()))) {
                 return;
             }
         }
@@ -270,13 +278,13 @@ struct Evidence {
 
 impl MigrationLease {
     /// `None` if leader migration is off.
-    fn watch(setup: &Arc<Setup>, main: &watch::Receiver<View>, watches: &CancellationToken) -> Option<Self> {
+    fn watch(setup: &Arc<Setup>, main: &watch::Receiver<View>, tasks: &Tasks) -> Option<Self> {
         let (lease, evidence) = match &setup.mode {
             Mode::Single => return None,
             Mode::Upstream { lease } => (lease, None),
-            Mode::Guarded(guard) => (&guard.lease, Some(Evidence::watch(setup, guard, watches))),
+            Mode::Guarded(guard) => (&guard.lease, Some(Evidence::watch(setup, guard, tasks))),
         };
-        let (elector, view) = elector(setup, lease, watches);
+        let (elector, view) = elector(setup, lease, tasks);
 
         Some(Self {
             lease: lease.clone(),
@@ -288,21 +296,21 @@ impl MigrationLease {
 }
 
 impl Evidence {
-    fn watch(setup: &Arc<Setup>, guard: &Guard, watches: &CancellationToken) -> Self {
+    fn watch(setup: &Arc<Setup>, guard: &Guard, tasks: &Tasks) -> Self {
         let own = Own {
             cluster_id: guard.cluster_id.clone(),
             namespace: setup.namespace.clone(),
             lease: guard.lease.clone(),
             main_lease: setup.main_lease.clone(),
         };
-        let object = readers::follow_own_migration(guard.management.clone(), &guard.migration, &own, watches);
+        let object = readers::follow_own_migration(guard.management.clone(), &guard.migration, &own, tasks);
 
         let locks = Locks {
             namespace: setup.namespace.clone(),
             main: DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
             migration: guard.lease.clone(),
         };
-        let main = follow_main_lease(setup, object.agreed.clone(), watches.clone());
+        let main = follow_main_lease(setup, object.agreed.clone(), tasks);
 
         Self {
             guard: guard.clone(),
@@ -313,7 +321,7 @@ impl Evidence {
                 locks,
                 object.agreed.clone(),
                 main.clone(),
-                watches.clone(),
+                tasks,
             ),
             main,
             object,
@@ -343,7 +351,7 @@ async fn lead_migrated(
     watched: Option<MigrationLease>,
     inherited: MainLease,
     stop: CancellationToken,
-    watches: CancellationToken,
+    tasks: Tasks,
 ) -> Result<(), Ended> {
     let Some(MigrationLease {
         lease,
@@ -375,7 +383,7 @@ async fn lead_migrated(
         holding: holding_rx,
         problem: lease_problem,
     };
-    let mut steward = guard(&setup, evidence, inherited, own, watches);
+    let mut steward = guard(&setup, evidence, inherited, own, &tasks);
     tokio::select! {
         ended = leading => ended,
         // Without the steward, nothing opens or closes the gate.
@@ -388,11 +396,11 @@ fn guard(
     evidence: Evidence,
     inherited: MainLease,
     own: MigrationLeaseState,
-    watches: CancellationToken,
+    tasks: &Tasks,
 ) -> JoinHandle<()> {
     let Evidence { guard, object, .. } = evidence;
     let sources = Sources {
-        spec: readers::follow_spec(object.agreed, watches.clone()),
+        spec: readers::follow_spec(object.agreed, tasks),
         listing: evidence.listing,
         main: evidence.main,
         migration: own.view,
@@ -423,15 +431,13 @@ fn guard(
 
     let (newest, newest_rx) = watch::channel(None);
     let (all, all_rx) = mpsc::unbounded_channel();
-    tokio::spawn(status_writer.run(object.stored, (newest_rx, all_rx), watches.clone()));
+    let stop = tasks.stop().clone();
+    tasks.spawn(
+        "status",
+        status_writer.run(object.stored, (newest_rx, all_rx), stop.clone()),
+    );
 
-    tokio::spawn(steward::run(
-        config,
-        sources,
-        controls,
-        Reports { newest, all },
-        watches,
-    ))
+    tokio::spawn(steward::run(config, sources, controls, Reports { newest, all }, stop))
 }
 
 fn no_guard(lease: &str) -> Ended {
@@ -496,26 +502,25 @@ async fn hold_when_open<L: Leases + Sync + 'static>(
 fn follow_main_lease(
     setup: &Arc<Setup>,
     mut object: watch::Receiver<Reading<CloudProviderMigration>>,
-    watches: CancellationToken,
+    tasks: &Tasks,
 ) -> watch::Receiver<View> {
     let (tx, rx) = watch::channel(View::default());
-    let setup = Arc::clone(setup);
-    tokio::spawn(async move {
+    let (setup, watches) = (Arc::clone(setup), tasks.stop().clone());
+    tasks.spawn("watch of the old manager's lease", async move {
         while !watches.is_cancelled() {
             let named = object.borrow_and_update().known().cloned();
             let name = named.map_or_else(
                 || DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
                 |object| object.spec.kube_controller_manager_lease,
             );
-            let stop = watches.child_token();
-            let _stop_with_this_name = stop.clone().drop_guard();
-            let mut view =
-                KubeLease::new(setup.leases.clone(), &setup.namespace, &name).watch(setup.timing.lease_duration, stop);
+            let lease = KubeLease::new(setup.leases.clone(), &setup.namespace, &name);
+            let (mut view, watching) = lease.watch(setup.timing.lease_duration, watches.clone());
+            let mut watching = std::pin::pin!(watching);
             // The state of the lease with the former name is void.
             tx.send_replace(View::default());
             loop {
                 tokio::select! {
-                    () = watches.cancelled() => break,
+                    () = &mut watching => return,
                     Ok(()) = object.changed() => match &*object.borrow_and_update() {
                         // Without the object, the last name stays.
                         Reading::Known(object) if object.spec.kube_controller_manager_lease != name => break,

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kube::Client;
 use outrigger_aws::limit::Limited;
 use outrigger_evidence::facts::Reading;
-use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
+use outrigger_leader::{ControllerError, CountNodes, Permit, Start, Tasks, readers};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
 use outrigger_shared::tags;
@@ -30,6 +30,10 @@ use crate::serving::Health;
 
 /// How long new Nodes are collected before one describe asks for all of them.
 const NODE_WINDOW: Duration = Duration::from_millis(100);
+/// A watch without an answer for longer is broken. API servers send a bookmark each minute, and those that send none end a
+/// watch after the 290 s that kube asks for
+/// (<https://docs.rs/kube-runtime/5.0.0/kube_runtime/watcher/struct.Config.html>).
+const SILENT: Duration = Duration::from_secs(330);
 
 /// One identity for all leases of this process, of the form that client-go uses: host name, underscore, random UUID.
 pub fn identity() -> String {
@@ -65,15 +69,15 @@ impl Assembly {
         management: &Cluster,
         metrics: Metrics,
         health: Health,
-        stop: &CancellationToken,
+        tasks: &Tasks,
     ) -> Result<Self> {
         if options.general.controllers.enabled(Controller::Tagging) {
             clusters_stay_apart(&options.tagging.tags, &cloud.cluster.id)?;
         }
 
         let nodes = NodeCache::new();
-        let (cache, client, until) = (nodes.clone(), cluster.client("shared-informers")?, stop.clone());
-        tokio::spawn(async move { cache.run(client, until).await });
+        let (cache, client, stop) = (nodes.clone(), cluster.client("shared-informers")?, tasks.stop().clone());
+        tasks.spawn("watch of the Nodes", async move { cache.run(client, stop).await });
 
         let mut cloud = cloud;
         let share = options.general.aws_api_share;
@@ -99,7 +103,7 @@ impl Assembly {
             tagging_client: cluster.client("tagging-controller")?,
             tagging_counts: tagging::TaggingMetrics::registered(&metrics),
             sweep_counts: SweepMetrics::registered(&metrics),
-            kubelets_external: kubelets_external(options, management, &cloud.cluster.id, stop)?,
+            kubelets_external: kubelets_external(options, management, &cloud.cluster.id, tasks)?,
             cloud,
             nodes,
             instances,
@@ -108,15 +112,13 @@ impl Assembly {
         })
     }
 
-    /// A readiness check: the Nodes have been listed.
+    /// A readiness check: the Nodes have been listed, and their watch has an answer from time to time.
     pub fn nodes_ready(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
-        let nodes = self.nodes.clone();
-        move || {
-            if nodes.is_ready() {
-                Ok(())
-            } else {
-                Err("the Nodes have not been listed yet".into())
-            }
+        let (nodes, watches) = (self.nodes.clone(), self.metrics.rest_client());
+        move || match watches.age("nodes") {
+            _ if !nodes.is_ready() => Err("the Nodes have not been listed yet".into()),
+            Some(age) if age > SILENT => Err(format!("the watch of Nodes has had no answer for {} s", age.as_secs())),
+            _ => Ok(()),
         }
     }
 
@@ -221,17 +223,17 @@ fn kubelets_external(
     options: &Options,
     management: &Cluster,
     cluster_id: &str,
-    stop: &CancellationToken,
+    tasks: &Tasks,
 ) -> Result<watch::Receiver<bool>> {
     let Some(name) = &options.migration.name else {
         return Ok(watch::channel(true).1);
     };
 
-    let mut object = readers::follow_migration(management.client("migration")?, name, stop.clone());
+    let mut object = readers::follow_migration(management.client("migration")?, name, tasks);
     let (tx, rx) = watch::channel(false);
-    let (cluster_id, stop) = (cluster_id.to_owned(), stop.clone());
+    let (cluster_id, stop) = (cluster_id.to_owned(), tasks.stop().clone());
 
-    tokio::spawn(async move {
+    tasks.spawn("phase of the migration", async move {
         while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
             if let Reading::Known(object) = &*object.borrow_and_update() {
                 let complete = object.spec.phase == Phase::Complete && object.spec.cluster_id == cluster_id;

@@ -6,10 +6,10 @@ use outrigger_evidence::facts::Reading;
 use outrigger_evidence::gate::MigrationSpec;
 use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::send_new;
 use crate::object_watch;
+use crate::tasks::Tasks;
 
 /// The settings that the migration object must agree with.
 #[derive(Debug, Clone)]
@@ -64,19 +64,15 @@ pub struct Migration {
 }
 
 /// Follows the migration object `name`, which has to agree with `own`.
-pub fn follow_own_migration(client: Client, name: &str, own: &Own, stop: &CancellationToken) -> Migration {
-    agreeing(follow_migration(client, name, stop.clone()), own, stop)
+pub fn follow_own_migration(client: Client, name: &str, own: &Own, tasks: &Tasks) -> Migration {
+    agreeing(follow_migration(client, name, tasks), own, tasks)
 }
 
-fn agreeing(
-    mut object: watch::Receiver<Reading<CloudProviderMigration>>,
-    own: &Own,
-    stop: &CancellationToken,
-) -> Migration {
+fn agreeing(mut object: watch::Receiver<Reading<CloudProviderMigration>>, own: &Own, tasks: &Tasks) -> Migration {
     let ((stored_tx, stored), (agreed_tx, agreed)) =
         (watch::channel(Reading::Pending), watch::channel(Reading::Pending));
-    let (own, stop) = (own.clone(), stop.clone());
-    tokio::spawn(async move {
+    let (own, stop) = (own.clone(), tasks.stop().clone());
+    tasks.spawn("settings of the migration", async move {
         loop {
             let reading = object.borrow_and_update().clone();
             let reading = pass(&stored_tx, reading, |object| own.other_cluster(object));
@@ -114,16 +110,12 @@ fn refuse(tx: &watch::Sender<Reading<CloudProviderMigration>>, why: String) {
 }
 
 /// Follows the migration object `name`. Deleted, forbidden and unreachable are all [`Reading::Unreadable`].
-pub fn follow_migration(
-    client: Client,
-    name: &str,
-    stop: CancellationToken,
-) -> watch::Receiver<Reading<CloudProviderMigration>> {
+pub fn follow_migration(client: Client, name: &str, tasks: &Tasks) -> watch::Receiver<Reading<CloudProviderMigration>> {
     let (tx, rx) = watch::channel(Reading::Pending);
     let api: Api<CloudProviderMigration> = Api::all(client);
-    let name = name.to_owned();
+    let (name, stop) = (name.to_owned(), tasks.stop().clone());
 
-    tokio::spawn(async move {
+    tasks.spawn("watch of the migration", async move {
         let start = || watcher::watch_object(api.clone(), &name);
         let pass = |event| match event {
             Ok(Some(object)) => drop(tx.send_replace(Reading::Known(object))),
@@ -148,11 +140,12 @@ pub fn follow_migration(
 /// The part of the object that the gate needs, kept current.
 pub fn follow_spec(
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
-    stop: CancellationToken,
+    tasks: &Tasks,
 ) -> watch::Receiver<Reading<MigrationSpec>> {
     let mut run = Run::default();
     let (tx, rx) = watch::channel(run.spec_of(&migration.borrow_and_update()));
-    tokio::spawn(async move {
+    let stop = tasks.stop().clone();
+    tasks.spawn("spec of the migration", async move {
         while let Some(Ok(())) = stop.run_until_cancelled(migration.changed()).await {
             send_new(&tx, run.spec_of(&migration.borrow_and_update()));
         }
@@ -205,6 +198,7 @@ impl Run {
 mod tests {
     use outrigger_shared::leader_migration;
     use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -259,14 +253,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_object_with_other_leases_is_not_followed_and_gets_a_status() {
-        let stop = CancellationToken::new();
+        let (tasks, _ended) = Tasks::new(CancellationToken::new());
         for (changes, stored, agreed) in [
             (json!({}), true, true),
             (names("other"), true, false),
             (json!({"clusterID": "test"}), false, false),
         ] {
             let (_object, raw) = watch::channel(Reading::Known(object(&changes)));
-            let migration = agreeing(raw, &own(), &stop);
+            let migration = agreeing(raw, &own(), &tasks);
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             let known = |rx: &watch::Receiver<Reading<_>>| rx.borrow().known().is_some();
             assert_eq!(

@@ -23,9 +23,9 @@ use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use crate::lease::View;
+use crate::tasks::Tasks;
 
 use controller_manager::controller_manager_of;
 pub use migration::{Migration, Own, follow_migration, follow_own_migration, follow_spec};
@@ -61,7 +61,7 @@ pub fn follow_controller_managers(
     locks: Locks,
     mut migration: watch::Receiver<Reading<CloudProviderMigration>>,
     mut main: watch::Receiver<View>,
-    stop: CancellationToken,
+    tasks: &Tasks,
 ) -> watch::Receiver<Listing> {
     let (tx, rx) = watch::channel(Listing::default());
     let mut lister = Lister {
@@ -69,7 +69,8 @@ pub fn follow_controller_managers(
         cluster,
         locks,
     };
-    tokio::spawn(async move {
+    let stop = tasks.stop().clone();
+    tasks.spawn("list of the kube-controller-managers", async move {
         let mut wake = Wake::default();
         let mut targets = None;
         let mut places = Listing::default();

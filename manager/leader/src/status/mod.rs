@@ -157,7 +157,7 @@ impl StatusWriter {
         let (version, version_rx) = watch::channel(Version::default());
 
         let events = self.events(object.clone());
-        tokio::spawn(notices::follow(object.clone(), all_reports, changes, events));
+        let notices = notices::follow(object.clone(), all_reports, changes, events);
 
         let sources = Sources {
             object,
@@ -168,6 +168,7 @@ impl StatusWriter {
         };
         let (statuses, newest) = watch::channel(None);
         tokio::join!(
+            notices,
             self.follow_version(version, &stop),
             self.follow(sources, statuses, &stop),
             self.write(newest, &stop),

@@ -1,5 +1,6 @@
 //! The status while its last observer does not hold lease C: the reason `NotLed`, written by a manager that waits.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -41,7 +42,7 @@ pub async fn report_not_led(
     object: watch::Receiver<Reading<CloudProviderMigration>>,
     lease: MainLease,
     problems: [watch::Receiver<Option<String>>; 2],
-) {
+) -> Infallible {
     let api: Api<CloudProviderMigration> = Api::all(guard.management);
     let (mut causes, mut observers) = (Lasting::default(), Lasting::default());
     let mut failure = None;

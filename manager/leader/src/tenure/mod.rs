@@ -11,6 +11,7 @@ use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::not_leader::NotLeader;
 use crate::permit::{Fence, Grantor, Permit};
+use crate::tasks::TaskEnded;
 
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -38,6 +39,8 @@ pub enum Ended {
     Stuck { lease: String, after: Duration },
     #[error("a task ended abnormally: {0}")]
     Task(#[from] JoinError),
+    #[error(transparent)]
+    Background(#[from] TaskEnded),
 }
 
 type Renewing<L> = (Elector<L>, Held, Grantor, Result<(), Lost>);

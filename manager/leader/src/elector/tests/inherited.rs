@@ -4,6 +4,7 @@ use outrigger_evidence::latch::{ANNOTATION, Stored};
 
 use super::*;
 use crate::run::{gate_of_latch, inherited_latch};
+use crate::tasks::Tasks;
 
 const LATCH: &str = r#"{"version":1,"uid":"u","phase":"Migrate","seenUnattested":true}"#;
 
@@ -59,7 +60,8 @@ async fn the_lease_is_not_competed_for_while_it_has_a_latch_of_a_newer_program()
     server.held_by("newer", 0);
     let newer = LATCH.replace(r#""version":1"#, r#""version":2"#);
     annotate(&server, Some(&newer));
-    let (mut gate, why) = gate_of_latch(server.view.subscribe(), never());
+    let (tasks, _ended) = Tasks::new(never());
+    let (mut gate, why) = gate_of_latch(server.view.subscribe(), &tasks);
     let mut elector = server.elector("us");
     let competing = tokio::spawn(async move { elector.acquire(&mut gate, &never()).await.is_some() });
     tokio::time::sleep(seconds(60)).await;
