@@ -19,6 +19,8 @@ pub enum Answer {
     Fargate(Arc<FargateEni>),
     /// The Node is not on EC2; why. No call was made.
     Foreign(String),
+    /// The instance of the Node's provider ID is not its own; why.
+    Refused(String),
 }
 
 /// The subject of a request to EC2, and the key of its cached result.

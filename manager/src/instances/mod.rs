@@ -33,7 +33,8 @@ pub use bad_ids::{BadIds, Problem, named};
 pub use key::Answer;
 pub use outrigger_aws::ec2::FargateEni;
 pub use outrigger_aws::limit::Priority;
-pub use target::{FoundBy, Name, Target, found_by};
+use target::mismatch;
+pub use target::{FoundBy, Name, Target, address_in_name, claimed, found_by, is_mismatch, private_address};
 
 /// The instance cache. Clones share it.
 #[derive(Clone)]
@@ -119,8 +120,10 @@ impl Instances {
         let of = |key: &Key| answers.get(key).cloned().unwrap_or(Answer::Absent);
         let name = match target {
             Target::Foreign(reason) => return Answer::Foreign(reason.clone()),
+            Target::Refused(reason) => return Answer::Refused(reason.clone()),
             Target::Name(name) => name,
-            Target::Id(_) | Target::Fargate(_) => return target.key().map_or(Answer::Absent, |key| of(&key)),
+            Target::Id(_) => return bound(node, target.key().map_or(Answer::Absent, |key| of(&key))),
+            Target::Fargate(_) => return target.key().map_or(Answer::Absent, |key| of(&key)),
         };
         let named = of(&Key::Dns(name.dns.clone()));
         if !matches!(named, Answer::Absent) {
@@ -142,6 +145,15 @@ impl Instances {
 
         counting.next().unwrap_or(Answer::Absent)
     }
+}
+
+/// The answer about a Node's provider ID, if it is not the name of another instance.
+fn bound(node: &NodeView, answer: Answer) -> Answer {
+    let contradiction = match &answer {
+        Answer::Found(instance) => mismatch(node.name(), instance),
+        _ => None,
+    };
+    contradiction.map_or(answer, Answer::Refused)
 }
 
 fn is_older(instance: &Instance, node: &NodeView) -> bool {

@@ -20,6 +20,8 @@ pub enum Target {
     Fargate(Ipv4Addr),
     /// Not at all: the reason why the Node is not an EC2 instance.
     Foreign(String),
+    /// Not at all: the reason why the instance of its provider ID is not its own.
+    Refused(String),
 }
 
 /// The properties by which the instance of a Node without a provider ID is found. The private DNS name comes first, as
@@ -64,7 +66,10 @@ impl Target {
     /// (resource-based naming, with or without a domain), and any other name is a private DNS name.
     pub fn of(node: &NodeView) -> Self {
         match node.provider_id().map(ProviderId::parse) {
-            Some(Ok(ProviderId::Instance(id))) => Self::Id(InstanceId::new(id.as_str())),
+            Some(Ok(ProviderId::Instance(id))) => match contradiction(node, &id) {
+                Some(reason) => Self::Refused(reason),
+                None => Self::Id(InstanceId::new(id.as_str())),
+            },
             Some(Ok(ProviderId::Fargate(id))) => match fargate_ip(&id) {
                 Some(ip) => Self::Fargate(ip),
                 None => Self::Foreign(format!(
@@ -82,8 +87,7 @@ impl Target {
 
     fn of_name(node: &NodeView) -> Self {
         let name = node.name();
-        let first = name.split('.').next().unwrap_or_default();
-        match provider_id::InstanceId::parse(first) {
+        match provider_id::InstanceId::parse(first_label(name)) {
             Some(id) => Self::Id(InstanceId::new(id.as_str())),
             None => Self::Name(Name {
                 dns: name.to_owned(),
@@ -102,7 +106,7 @@ impl Target {
             Self::Id(id) => Some(Key::Id(id.clone())),
             Self::Name(name) => Some(Key::Dns(name.dns.clone())),
             Self::Fargate(ip) => Some(Key::Fargate(ip.to_string())),
-            Self::Foreign(_) => None,
+            Self::Foreign(_) | Self::Refused(_) => None,
         }
     }
 
@@ -111,7 +115,7 @@ impl Target {
         match self {
             Self::Id(_) | Self::Name(_) => "ec2",
             Self::Fargate(_) => "fargate",
-            Self::Foreign(_) => "foreign",
+            Self::Foreign(_) | Self::Refused(_) => "foreign",
         }
     }
 }
@@ -121,7 +125,7 @@ impl fmt::Display for Target {
         match self {
             Self::Id(id) => write!(f, "instance {id}"),
             Self::Fargate(ip) => write!(f, "an attached network interface with address {ip}"),
-            Self::Foreign(reason) => f.write_str(reason),
+            Self::Foreign(reason) | Self::Refused(reason) => f.write_str(reason),
             Self::Name(name) => {
                 write!(f, "private DNS name {:?}", name.dns)?;
                 if let Some(id) = &name.id {
@@ -154,6 +158,60 @@ pub fn found_by(node: &NodeView, instance: &Instance) -> FoundBy {
         Target::Name(_) => FoundBy::Ip,
         _ => FoundBy::ProviderId,
     }
+}
+
+/// The instance that a Node's provider ID names, if it is its own as far as Kubernetes shows it.
+pub fn claimed(node: &NodeView) -> Option<InstanceId> {
+    node.provider_id()?;
+    Target::of(node).id().cloned()
+}
+
+/// Why the instance of a provider ID is not the Node's own, as far as Kubernetes shows it. A kubelet may write any provider
+/// ID when it creates its Node, but its credentials are for one name.
+fn contradiction(node: &NodeView, id: &provider_id::InstanceId) -> Option<String> {
+    let named = first_label(node.name());
+    if named != id.as_str() && is_well_formed(&InstanceId::new(named)) {
+        return Some(format!(
+            "spec.providerID names instance {id}, and the Node has the name of instance {named}"
+        ));
+    }
+
+    let older = node.same_instance_as.as_ref()?;
+    Some(format!(
+        "spec.providerID names instance {id}, which is that of the older Node {older}"
+    ))
+}
+
+/// Why an instance is not that of a Node whose provider ID names it: EC2 gave the Node's name to another address. Names that
+/// EC2 does not give prove nothing.
+pub(super) fn mismatch(name: &str, instance: &Instance) -> Option<String> {
+    let (named, address) = (address_in_name(name), private_address(instance));
+    is_mismatch(named, address).then(|| {
+        format!(
+            "spec.providerID names instance {}, and the Node has the name of an instance with another address",
+            instance.id
+        )
+    })
+}
+
+/// Whether EC2 gave the Node's name to an instance with another address.
+pub fn is_mismatch(named: Option<Ipv4Addr>, address: Option<Ipv4Addr>) -> bool {
+    matches!((named, address), (Some(named), Some(address)) if named != address)
+}
+
+/// The address in a name that EC2 gives, such as `ip-10-0-1-5.ec2.internal`
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-naming.html>).
+pub fn address_in_name(name: &str) -> Option<Ipv4Addr> {
+    first_label(name).strip_prefix("ip-")?.replace('-', ".").parse().ok()
+}
+
+/// The primary private address of an instance; EC2 shows none of a terminated one.
+pub fn private_address(instance: &Instance) -> Option<Ipv4Addr> {
+    instance.private_ip.as_ref()?.parse().ok()
+}
+
+fn first_label(name: &str) -> &str {
+    name.split('.').next().unwrap_or_default()
 }
 
 /// EKS names a hybrid node by its managed instance, `mi-…`.
@@ -259,6 +317,44 @@ mod tests {
         ] {
             assert_eq!(target(node, provider_id), wanted, "{node} {provider_id}");
         }
+    }
+
+    #[test]
+    fn a_provider_id_that_the_name_or_an_older_node_contradicts_is_refused() {
+        const ID: &str = "i-0123456789abcdef0";
+        let refused = |target: Target| matches!(target, Target::Refused(_));
+        assert!(!refused(target(ID, &format!("aws:///z/{ID}"))));
+        assert!(refused(target("i-0abcdef1.ec2.internal", &format!("aws:///z/{ID}"))));
+        let mut node: NodeView =
+            serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": ID}})).unwrap();
+        assert_eq!(claimed(&node), Some(InstanceId::new(ID)));
+        node.same_instance_as = Some("older".into());
+        assert!(matches!(Target::of(&node), Target::Refused(why) if why.contains(ID) && why.contains("older")));
+        assert_eq!(claimed(&node), None);
+    }
+
+    #[test]
+    fn a_name_that_ec2_gave_to_another_address_contradicts_and_any_other_name_does_not() {
+        let contradicts = |name, address: Option<&str>| {
+            let instance = Instance {
+                private_ip: address.map(str::to_owned),
+                ..Instance::new("i-1")
+            };
+            mismatch(name, &instance).is_some()
+        };
+        let own = Some("10.0.1.5");
+        for name in [
+            "ip-10-0-1-5.ec2.internal",
+            "ip-10-0-1-5",
+            "ip-10-0-1-5.corp.example",
+            "worker-1",
+            "ip-rack-7",
+            "i-0abcdef1",
+        ] {
+            assert!(!contradicts(name, own), "{name}");
+        }
+        assert!(contradicts("ip-10-0-1-6.ec2.internal", own));
+        assert!(!contradicts("ip-10-0-1-6.ec2.internal", None), "a terminated instance");
     }
 
     #[test]

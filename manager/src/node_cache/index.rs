@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use outrigger_shared::provider_id::InstanceId;
 use tokio::sync::Notify;
 
 use super::text::{Text, Texts};
@@ -59,6 +60,17 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether it is the same Node with the same provider ID.
+fn claims_the_same(was: &NodeView, is: &NodeView) -> bool {
+    was.uid() == is.uid() && was.provider_id() == is.provider_id()
+}
+
+/// Orders Nodes by age, and those of one second in any lasting order.
+fn age(node: &NodeView) -> (Option<i64>, &str) {
+    let created = node.metadata.creation_timestamp.as_ref();
+    (created.map(|time| time.0.as_second()), node.uid())
+}
+
 impl Index {
     pub(super) fn node(&self, name: &str) -> Option<Arc<NodeView>> {
         self.nodes.get(name).cloned()
@@ -72,11 +84,15 @@ impl Index {
         let node = self.take_in(node);
         let old = self.nodes.insert(node.metadata.name.clone(), Arc::clone(&node));
         self.announce(old.as_deref(), Some(&node));
+        if !old.as_deref().is_some_and(|old| claims_the_same(old, &node)) {
+            self.settle(old.iter().chain([&node]).filter_map(|node| node.named_instance()));
+        }
     }
 
     pub(super) fn delete(&mut self, name: &str) {
         let old = self.nodes.remove(name);
         self.announce(old.as_deref(), None);
+        self.settle(old.iter().filter_map(|node| node.named_instance()));
     }
 
     pub(super) fn begin_list(&mut self) {
@@ -86,9 +102,10 @@ impl Index {
     /// Adds a Node of a new list. If the Node is unchanged, the stored one is kept, so that a new list does not need
     /// the memory twice.
     pub(super) fn list(&mut self, node: NodeView) {
+        let node = self.take_in(node);
         let node = match self.nodes.get(&*node.metadata.name) {
-            Some(old) if **old == node => Arc::clone(old),
-            _ => self.take_in(node),
+            Some(old) if **old == *node => Arc::clone(old),
+            _ => node,
         };
         let listing = self.listing.get_or_insert_default();
         listing.insert(node.metadata.name.clone(), node);
@@ -112,6 +129,43 @@ impl Index {
         for node in new {
             self.announce(None, Some(&node));
         }
+
+        let mut claimed: HashMap<InstanceId, usize> = HashMap::new();
+        for id in self.nodes.values().filter_map(|node| node.named_instance()) {
+            *claimed.entry(id).or_default() += 1;
+        }
+        let marked = self.nodes.values().filter(|node| node.same_instance_as.is_some());
+        let mut contested: BTreeSet<InstanceId> = marked.filter_map(|node| node.named_instance()).collect();
+        contested.extend(claimed.into_iter().filter(|(_, count)| *count > 1).map(|(id, _)| id));
+        self.settle(contested);
+    }
+
+    /// Marks all Nodes but the oldest whose provider IDs name one of these instances. A kubelet may write any provider ID when
+    /// it creates its Node, but the API server sets the time.
+    fn settle(&mut self, instances: impl IntoIterator<Item = InstanceId>) {
+        for id in instances {
+            let names = |node: &&Arc<NodeView>| {
+                // Most texts differ, and a comparison of their ends is quick.
+                let text = node.provider_id().unwrap_or_default();
+                text.contains(id.as_str()) && node.named_instance().as_ref() == Some(&id)
+            };
+            let claimants: Vec<Arc<NodeView>> = self.nodes.values().filter(names).cloned().collect();
+            let oldest = claimants.iter().min_by_key(|node| age(node));
+            let oldest = oldest.map(|node| node.metadata.name.clone());
+
+            for was in claimants {
+                let older = oldest.clone().filter(|oldest| *oldest != was.metadata.name);
+                if was.same_instance_as == older {
+                    continue;
+                }
+                let is = Arc::new(NodeView {
+                    same_instance_as: older,
+                    ..NodeView::clone(&was)
+                });
+                self.nodes.insert(is.metadata.name.clone(), Arc::clone(&is));
+                self.announce(Some(&was), Some(&is));
+            }
+        }
     }
 
     pub(super) fn subscribe(&mut self, matters: Box<Matters>) -> Arc<Changes> {
@@ -130,6 +184,9 @@ impl Index {
     }
 
     fn take_in(&mut self, mut node: NodeView) -> Arc<NodeView> {
+        let old = self.nodes.get(&*node.metadata.name);
+        let old = old.filter(|old| claims_the_same(old, &node));
+        node.same_instance_as = old.and_then(|old| old.same_instance_as.clone());
         node.compact(&mut self.texts);
         Arc::new(node)
     }

@@ -190,6 +190,68 @@ mod tests {
         assert!(changes.take().is_empty());
     }
 
+    fn claiming(name: &str, instance: &str, second: u32) -> NodeView {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")},
+            "spec": {"providerID": format!("aws:///us-east-1a/{instance}")},
+        }))
+        .unwrap()
+    }
+
+    /// The older Node with the same instance, for each Node.
+    fn marks(cache: &NodeCache) -> BTreeSet<(String, Option<String>)> {
+        let nodes = cache.snapshot();
+        let marks = nodes.iter().map(|node| {
+            let older = node.same_instance_as.as_ref().map(ToString::to_string);
+            (node.name().to_owned(), older)
+        });
+        marks.collect()
+    }
+
+    fn marked(all: &[(&str, Option<&str>)]) -> BTreeSet<(String, Option<String>)> {
+        let owned = all
+            .iter()
+            .map(|(name, older)| ((*name).to_owned(), older.map(str::to_owned)));
+        owned.collect()
+    }
+
+    #[test]
+    fn of_two_nodes_with_one_instance_the_older_stands_in_any_order_of_events() {
+        let (old, young, other) = (
+            claiming("old", "i-1", 1),
+            claiming("young", "i-1", 2),
+            claiming("other", "i-2", 0),
+        );
+        let expected = marked(&[("old", None), ("young", Some("old")), ("other", None)]);
+        for order in [[&old, &young, &other], [&young, &other, &old]] {
+            let cache = NodeCache::new();
+            let changes = cache.subscribe();
+            for node in order {
+                cache.observe(watcher::Event::Apply(node.clone()));
+            }
+            assert_eq!(marks(&cache), expected);
+            changes.take();
+
+            cache.observe(watcher::Event::Apply(young.clone()));
+            assert!(changes.take().is_empty(), "nothing new");
+            cache.observe(watcher::Event::Delete(old.clone()));
+            assert_eq!(marks(&cache), marked(&[("young", None), ("other", None)]));
+            assert_eq!(changes.take(), BTreeSet::from(["old".to_owned(), "young".to_owned()]));
+
+            for node in [
+                watcher::Event::Init,
+                watcher::Event::InitApply(young.clone()),
+                watcher::Event::InitApply(old.clone()),
+            ] {
+                cache.observe(node);
+            }
+            cache.observe(watcher::Event::InitDone);
+            assert_eq!(marks(&cache), marked(&[("old", None), ("young", Some("old"))]));
+            cache.observe(watcher::Event::Apply(claiming("young", "i-3", 3)));
+            assert_eq!(marks(&cache), marked(&[("old", None), ("young", None)]));
+        }
+    }
+
     fn ready(name: &str, version: u32, ready: &str) -> NodeView {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": name, "resourceVersion": version.to_string()},

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use outrigger_leader::FIELD_MANAGER;
+use outrigger_shared::provider_id::{self, ProviderId};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -19,6 +20,9 @@ pub struct NodeView {
     pub spec: Spec,
     #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
+    /// An older Node whose provider ID names the same instance. Set by the cache.
+    #[serde(skip)]
+    pub same_instance_as: Option<Text>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -149,6 +153,12 @@ impl NodeView {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 
+    /// The instance that the provider ID names.
+    pub(super) fn named_instance(&self) -> Option<provider_id::InstanceId> {
+        let parsed = ProviderId::parse(self.provider_id()?).ok()?;
+        parsed.instance().cloned()
+    }
+
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.get(key)
     }
@@ -176,6 +186,7 @@ impl NodeView {
     pub fn says_the_same(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.metadata, &other.metadata);
         self.spec == other.spec
+            && self.same_instance_as == other.same_instance_as
             && self.status == other.status
             && mine.labels == theirs.labels
             && mine.annotations == theirs.annotations

@@ -77,6 +77,17 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
         .warn(&deps.permit, &about_node(node), "LabelUnavailable", &message);
 }
 
+/// Reports on a Node that its provider ID does not count.
+pub(super) fn report_refused(deps: &Deps, node: &NodeView, reason: &str) {
+    let message = format!(
+        "{reason}: this Node is no target of a load balancer and gets no route; delete it, so that its kubelet registers again"
+    );
+    tracing::warn!(node = node.name(), "{message}");
+
+    deps.events
+        .warn(&deps.permit, &about_node(node), "ProviderIDRefused", &message);
+}
+
 pub(super) fn report_stopped(deps: &Deps, node: &NodeView) {
     let message = "The addresses of this Node differ from those of its instance. Another writer has restored them \
                    twice, for example an in-tree kubelet: make it external, or stop that writer. This manager does not \

@@ -22,6 +22,9 @@ pub enum Waiting {
     Ambiguous(usize, String),
     #[error("{0}")]
     Foreign(String),
+    /// The instance of the provider ID is not the Node's own.
+    #[error("{0}: delete the Node, so that its kubelet registers again")]
+    Refused(String),
     #[error("EC2 reports no availability zone for {0}")]
     NoZone(String),
     #[error("EC2 does not list the zone {0:?}, so the label topology.k8s.aws/zone-id has no value")]
@@ -55,6 +58,7 @@ impl Waiting {
             Self::InstanceNotFound(_) => "InstanceNotFound",
             Self::Ambiguous(..) => "AmbiguousName",
             Self::Foreign(_) => "NotAnInstance",
+            Self::Refused(_) => "ProviderIDRefused",
             Self::NoZone(_) => "NoZone",
             Self::UnknownZone(_) => "UnknownZone",
             Self::BadAddress(_) => "BadAddress",

@@ -50,6 +50,7 @@ fn living(node: &NodeView, answer: Answer, priority: Priority) -> Result<Host, W
         Answer::Absent => Err(Waiting::InstanceNotFound(wanted())),
         Answer::Ambiguous(count) => Err(Waiting::Ambiguous(count, node.name().to_owned())),
         Answer::Foreign(reason) => Err(Waiting::Foreign(reason)),
+        Answer::Refused(reason) => Err(Waiting::Refused(reason)),
         Answer::Failed(error) => Err(Waiting::Cloud(error)),
     }
 }

@@ -19,6 +19,7 @@ use super::observe::{self, ObservedHost, ZoneIds};
 use super::plan::completion::{complete, lacks_something};
 use super::plan::rewrite_limit::{AddressAction, AddressRewrites, CompletionAction, Completions};
 use super::{apply, desired};
+use crate::events::EventDedup;
 use crate::instances::{Priority, Target};
 use crate::metrics::KindLabel;
 use crate::node_cache::NodeView;
@@ -39,6 +40,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 struct State {
     rewrites: AddressRewrites,
     completions: Completions,
+    /// Reasons why provider IDs are refused, by UID.
+    refused: EventDedup,
     /// UIDs of incomplete Nodes that were reconciled since the last full pass.
     tried: HashSet<String>,
     again: BTreeSet<String>,
@@ -55,7 +58,7 @@ pub(super) async fn run(deps: &Deps, zone_ids: &ZoneIds, stop: &CancellationToke
     let external = deps.kubelets_external.clone();
     let changes = deps
         .nodes
-        .subscribe_where(move |_, is| is.is_some_and(|node| lacks_something(node, *external.borrow())));
+        .subscribe_where(move |_, is| is.is_some_and(|node| has_work(node, *external.borrow())));
     let mut state = State::default();
     let mut ticks = tokio::time::interval(deps.refresh_period.max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,6 +99,7 @@ fn all(deps: &Deps, state: &mut State) -> Vec<Arc<NodeView>> {
     let uids: BTreeSet<&str> = nodes.iter().map(|node| node.uid()).collect();
     state.rewrites.retain(&uids);
     state.completions.retain(&uids);
+    state.refused.retain(&uids.iter().copied().collect());
     state.tried.clear();
 
     // Nodes that are not managed are counted, too.
@@ -117,8 +121,13 @@ fn incomplete(deps: &Deps, names: BTreeSet<String>, state: &mut State) -> Vec<Ar
     names
         .iter()
         .filter_map(|name| deps.nodes.node(name))
-        .filter(|node| lacks_something(node, external) && state.tried.insert(node.uid().to_owned()))
+        .filter(|node| has_work(node, external) && state.tried.insert(node.uid().to_owned()))
         .collect()
+}
+
+/// It lacks something, or its provider ID is refused, which has to be reported.
+fn has_work(node: &NodeView, external: bool) -> bool {
+    lacks_something(node, external) || matches!(Target::of(node), Target::Refused(_))
 }
 
 async fn pass(
@@ -148,6 +157,11 @@ async fn pass(
         match planned {
             Ok(write) => writes.extend(write),
             Err(Waiting::Foreign(_)) => {}
+            Err(Waiting::Refused(reason)) => {
+                if state.refused.is_new(node.uid(), &reason, Instant::now()) {
+                    apply::report_refused(deps, &node, &reason);
+                }
+            }
             Err(waiting) => summary.add(waiting.reason(), node.name(), || apply::chain(&waiting)),
         }
     }

@@ -89,7 +89,7 @@ fn finding(answer: Answer, failures: &mut BTreeMap<String, usize>) -> Finding {
         },
         Answer::Absent => Finding::Absent,
         Answer::Fargate(_) => Finding::OnFargate,
-        Answer::Foreign(_) => Finding::Foreign,
+        Answer::Foreign(_) | Answer::Refused(_) => Finding::Foreign,
         Answer::Ambiguous(count) => Finding::Unknown(format!("{count} instances have its name or address")),
         Answer::Failed(error) => {
             *failures.entry(cause(&error)).or_default() += 1;

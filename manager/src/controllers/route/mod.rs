@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Recorder;
-use crate::instances::Instances;
+use crate::instances::{Instances, Target};
 use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::{Changes, NodeCache, NodeView};
 use apply::{Outcome, Reports};
@@ -136,9 +136,9 @@ fn relevant_changes(nodes: &NodeCache) -> Arc<Changes> {
 }
 
 /// The fields that affect routes; `None` for a Node without a range, which has no route.
-fn fingerprint(node: &NodeView) -> Option<(&str, Option<&str>, &[String])> {
+fn fingerprint(node: &NodeView) -> Option<(&str, Target, &[String])> {
     let ranges = &node.spec.pod_cidrs;
-    (!ranges.is_empty()).then(|| (node.uid(), node.provider_id(), ranges.as_slice()))
+    (!ranges.is_empty()).then(|| (node.uid(), Target::of(node), ranges.as_slice()))
 }
 
 /// Waits for a change, then for [`WINDOW`]. Cancel safe.

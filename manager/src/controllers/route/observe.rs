@@ -1,6 +1,7 @@
 //! All reads of the controller.
 
 use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use super::Deps;
 use super::failures;
 use super::plan::{Member, NodeHost, Observed, concerns};
-use crate::instances::{Answer, Target};
+use crate::instances::{Answer, Target, address_in_name, is_mismatch, private_address};
 use crate::node_cache::NodeView;
 
 /// Maximum age of the description of a Node without provider ID.
@@ -24,9 +25,19 @@ const MEMBERSHIP_MAX_AGE: Duration = Duration::from_secs(600);
 /// The same for a Node whose instance has not been tagged yet.
 const UNTAGGED_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// Which instances have the cluster's tag, and when EC2 was asked.
+/// What EC2 said about the instances of Nodes and routes.
 #[derive(Debug, Default)]
-pub(super) struct Membership(HashMap<InstanceId, (bool, Instant)>);
+pub(super) struct Membership(HashMap<InstanceId, Known>);
+
+#[derive(Debug)]
+struct Known {
+    /// It has the cluster's tag.
+    belongs: bool,
+    /// Primary private address.
+    address: Option<Ipv4Addr>,
+    /// When EC2 was asked.
+    at: Instant,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
@@ -107,7 +118,12 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
         for (node, answer) in answers {
             let host = host(answer);
             if let NodeHost::Instance(id) = &host {
-                membership.0.insert(id.clone(), (true, Instant::now()));
+                let known = Known {
+                    belongs: true,
+                    address: None,
+                    at: Instant::now(),
+                };
+                membership.0.insert(id.clone(), known);
             }
             named.insert(node.name().to_owned(), host);
         }
@@ -122,6 +138,7 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
                 Target::Name(_) => named
                     .remove(node.name())
                     .unwrap_or_else(|| NodeHost::Unknown("the Node has no provider ID yet".to_owned())),
+                Target::Refused(reason) => NodeHost::Unknown(reason),
                 Target::Fargate(_) | Target::Foreign(_) => NodeHost::NotOnEc2,
             };
 
@@ -140,6 +157,7 @@ fn host(answer: Answer) -> NodeHost {
         Answer::Absent => NodeHost::Unknown("EC2 lists no instance for the Node's name".to_owned()),
         Answer::Ambiguous(count) => NodeHost::Unknown(format!("{count} instances match the Node's name")),
         Answer::Failed(error) => NodeHost::Unknown(error.to_string()),
+        Answer::Refused(reason) => NodeHost::Unknown(reason),
         Answer::Fargate(_) | Answer::Foreign(_) => NodeHost::NotOnEc2,
     }
 }
@@ -170,7 +188,7 @@ fn targets(deps: &Deps, tables: &[RouteTable]) -> HashSet<InstanceId> {
 
 impl Membership {
     fn get(&self, id: &InstanceId) -> Option<bool> {
-        self.0.get(id).map(|(belongs, _)| *belongs)
+        self.0.get(id).map(|known| known.belongs)
     }
 
     /// Describes the instances of Nodes with a range and of targets of routes, if the cached membership is missing or
@@ -200,7 +218,7 @@ impl Membership {
             };
             let known = self.0.get(id);
 
-            known.is_some_and(|(_, at)| now.duration_since(*at) < longest)
+            known.is_some_and(|known| now.duration_since(known.at) < longest)
         };
 
         let unknown: Vec<InstanceId> = concerned.into_iter().filter(|id| !is_fresh(id)).cloned().collect();
@@ -215,11 +233,18 @@ impl Membership {
         let mut failures = HashMap::new();
         for (id, answer) in answers {
             match answer {
-                Answer::Found(instance) => _ = self.0.insert(id, (deps.instances.in_cluster(&instance), now)),
+                Answer::Found(instance) => {
+                    let known = Known {
+                        belongs: deps.instances.in_cluster(&instance),
+                        address: private_address(&instance),
+                        at: now,
+                    };
+                    self.0.insert(id, known);
+                }
                 Answer::Failed(error) => _ = failures.insert(id, error.to_string()),
                 _ => {
-                    if let Some((_, at)) = self.0.get_mut(&id) {
-                        *at = now;
+                    if let Some(known) = self.0.get_mut(&id) {
+                        known.at = now;
                     }
                 }
             }
@@ -228,12 +253,16 @@ impl Membership {
         failures
     }
 
-    /// Marks a Node whose instance does not belong to the cluster, or whose membership is unknown.
+    /// Marks a Node whose instance does not belong to the cluster or has another name, or of which nothing is known.
     fn check(&self, deps: &Deps, member: &mut Member, failures: &HashMap<InstanceId, String>) {
         let NodeHost::Instance(id) = &member.host else {
             return;
         };
+        let address = self.0.get(id).and_then(|known| known.address);
         match (self.get(id), failures.get(id)) {
+            (Some(true), _) if is_mismatch(address_in_name(member.node.name()), address) => {
+                member.host = NodeHost::NotInCluster(id.clone(), failures::other_name(id));
+            }
             (Some(true), _) | (None, None) => {}
             (Some(false), _) => {
                 member.host = NodeHost::NotInCluster(id.clone(), failures::not_in_cluster(id, &deps.cluster_id))

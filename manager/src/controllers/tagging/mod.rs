@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::sleep_until;
 use crate::events::Recorder;
-use crate::instances::Instances;
+use crate::instances::{Instances, claimed};
 use crate::metrics::Metrics;
 use crate::node_cache::{NodeCache, NodeView};
 pub use metrics::TaggingMetrics;
@@ -144,5 +144,5 @@ fn matters(was: Option<&NodeView>, is: Option<&NodeView>) -> bool {
     let (Some(was), Some(is)) = (was, is) else {
         return true;
     };
-    was.uid() != is.uid() || was.provider_id() != is.provider_id() || was.label(label::LABEL) != is.label(label::LABEL)
+    was.uid() != is.uid() || claimed(was) != claimed(is) || was.label(label::LABEL) != is.label(label::LABEL)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 use outrigger_leader::NotLeader;
-use outrigger_shared::provider_id::ProviderId;
 use outrigger_shared::tags;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -19,7 +18,7 @@ use super::queue::{Action, ObservedNode, WorkQueue};
 use crate::aws_errors;
 use crate::backoff::Backoff;
 use crate::events::{EventDedup, about_cluster};
-use crate::instances::{Answer, Priority};
+use crate::instances::{Answer, Priority, claimed};
 use crate::metrics::{Queue, Working};
 use crate::node_cache::NodeView;
 use crate::node_write::WriteError;
@@ -75,14 +74,6 @@ fn rate_limiter(rate: f64, burst: u32, now: Instant) -> Option<TokenBucket> {
     has_limit.then(|| TokenBucket::full(rate, burst.into(), now))
 }
 
-/// The instance of a Node; `None` without a provider ID, or if it is not an instance's.
-pub(super) fn instance(node: &NodeView) -> Option<InstanceId> {
-    match node.provider_id().map(ProviderId::parse) {
-        Some(Ok(ProviderId::Instance(id))) => Some(InstanceId::new(id.as_str())),
-        _ => None,
-    }
-}
-
 impl Worker {
     pub(super) fn new(deps: Deps) -> Self {
         let queue = deps.metrics.queue(super::QUEUE);
@@ -106,7 +97,7 @@ impl Worker {
             return;
         };
 
-        let instance = instance(&node);
+        let instance = claimed(&node);
         self.work.observe(ObservedNode {
             name,
             instance: instance.as_ref(),
@@ -297,7 +288,7 @@ impl Worker {
                     "tagged the instance, but failed to label the Node; retrying"
                 );
 
-                if let Some(id) = instance(node) {
+                if let Some(id) = claimed(node) {
                     self.work.repair(&id);
                     self.work.failed(&id, Instant::now());
                 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::model::NodeInstance;
 use super::super::plan::subnets::{unknown_zones, zone_by_name};
 use super::super::spec::names;
-use crate::instances::{Answer, Instances, Priority};
+use crate::instances::{Answer, Instances, Priority, private_address};
 
 /// A denied read that the controller can do without. It is reported once per process: the role is the same for all
 /// Services.
@@ -217,7 +217,11 @@ impl NodeInstances {
                 }
                 Answer::Failed(error) => return Err(error),
                 // The others are no answers about an ID.
-                Answer::Absent | Answer::Ambiguous(_) | Answer::Fargate(_) | Answer::Foreign(_) => {}
+                Answer::Absent
+                | Answer::Ambiguous(_)
+                | Answer::Fargate(_)
+                | Answer::Foreign(_)
+                | Answer::Refused(_) => {}
             }
         }
 
@@ -229,6 +233,7 @@ impl NodeInstances {
         NodeInstance {
             in_cluster: names::in_cluster(&instance.tags, &self.cluster_id),
             living: !instance.state.as_ref().is_some_and(|state| ending.contains(state)),
+            address: private_address(instance),
             security_groups: instance.security_groups.clone(),
         }
     }

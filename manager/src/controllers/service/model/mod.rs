@@ -4,6 +4,7 @@ pub mod classic;
 pub mod network;
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use outrigger_aws::ec2::{AvailabilityZone, RouteTable, Subnet};
 
@@ -24,5 +25,7 @@ pub struct NodeInstance {
     pub in_cluster: bool,
     /// Whether it is not terminated or terminating.
     pub living: bool,
+    /// Primary private address.
+    pub address: Option<Ipv4Addr>,
     pub security_groups: Vec<String>,
 }

@@ -6,14 +6,15 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use outrigger_aws::InstanceId;
-use outrigger_shared::provider_id::ProviderId;
 
 use super::super::model::NodeInstance;
 use super::super::spec::annotations::parse_bool;
 use crate::confirmation::LossLimit;
+use crate::instances::{address_in_name, claimed, is_mismatch};
 use crate::node_cache::NodeView;
 
 /// Label that excludes a Node from load balancers. An invalid boolean excludes it too.
@@ -27,6 +28,8 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub struct Candidate {
     pub id: InstanceId,
     pub ready: bool,
+    /// The address of the instance to which EC2 gives the Node's name.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// Whether a Node may be a target of any Service: not about to be deleted, and not excluded by label.
@@ -46,7 +49,7 @@ pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
 /// Instances of Nodes that are excluded by label or about to be deleted. Their loss needs no confirmation.
 pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
     let excluded = nodes.iter().filter(|node| !is_eligible(node));
-    excluded.filter_map(|node| instance(node)).collect()
+    excluded.filter_map(|node| claimed(node)).collect()
 }
 
 /// The candidates, and instances of `held` that are neither candidates nor in `going`. The added ones count as not
@@ -56,10 +59,15 @@ pub fn with_held<'a>(
     held: impl Iterator<Item = &'a InstanceId>,
     going: &BTreeSet<InstanceId>,
 ) -> Vec<Candidate> {
-    let mut all: BTreeMap<&InstanceId, bool> = held.filter(|id| !going.contains(id)).map(|id| (id, false)).collect();
-    all.extend(candidates.iter().map(|candidate| (&candidate.id, candidate.ready)));
-    let candidate = |(id, ready): (&InstanceId, bool)| Candidate { id: id.clone(), ready };
-    all.into_iter().map(candidate).collect()
+    let unready = |id: &InstanceId| Candidate {
+        id: id.clone(),
+        ready: false,
+        address: None,
+    };
+    let held = held.filter(|id| !going.contains(id)).map(|id| (id, unready(id)));
+    let mut all: BTreeMap<&InstanceId, Candidate> = held.collect();
+    all.extend(candidates.iter().map(|candidate| (&candidate.id, candidate.clone())));
+    all.into_values().collect()
 }
 
 /// The Nodes that may be targets: eligible ones with an EC2 instance and with all of `labels` (an empty value there
@@ -73,8 +81,11 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
         labels.iter().all(has)
     };
     let candidate = |node: &Arc<NodeView>| {
-        let (id, ready) = (instance(node)?, node.is_ready());
-        Some(Candidate { id, ready })
+        Some(Candidate {
+            id: claimed(node)?,
+            ready: node.is_ready(),
+            address: address_in_name(node.name()),
+        })
     };
     let usable = nodes.iter().filter(|node| is_eligible(node) && has_labels(node));
     let mut candidates: Vec<Candidate> = usable.filter_map(candidate).collect();
@@ -87,20 +98,15 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
 pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
     let chosen: Vec<Option<&str>> = labels.iter().map(|key| node.label(key)).collect();
     let mut hasher = DefaultHasher::new();
-    (instance(node), is_eligible(node), node.is_ready(), chosen).hash(&mut hasher);
+    (claimed(node), is_eligible(node), node.is_ready(), chosen).hash(&mut hasher);
 
     hasher.finish()
-}
-
-pub(crate) fn instance(node: &NodeView) -> Option<InstanceId> {
-    let parsed = ProviderId::parse(node.provider_id()?).ok()?;
-    parsed.instance().map(|id| InstanceId::new(id.as_str()))
 }
 
 /// The instances that should be targets, given those that are.
 ///
 /// An instance that EC2 does not list stays what it is: absence from an answer is no proof of absence. One that
-/// lacks the cluster's tag is never a target.
+/// lacks the cluster's tag is never a target, nor is one whose Node has the name of another instance.
 pub fn wanted(
     candidates: &[Candidate],
     registered: &BTreeSet<InstanceId>,
@@ -110,7 +116,8 @@ pub fn wanted(
         let is_target = registered.contains(&candidate.id);
         match instances.get(&candidate.id) {
             None => is_target,
-            Some(instance) => instance.in_cluster && (is_target || (candidate.ready && instance.living)),
+            Some(instance) if !instance.in_cluster || is_mismatch(candidate.address, instance.address) => false,
+            Some(instance) => is_target || (candidate.ready && instance.living),
         }
     };
     let wanted = candidates.iter().filter(wants);
@@ -177,6 +184,7 @@ mod tests {
         let instance = NodeInstance {
             in_cluster: true,
             living: true,
+            address: None,
             security_groups: vec![],
         };
         ids.iter().map(|id| (InstanceId::new(*id), instance.clone())).collect()
@@ -235,12 +243,37 @@ mod tests {
         let candidates = [Candidate {
             id: InstanceId::new("i-1"),
             ready: true,
+            address: None,
         }];
         let registered = ids(&["i-1", "i-2", "i-3"]);
         let held = with_held(&candidates, registered.iter(), &ids(&["i-3"]));
         let held: Vec<(&str, bool)> = held.iter().map(|c| (c.id.as_str(), c.ready)).collect();
         assert_eq!(held, [("i-1", true), ("i-2", false)]);
         assert_eq!(with_held(&candidates, ids(&[]).iter(), &ids(&[])), candidates);
+    }
+
+    #[test]
+    fn an_instance_whose_node_has_the_name_of_another_one_is_no_target() {
+        let mut instances = known(&["i-1"]);
+        for (named, address, is_target) in [
+            (Some([10, 0, 0, 1]), Some([10, 0, 0, 1]), true),
+            (Some([10, 0, 0, 2]), Some([10, 0, 0, 1]), false),
+            (None, Some([10, 0, 0, 1]), true),
+            (Some([10, 0, 0, 2]), None, true),
+        ] {
+            let candidate = Candidate {
+                id: InstanceId::new("i-1"),
+                ready: true,
+                address: named.map(Ipv4Addr::from),
+            };
+            for instance in instances.values_mut() {
+                instance.address = address.map(Ipv4Addr::from);
+            }
+            for registered in [ids(&[]), ids(&["i-1"])] {
+                let wanted = wanted(std::slice::from_ref(&candidate), &registered, &instances);
+                assert_eq!(wanted.len(), usize::from(is_target), "{named:?} {address:?}");
+            }
+        }
     }
 
     #[test]

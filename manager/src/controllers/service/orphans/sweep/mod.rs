@@ -33,11 +33,11 @@ use tokio_util::sync::CancellationToken;
 use super::super::context::Context;
 use super::super::error::Error;
 use super::super::inventory::{Aws, cluster_filters};
-use super::super::plan::targets::instance;
 use super::super::settings::Settings;
 use super::super::spec::names::is_load_balancer;
 use crate::args::Sweep;
 use crate::confirmation::FirstSeen;
+use crate::instances::claimed;
 use crate::metrics::Metrics;
 use decide::{Finding, Hold, Inventory, OrphanedResource, Resource, foreign_instances, prefix};
 
@@ -270,7 +270,7 @@ async fn add_foreign(
 
     let registered = registered(aws, inventory, found).await?;
     let nodes = context.nodes.snapshot();
-    let nodes: BTreeSet<InstanceId> = nodes.iter().filter_map(|node| instance(node)).collect();
+    let nodes: BTreeSet<InstanceId> = nodes.iter().filter_map(|node| claimed(node)).collect();
 
     let others = registered.values().flatten();
     let others = others.filter(|id| is_instance(id) && !nodes.contains(*id));
