@@ -44,7 +44,7 @@ pub struct SingleCluster {
     pub account: SeededAccount,
     pub moto: Moto,
     kubeconfig: PathBuf,
-    _api: ApiServer,
+    api: ApiServer,
     _etcd: Etcd,
     run: RunFolder,
 }
@@ -70,7 +70,7 @@ impl SingleCluster {
         let account = SeededAccount::seed(&moto, CLUSTER, options.instances).await?;
         let proxy = Proxy::start(&moto, &[], Some(&path.join("aws-calls.jsonl"))).await?;
         let etcd = Etcd::start(&tools, &path).await?;
-        let server = ApiServerOptions::new("tenant", version, options.service_range);
+        let server = ApiServerOptions::new("tenant", version, options.service_range).node_restriction();
         let api = ApiServer::start(&tools, &path, &etcd, &server).await?;
         let kubeconfig = api.kubeconfig(&User::admin())?;
         let config = with_global(&account.cloud_config(proxy.url()), options.global);
@@ -83,7 +83,7 @@ impl SingleCluster {
             account,
             moto,
             kubeconfig,
-            _api: api,
+            api,
             _etcd: etcd,
             run,
         })
@@ -116,6 +116,14 @@ impl SingleCluster {
         let flags: Vec<&str> = own.chain(flags.iter().copied()).collect();
 
         Manager::start(name, &flags, &self.files(program, &config), &self.proxy)
+    }
+
+    /// A client with the certificate of this user.
+    ///
+    /// # Errors
+    /// When it cannot be issued.
+    pub async fn client_of(&self, user: &User) -> Result<Client> {
+        Ok(self.api.client(user, "e2e-principal").await?)
     }
 
     pub fn run(&self) -> &Path {
