@@ -104,6 +104,18 @@ impl Manager {
         std::fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))
     }
 
+    /// The most memory that it has had, in bytes.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn peak_memory(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{path} has no VmHWM"))? << 10)
+    }
+
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
     }

@@ -49,6 +49,15 @@ pub enum Invalid {
          annotation, or delete the Service and create it again"
     )]
     TypeChanged { wanted: &'static str, hostname: String },
+    #[error(
+        "the Service has more than {annotations} KiB of annotations of load balancers, {ranges} entries of \
+         spec.loadBalancerSourceRanges or {ports} ports: remove some; nothing was changed at AWS"
+    )]
+    TooLarge {
+        annotations: usize,
+        ranges: usize,
+        ports: usize,
+    },
     #[error("{what} is not supported; nothing was changed at AWS")]
     NotBuilt { what: &'static str },
 }

@@ -45,8 +45,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use outrigger_aws::{Ec2, Elb, Elbv2};
 use outrigger_leader::Permit;
@@ -70,6 +70,7 @@ use queue::service_state::{self, ServiceStates, SpecFingerprint};
 use queue::{MAX_WAITING, WorkerPool, is_requested};
 use settings::Settings;
 use spec::names::{namespaced_name, uid};
+use spec::watched::reduce;
 use writer::ApiWriter;
 
 pub use error::Error;
@@ -78,6 +79,9 @@ pub use settings::HealthProbe;
 /// For this time after the start no target is removed because its Node is missing. The Nodes have been listed by then;
 /// a loss counts if it still exists after this time.
 const SETTLING: Duration = service_state::CONFIRMATION;
+
+/// Services in one page of a list. A page is held in memory as it came, with up to 256 KiB of annotations for each Service.
+const PAGE: u32 = 25;
 
 pub struct Deps {
     pub client: Client,
@@ -103,9 +107,14 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         () = deps.nodes.ready() => {}
     }
 
+    let (listed, writer) = reflector::store();
     let services = Api::<Service>::all(deps.client.clone());
-    let controller = Controller::new(services, watcher::Config::default());
-    let listed = controller.store();
+    let services = watcher(services, watcher::Config::default().page_size(PAGE))
+        .default_backoff()
+        .modify(reduce)
+        .reflect(writer)
+        .applied_objects();
+    let controller = Controller::for_stream(services, listed.clone());
     let all = listed.clone();
     let labels = move || node_changes::named_labels(all.state().iter().map(AsRef::as_ref));
     let nodes = node_changes::relevant(deps.nodes.clone(), labels);

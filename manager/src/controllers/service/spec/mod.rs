@@ -5,3 +5,4 @@ pub mod desired;
 pub mod names;
 pub mod permissions;
 pub mod request;
+pub mod watched;

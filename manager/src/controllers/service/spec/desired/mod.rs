@@ -12,6 +12,7 @@ use super::super::error::Invalid;
 use super::super::settings::Settings;
 use super::annotations::{Annotations, Kind};
 use super::request;
+use super::watched::whole;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Desired {
@@ -53,6 +54,7 @@ impl Desired {
 /// The desired load balancer of a Service of type `LoadBalancer`.
 /// Fails with the first error, in the order of the in-tree provider.
 pub fn desired(service: &Service, settings: &Settings) -> Result<Desired, Invalid> {
+    whole(service)?;
     let kind = Annotations::of(service).kind();
     request::same_kind(service, kind)?;
     match kind {
