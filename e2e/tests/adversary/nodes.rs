@@ -47,6 +47,9 @@ async fn a_kubelet_gains_nothing_by_the_provider_id_of_another_instance() {
 
     // The name that EC2 gave to its own instance, and the ID of one of the cluster that has no Node.
     fixture.attack(&own.private_dns_name, spare).await;
+    fixture
+        .is_older_than_the_honest_node(&own.private_dns_name, spare)
+        .await;
     // A name of its own choice, and the ID of an instance that has a Node.
     fixture.attack("worker-9", honest).await;
 }
@@ -95,9 +98,7 @@ impl<'a> Fixture<'a> {
 
     /// A kubelet registers a Node of this name with the provider ID of an instance that is not its own.
     async fn attack(&self, name: &str, victim: &Instance) {
-        let user = User::new(format!("system:node:{name}")).in_group("system:nodes");
-        let kubelet: Client = self.cluster.client_of(&user).await.expect("its credentials");
-        let own: Api<Node> = Api::all(kubelet);
+        let own: Api<Node> = Api::all(self.kubelet(name).await);
         register(&own, name, victim, "10.200.9.0/24", true).await;
 
         sleep(NO_EFFECT).await;
@@ -113,6 +114,36 @@ impl<'a> Fixture<'a> {
         let deleted = self.nodes.delete(name, &DeleteParams::default()).await;
         deleted.expect("deleted");
         self.until("all is as before", async || self.is_whole().await).await;
+    }
+
+    /// A kubelet names an instance that has no Node yet. The honest Node comes later.
+    async fn is_older_than_the_honest_node(&self, name: &str, victim: &Instance) {
+        let own: Api<Node> = Api::all(self.kubelet(name).await);
+        register(&own, name, victim, "10.200.9.0/24", false).await;
+        sleep(Duration::from_secs(2)).await;
+        register(&self.nodes, &victim.private_dns_name, victim, "10.200.4.0/24", true).await;
+
+        let (mut targets, mut routes) = (self.targets.clone(), self.routes.clone());
+        targets.insert(victim.id.clone());
+        routes.insert("10.200.4.0/24".to_owned(), victim.id.clone());
+        self.until("the honest Node has its place", async || {
+            self.targets_now().await == targets && self.routes_now().await == routes
+        })
+        .await;
+
+        for name in [name, &victim.private_dns_name] {
+            self.nodes
+                .delete(name, &DeleteParams::default())
+                .await
+                .expect("deleted");
+        }
+        self.until("all is as before", async || self.is_whole().await).await;
+    }
+
+    /// A client with the credentials of the kubelet of this Node.
+    async fn kubelet(&self, name: &str) -> Client {
+        let user = User::new(format!("system:node:{name}")).in_group("system:nodes");
+        self.cluster.client_of(&user).await.expect("its credentials")
     }
 
     /// The message of the Event about the Node of this name.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Event, Namespace, Service};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use outrigger_cluster_harness::cluster::{User, Version};
 use outrigger_e2e::single_cluster::{Manager, Options, SingleCluster, has_address};
@@ -22,8 +22,9 @@ const TEAM: &str = "team-a";
 const SERVICES: usize = 200;
 /// All annotations of an object have at most 256 KiB.
 const ANNOTATION: usize = 250_000;
-/// What all of them may cost: far less than the 50 MB that they have.
-const COST: u64 = 30 << 20;
+const ADDRESSES: usize = 10_000;
+/// What all of them may cost: a page of a list, and less than the 80 MB that they have.
+const COST: u64 = 60 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_of_a_namespace_cannot_fill_the_managers_memory() {
@@ -36,7 +37,7 @@ async fn a_user_of_a_namespace_cannot_fill_the_managers_memory() {
     let cluster = SingleCluster::start_version(Version::V1_36, &options)
         .await
         .expect("a cluster");
-    let before = peak(&cluster, "before").await;
+    let before = peak(&cluster, "before", async || true).await;
 
     let user = team_user(&cluster).await;
     let services: Api<Service> = Api::namespaced(user, TEAM);
@@ -47,7 +48,11 @@ async fn a_user_of_a_namespace_cannot_fill_the_managers_memory() {
     let created: Vec<()> = created.buffer_unordered(4).try_collect().await.expect("created");
     assert_eq!(created.len(), SERVICES);
 
-    let after = peak(&cluster, "after").await;
+    let is_refused = async || {
+        let message = refusal(&cluster).await;
+        message.is_some_and(|message| message.contains("24 KiB"))
+    };
+    let after = peak(&cluster, "after", is_refused).await;
     println!(
         "peak of the manager: {} KiB before, {} KiB after",
         before >> 10,
@@ -56,8 +61,8 @@ async fn a_user_of_a_namespace_cannot_fill_the_managers_memory() {
     assert!(after < before + COST, "{before} B before, {after} B after");
 }
 
-/// The most memory of a new manager, until it has given a new Service its load balancer.
-async fn peak(cluster: &SingleCluster, name: &str) -> u64 {
+/// The most memory of a new manager, until it has given a new Service its load balancer, and `also` holds.
+async fn peak(cluster: &SingleCluster, name: &str, also: impl AsyncFnMut() -> bool) -> u64 {
     let manager: Manager = cluster.manager(name, &FLAGS).expect("a manager");
     let spec = json!({"ports": [{"port": 80}]});
     cluster.create_service(name, &[], &spec).await.expect("created");
@@ -72,6 +77,10 @@ async fn peak(cluster: &SingleCluster, name: &str) -> u64 {
         .until("the Service of another user has its address", LIMIT, served)
         .await
         .expect("served");
+    let told = manager
+        .until("an Event names a Service of the attacker", LIMIT, also)
+        .await;
+    told.expect("told");
     let peak = manager.peak_memory().expect("it runs");
     manager.kill().await.expect("killed");
     peak
@@ -103,6 +112,16 @@ where
     api.create(&PostParams::default(), &object).await.expect("created");
 }
 
+/// The message of an Event about a Service of the attacker.
+async fn refusal(cluster: &SingleCluster) -> Option<String> {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), TEAM);
+    let events = events.list(&ListParams::default()).await.expect("Events");
+    let mut failures = events
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some("SyncLoadBalancerFailed"));
+    failures.find_map(|event| event.message)
+}
+
 fn fat(number: usize) -> Service {
     let (kind, key) = match number % 2 {
         0 => ("ClusterIP", "example.com/notes"),
@@ -111,9 +130,12 @@ fn fat(number: usize) -> Service {
             "service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags",
         ),
     };
+    let addresses: Vec<String> = (0..ADDRESSES)
+        .map(|number| format!("10.1.{}.{}", number / 250, number % 250))
+        .collect();
     let service = json!({
         "metadata": {"name": format!("fat-{number}"), "annotations": {key: "x".repeat(ANNOTATION)}},
-        "spec": {"type": kind, "ports": [{"port": 80}]},
+        "spec": {"type": kind, "ports": [{"port": 80}], "externalIPs": addresses},
     });
     serde_json::from_value(service).expect("a Service")
 }

@@ -122,8 +122,8 @@ fn report_not_led(
 /// Leads until `shutdown`, then stops the controllers in order and releases both leases.
 ///
 /// # Errors
-/// [`Ended`] when a lease was lost or a set of controllers ended. The process must then exit without waiting for
-/// anything: its permits are void.
+/// [`Ended`] when a lease was lost, or controllers or a task ended. The process must then exit without waiting for anything:
+/// a lease that it still has expires.
 pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended> {
     let setup = Arc::new(setup);
     let (tasks, mut tasks_ended) = Tasks::new(CancellationToken::new());

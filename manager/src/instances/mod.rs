@@ -34,7 +34,7 @@ pub use key::Answer;
 pub use outrigger_aws::ec2::FargateEni;
 pub use outrigger_aws::limit::Priority;
 use target::mismatch;
-pub use target::{FoundBy, Name, Target, address_in_name, claimed, found_by, is_mismatch, private_address};
+pub use target::{FoundBy, Name, Target, addresses, claimed, found_by, is_mismatch};
 
 /// The instance cache. Clones share it.
 #[derive(Clone)]
@@ -143,11 +143,11 @@ impl Instances {
             _ => Some(answer),
         });
 
-        counting.next().unwrap_or(Answer::Absent)
+        bound(node, counting.next().unwrap_or(Answer::Absent))
     }
 }
 
-/// The answer about a Node's provider ID, if it is not the name of another instance.
+/// The answer, if the Node does not have the name of another instance.
 fn bound(node: &NodeView, answer: Answer) -> Answer {
     let contradiction = match &answer {
         Answer::Found(instance) => mismatch(node.name(), instance),

@@ -8,7 +8,7 @@ use outrigger_shared::provider_id::{self, ProviderId};
 use outrigger_shared::taints;
 
 use super::key::{Key, is_well_formed};
-use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP};
+use crate::node_cache::{AddressType, NodeView, PROVIDED_NODE_IP, ec2_name};
 
 /// By what a Node's instance is found. The kind of a Node is decided here, before any call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,8 @@ impl Target {
 
     fn of_name(node: &NodeView) -> Self {
         let name = node.name();
-        match provider_id::InstanceId::parse(first_label(name)) {
+        let first = name.split('.').next().unwrap_or_default();
+        match provider_id::InstanceId::parse(first) {
             Some(id) => Self::Id(InstanceId::new(id.as_str())),
             None => Self::Name(Name {
                 dns: name.to_owned(),
@@ -169,49 +170,43 @@ pub fn claimed(node: &NodeView) -> Option<InstanceId> {
 /// Why the instance of a provider ID is not the Node's own, as far as Kubernetes shows it. A kubelet may write any provider
 /// ID when it creates its Node, but its credentials are for one name.
 fn contradiction(node: &NodeView, id: &provider_id::InstanceId) -> Option<String> {
-    let named = first_label(node.name());
-    if named != id.as_str() && is_well_formed(&InstanceId::new(named)) {
+    if let Some(named) = ec2_name::instance(node.name()).filter(|named| *named != id.as_str()) {
         return Some(format!(
             "spec.providerID names instance {id}, and the Node has the name of instance {named}"
         ));
     }
 
-    let older = node.same_instance_as.as_ref()?;
+    let other = node.same_instance_as.as_ref()?;
     Some(format!(
-        "spec.providerID names instance {id}, which is that of the older Node {older}"
+        "spec.providerID names instance {id}, as that of Node {other} does, which has the better claim; if this machine had \
+         that name before, delete Node {other}"
     ))
 }
 
-/// Why an instance is not that of a Node whose provider ID names it: EC2 gave the Node's name to another address. Names that
-/// EC2 does not give prove nothing.
+/// Why an instance is not that of a Node with this name: EC2 gives the name to an instance with another address. Names that
+/// EC2 does not give prove nothing, and of a terminated instance EC2 shows no address.
 pub(super) fn mismatch(name: &str, instance: &Instance) -> Option<String> {
-    let (named, address) = (address_in_name(name), private_address(instance));
-    is_mismatch(named, address).then(|| {
+    let named = ec2_name::address(name);
+    is_mismatch(named, &addresses(instance)).then(|| {
         format!(
-            "spec.providerID names instance {}, and the Node has the name of an instance with another address",
+            "instance {} does not have the address in the name of this Node",
             instance.id
         )
     })
 }
 
-/// Whether EC2 gave the Node's name to an instance with another address.
-pub fn is_mismatch(named: Option<Ipv4Addr>, address: Option<Ipv4Addr>) -> bool {
-    matches!((named, address), (Some(named), Some(address)) if named != address)
+/// Whether EC2 gives the Node's name to an instance with another address.
+pub fn is_mismatch(named: Option<Ipv4Addr>, addresses: &[Ipv4Addr]) -> bool {
+    named.is_some_and(|named| !addresses.is_empty() && !addresses.contains(&named))
 }
 
-/// The address in a name that EC2 gives, such as `ip-10-0-1-5.ec2.internal`
-/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-naming.html>).
-pub fn address_in_name(name: &str) -> Option<Ipv4Addr> {
-    first_label(name).strip_prefix("ip-")?.replace('-', ".").parse().ok()
-}
-
-/// The primary private address of an instance; EC2 shows none of a terminated one.
-pub fn private_address(instance: &Instance) -> Option<Ipv4Addr> {
-    instance.private_ip.as_ref()?.parse().ok()
-}
-
-fn first_label(name: &str) -> &str {
-    name.split('.').next().unwrap_or_default()
+/// The private addresses of an instance.
+pub fn addresses(instance: &Instance) -> Vec<Ipv4Addr> {
+    let interfaces = instance.network_interfaces.iter();
+    let all = interfaces.flat_map(|interface| &interface.private_ips);
+    all.chain(&instance.private_ip)
+        .filter_map(|text| text.parse().ok())
+        .collect()
 }
 
 /// EKS names a hybrid node by its managed instance, `mi-…`.
@@ -355,6 +350,11 @@ mod tests {
         }
         assert!(contradicts("ip-10-0-1-6.ec2.internal", own));
         assert!(!contradicts("ip-10-0-1-6.ec2.internal", None), "a terminated instance");
+        let second = is_mismatch(
+            ec2_name::address("ip-10-0-2-7"),
+            &[Ipv4Addr::new(10, 0, 1, 5), Ipv4Addr::new(10, 0, 2, 7)],
+        );
+        assert!(!second, "its second address");
     }
 
     #[test]

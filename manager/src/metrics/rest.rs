@@ -85,6 +85,18 @@ impl RestClient {
         newest.map(|at| at.elapsed())
     }
 
+    /// Removes the age of the watches of a resource, which have ended for good.
+    pub fn forget(&self, watch: &str) {
+        let mut ages = self.ages.lock().unwrap_or_else(PoisonError::into_inner);
+        ages.retain(|labels, _| {
+            let is_kept = labels.watch != watch;
+            if !is_kept {
+                self.answered.remove(labels);
+            }
+            is_kept
+        });
+    }
+
     fn answered(&self, labels: &WatchLabels) {
         let mut ages = self.ages.lock().unwrap_or_else(PoisonError::into_inner);
         ages.insert(labels.clone(), Instant::now());
@@ -311,7 +323,10 @@ mod tests {
             assert_eq!(ages(&rest)[0], Some(expected));
         }
         assert_eq!(ages(&rest), [Some(0), Some(45)]);
+        rest.forget("leases/kube-controller-manager");
+        assert_eq!(ages(&rest), [Some(0), None]);
         let text = metrics.prometheus().unwrap();
+        assert!(!text.contains("leases/kube-controller-manager"), "{text}");
         let line = "outrigger_watch_answered_timestamp_seconds{watch=\"nodes\",host=\"10.0.0.1:6443\"} ";
         assert!(text.contains(line), "{text}");
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use outrigger_shared::provider_id::InstanceId;
 use tokio::sync::Notify;
 
+use super::ec2_name;
 use super::text::{Text, Texts};
 use super::view::NodeView;
 
@@ -63,6 +64,27 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether it is the same Node with the same provider ID.
 fn claims_the_same(was: &NodeView, is: &NodeView) -> bool {
     was.uid() == is.uid() && was.provider_id() == is.provider_id()
+}
+
+/// The Node with a stronger claim on the instance that both name. A kubelet may write any provider ID when it creates its Node,
+/// but its credentials are for one name, and the API server sets the time.
+///
+/// A name that EC2 gives is compared with the instance itself, so no other Node makes its claim weaker: a machine may have two
+/// such names for a while. Of Nodes with other names the oldest stands.
+fn stronger(node: &NodeView, claimants: &[Arc<NodeView>], id: &InstanceId) -> Option<Text> {
+    if ec2_name::is_one(node.name()) {
+        return None;
+    }
+
+    let named = |other: &&Arc<NodeView>| ec2_name::instance(other.name()) == Some(id.as_str());
+    let possible = claimants
+        .iter()
+        .filter(|other| ec2_name::instance(other.name()).is_none());
+    let oldest = possible.min_by_key(|other| age(other));
+    let stronger = claimants.iter().find(named).or(oldest);
+    stronger
+        .filter(|other| other.name() != node.name())
+        .map(|other| other.metadata.name.clone())
 }
 
 /// Orders Nodes by age, and those of one second in any lasting order.
@@ -140,8 +162,7 @@ impl Index {
         self.settle(contested);
     }
 
-    /// Marks all Nodes but the oldest whose provider IDs name one of these instances. A kubelet may write any provider ID when
-    /// it creates its Node, but the API server sets the time.
+    /// Marks the Nodes whose claim on one of these instances is the weaker one.
     fn settle(&mut self, instances: impl IntoIterator<Item = InstanceId>) {
         for id in instances {
             let names = |node: &&Arc<NodeView>| {
@@ -150,20 +171,18 @@ impl Index {
                 text.contains(id.as_str()) && node.named_instance().as_ref() == Some(&id)
             };
             let claimants: Vec<Arc<NodeView>> = self.nodes.values().filter(names).cloned().collect();
-            let oldest = claimants.iter().min_by_key(|node| age(node));
-            let oldest = oldest.map(|node| node.metadata.name.clone());
 
-            for was in claimants {
-                let older = oldest.clone().filter(|oldest| *oldest != was.metadata.name);
-                if was.same_instance_as == older {
+            for was in &claimants {
+                let stronger = stronger(was, &claimants, &id);
+                if was.same_instance_as == stronger {
                     continue;
                 }
                 let is = Arc::new(NodeView {
-                    same_instance_as: older,
-                    ..NodeView::clone(&was)
+                    same_instance_as: stronger,
+                    ..NodeView::clone(was)
                 });
                 self.nodes.insert(is.metadata.name.clone(), Arc::clone(&is));
-                self.announce(Some(&was), Some(&is));
+                self.announce(Some(was), Some(&is));
             }
         }
     }

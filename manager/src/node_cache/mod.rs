@@ -1,6 +1,7 @@
 //! The Nodes of the cluster as this program reads them: one watch, a small struct for each Node, and for each
 //! controller the names of those that changed, in what matters to it, since it last looked.
 
+pub mod ec2_name;
 mod index;
 mod labels;
 mod text;
@@ -213,6 +214,39 @@ mod tests {
             .iter()
             .map(|(name, older)| ((*name).to_owned(), older.map(str::to_owned)));
         owned.collect()
+    }
+
+    #[test]
+    fn a_name_of_ec2_is_stronger_than_age() {
+        const ID: &str = "i-0123456789abcdef0";
+        let other = "i-0aaaaaaaaaaaaaaaa";
+        for (names, expected) in [
+            (["worker-1", ID], [Some(ID), None]),
+            (["worker-1", "ip-10-0-1-5"], [None, None]),
+            (["ip-10-0-1-5", "worker-1"], [None, Some("ip-10-0-1-5")]),
+            (["ip-10-0-1-5.ec2.internal", "ip-10-0-1-5"], [None, None]),
+            ([other, "worker-1"], [None, None]),
+            (["worker-1", "worker-2"], [None, Some("worker-1")]),
+        ] {
+            let cache = NodeCache::new();
+            for (second, name) in [1, 2].into_iter().zip(names) {
+                cache.observe(watcher::Event::Apply(claiming(name, ID, second)));
+            }
+            let expected: Vec<_> = names.into_iter().zip(expected).collect();
+            assert_eq!(marks(&cache), marked(&expected), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_created_again_is_as_old_as_its_new_object() {
+        let cache = NodeCache::new();
+        for node in [claiming("a", "i-1", 1), claiming("b", "i-1", 2)] {
+            cache.observe(watcher::Event::Apply(node));
+        }
+        let mut again = claiming("a", "i-1", 3);
+        again.metadata.uid = "another".into();
+        cache.observe(watcher::Event::Apply(again));
+        assert_eq!(marks(&cache), marked(&[("a", Some("b")), ("b", None)]));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum Waiting {
     #[error("{0}")]
     Foreign(String),
     /// The instance of the provider ID is not the Node's own.
-    #[error("{0}: delete the Node, so that its kubelet registers again")]
+    #[error("{0}")]
     Refused(String),
     #[error("EC2 reports no availability zone for {0}")]
     NoZone(String),

@@ -52,8 +52,8 @@ pub(super) fn not_in_cluster(id: &InstanceId, cluster_id: &str) -> String {
 /// Why a Node gets no route to an instance that has another name, and how to fix it.
 pub(super) fn other_name(id: &InstanceId) -> String {
     format!(
-        "its provider ID names instance {id}, and the Node has the name of an instance with another address: delete the \
-         Node, so that its kubelet registers again"
+        "its provider ID names instance {id}, which does not have the address in the name of the Node: correct the host \
+         name or the provider ID, and delete the Node, so that its kubelet registers again"
     )
 }
 

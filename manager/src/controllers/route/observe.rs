@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::Deps;
 use super::failures;
 use super::plan::{Member, NodeHost, Observed, concerns};
-use crate::instances::{Answer, Target, address_in_name, is_mismatch, private_address};
-use crate::node_cache::NodeView;
+use crate::instances::{Answer, Target, addresses, is_mismatch};
+use crate::node_cache::{NodeView, ec2_name};
 
 /// Maximum age of the description of a Node without provider ID.
 const NAMES_MAX_AGE: Duration = Duration::from_secs(30);
@@ -33,8 +33,8 @@ pub(super) struct Membership(HashMap<InstanceId, Known>);
 struct Known {
     /// It has the cluster's tag.
     belongs: bool,
-    /// Primary private address.
-    address: Option<Ipv4Addr>,
+    /// Its private addresses.
+    addresses: Vec<Ipv4Addr>,
     /// When EC2 was asked.
     at: Instant,
 }
@@ -116,15 +116,15 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
             .describe(by_name, Priority::Initialize, NAMES_MAX_AGE)
             .await;
         for (node, answer) in answers {
-            let host = host(answer);
-            if let NodeHost::Instance(id) = &host {
+            if let Answer::Found(instance) = &answer {
                 let known = Known {
                     belongs: true,
-                    address: None,
+                    addresses: addresses(instance),
                     at: Instant::now(),
                 };
-                membership.0.insert(id.clone(), known);
+                membership.0.insert(instance.id.clone(), known);
             }
+            let host = host(answer);
             named.insert(node.name().to_owned(), host);
         }
     }
@@ -236,7 +236,7 @@ impl Membership {
                 Answer::Found(instance) => {
                     let known = Known {
                         belongs: deps.instances.in_cluster(&instance),
-                        address: private_address(&instance),
+                        addresses: addresses(&instance),
                         at: now,
                     };
                     self.0.insert(id, known);
@@ -258,9 +258,13 @@ impl Membership {
         let NodeHost::Instance(id) = &member.host else {
             return;
         };
-        let address = self.0.get(id).and_then(|known| known.address);
+        let addresses = self
+            .0
+            .get(id)
+            .map(|known| known.addresses.as_slice())
+            .unwrap_or_default();
         match (self.get(id), failures.get(id)) {
-            (Some(true), _) if is_mismatch(address_in_name(member.node.name()), address) => {
+            (Some(true), _) if is_mismatch(ec2_name::address(member.node.name()), addresses) => {
                 member.host = NodeHost::NotInCluster(id.clone(), failures::other_name(id));
             }
             (Some(true), _) | (None, None) => {}

@@ -51,7 +51,7 @@ pub enum Invalid {
     TypeChanged { wanted: &'static str, hostname: String },
     #[error(
         "the Service has more than {annotations} KiB of annotations of load balancers, {ranges} entries of \
-         spec.loadBalancerSourceRanges or {ports} ports: remove some; nothing was changed at AWS"
+         spec.loadBalancerSourceRanges, {ports} ports or 100 finalizers: remove some"
     )]
     TooLarge {
         annotations: usize,

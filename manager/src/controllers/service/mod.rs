@@ -81,7 +81,7 @@ pub use settings::HealthProbe;
 const SETTLING: Duration = service_state::CONFIRMATION;
 
 /// Services in one page of a list. A page is held in memory as it came, with up to 256 KiB of annotations for each Service.
-const PAGE: u32 = 25;
+const PAGE: u32 = 10;
 
 pub struct Deps {
     pub client: Client,
@@ -107,6 +107,7 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
         () = deps.nodes.ready() => {}
     }
 
+    let _ended = WatchEnds(deps.metrics.clone());
     let (listed, writer) = reflector::store();
     let services = Api::<Service>::all(deps.client.clone());
     let services = watcher(services, watcher::Config::default().page_size(PAGE))
@@ -155,6 +156,15 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     }
 
     Ok(())
+}
+
+/// Another manager may own the Services for long: a watch that has ended is not silent.
+struct WatchEnds(Metrics);
+
+impl Drop for WatchEnds {
+    fn drop(&mut self) {
+        self.0.rest_client().forget("services");
+    }
 }
 
 /// Waits for a stop before the Services have been listed. The runtime's graceful shutdown waits for that list, and so

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::model::NodeInstance;
 use super::super::plan::subnets::{unknown_zones, zone_by_name};
 use super::super::spec::names;
-use crate::instances::{Answer, Instances, Priority, private_address};
+use crate::instances::{Answer, Instances, Priority, addresses};
 
 /// A denied read that the controller can do without. It is reported once per process: the role is the same for all
 /// Services.
@@ -233,7 +233,7 @@ impl NodeInstances {
         NodeInstance {
             in_cluster: names::in_cluster(&instance.tags, &self.cluster_id),
             living: !instance.state.as_ref().is_some_and(|state| ending.contains(state)),
-            address: private_address(instance),
+            addresses: addresses(instance),
             security_groups: instance.security_groups.clone(),
         }
     }

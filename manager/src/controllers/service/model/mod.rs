@@ -25,7 +25,7 @@ pub struct NodeInstance {
     pub in_cluster: bool,
     /// Whether it is not terminated or terminating.
     pub living: bool,
-    /// Primary private address.
-    pub address: Option<Ipv4Addr>,
+    /// Private addresses.
+    pub addresses: Vec<Ipv4Addr>,
     pub security_groups: Vec<String>,
 }

@@ -154,7 +154,7 @@ mod tests {
             let instance = NodeInstance {
                 in_cluster: true,
                 living: true,
-                address: None,
+                addresses: vec![],
                 security_groups,
             };
             let instances = BTreeMap::from([(InstanceId::new("i-1"), instance)]);

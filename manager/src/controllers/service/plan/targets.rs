@@ -14,8 +14,8 @@ use outrigger_aws::InstanceId;
 use super::super::model::NodeInstance;
 use super::super::spec::annotations::parse_bool;
 use crate::confirmation::LossLimit;
-use crate::instances::{address_in_name, claimed, is_mismatch};
-use crate::node_cache::NodeView;
+use crate::instances::{claimed, is_mismatch};
+use crate::node_cache::{NodeView, ec2_name};
 
 /// Label that excludes a Node from load balancers. An invalid boolean excludes it too.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -84,7 +84,7 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
         Some(Candidate {
             id: claimed(node)?,
             ready: node.is_ready(),
-            address: address_in_name(node.name()),
+            address: ec2_name::address(node.name()),
         })
     };
     let usable = nodes.iter().filter(|node| is_eligible(node) && has_labels(node));
@@ -106,7 +106,7 @@ pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
 /// The instances that should be targets, given those that are.
 ///
 /// An instance that EC2 does not list stays what it is: absence from an answer is no proof of absence. One that
-/// lacks the cluster's tag is never a target, nor is one whose Node has the name of another instance.
+/// lacks the cluster's tag is never a target. One whose Node has the name of another instance does not become one.
 pub fn wanted(
     candidates: &[Candidate],
     registered: &BTreeSet<InstanceId>,
@@ -116,8 +116,11 @@ pub fn wanted(
         let is_target = registered.contains(&candidate.id);
         match instances.get(&candidate.id) {
             None => is_target,
-            Some(instance) if !instance.in_cluster || is_mismatch(candidate.address, instance.address) => false,
-            Some(instance) => is_target || (candidate.ready && instance.living),
+            Some(instance) if !instance.in_cluster => false,
+            Some(_) if is_target => true,
+            Some(instance) => {
+                candidate.ready && instance.living && !is_mismatch(candidate.address, &instance.addresses)
+            }
         }
     };
     let wanted = candidates.iter().filter(wants);
@@ -184,7 +187,7 @@ mod tests {
         let instance = NodeInstance {
             in_cluster: true,
             living: true,
-            address: None,
+            addresses: vec![],
             security_groups: vec![],
         };
         ids.iter().map(|id| (InstanceId::new(*id), instance.clone())).collect()
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_whose_node_has_the_name_of_another_one_is_no_target() {
+    fn an_instance_whose_node_has_the_name_of_another_one_becomes_no_target() {
         let mut instances = known(&["i-1"]);
         for (named, address, is_target) in [
             (Some([10, 0, 0, 1]), Some([10, 0, 0, 1]), true),
@@ -267,12 +270,11 @@ mod tests {
                 address: named.map(Ipv4Addr::from),
             };
             for instance in instances.values_mut() {
-                instance.address = address.map(Ipv4Addr::from);
+                instance.addresses = address.map(Ipv4Addr::from).into_iter().collect();
             }
-            for registered in [ids(&[]), ids(&["i-1"])] {
-                let wanted = wanted(std::slice::from_ref(&candidate), &registered, &instances);
-                assert_eq!(wanted.len(), usize::from(is_target), "{named:?} {address:?}");
-            }
+            let wanted = |registered| wanted(std::slice::from_ref(&candidate), &ids(registered), &instances);
+            assert_eq!(wanted(&[]).len(), usize::from(is_target), "{named:?} {address:?}");
+            assert_eq!(wanted(&["i-1"]).len(), 1, "a target stays one");
         }
     }
 

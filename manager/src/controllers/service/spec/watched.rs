@@ -13,6 +13,8 @@ const ANNOTATIONS: usize = 24 << 10;
 /// Networks of clients. A security group has at most 1,000 rules:
 /// <https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html>.
 const SOURCE_RANGES: usize = 1000;
+/// More of them than any object has. The finalizer of this controller is kept in any case.
+const FINALIZERS: usize = 100;
 /// A load balancer has at most 100 listeners, a network one 50:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/classic/elb-limits.html>.
 const PORTS: usize = 200;
@@ -25,11 +27,17 @@ pub fn reduce(service: &mut Service) {
     let is_managed = spec.type_.as_deref() == Some("LoadBalancer");
     let mut is_whole = cut(&mut spec.load_balancer_source_ranges, SOURCE_RANGES);
     is_whole &= cut(&mut spec.ports, PORTS);
+    // Only a change of them is noticed.
+    cut(&mut spec.external_ips, PORTS);
     spec.selector = None;
 
     let metadata = &mut service.metadata;
     let is_ours = |finalizer: &String| finalizer == FINALIZER;
     let is_managed = is_managed || metadata.finalizers.iter().flatten().any(is_ours);
+    if let Some(finalizers) = metadata.finalizers.as_mut().filter(|all| all.len() > FINALIZERS) {
+        finalizers.sort_by_key(|finalizer| !is_ours(finalizer));
+    }
+    is_whole &= cut(&mut metadata.finalizers, FINALIZERS);
     metadata.managed_fields = None;
     metadata.owner_references = None;
     metadata.labels = None;
@@ -132,6 +140,15 @@ mod tests {
         let service = of(large, 1, 1);
         assert_eq!(annotations(&service), [(LEFT_OUT, 0), (kind, 3)]);
         assert!(whole(&service).unwrap_err().to_string().contains("24 KiB"));
+
+        let many: Vec<String> = (0..200)
+            .map(|number| format!("example.com/{number}"))
+            .chain([FINALIZER.to_owned()])
+            .collect();
+        let service = of(json!({"finalizers": many}), 1, 1);
+        assert!(whole(&service).is_err());
+        let kept = service.metadata.finalizers.unwrap();
+        assert!(kept.len() == FINALIZERS && kept.contains(&FINALIZER.to_owned()));
 
         for (ranges, ports, is_whole) in [(1000, 200, true), (1001, 1, false), (1, 201, false)] {
             let service = of(json!({}), ranges, ports);
