@@ -58,7 +58,7 @@ struct Fixture<'a> {
     cluster: &'a SingleCluster,
     manager: Manager,
     nodes: Api<Node>,
-    /// What has to stay: targets of the Service, and routes.
+    /// The targets of the Service and the routes that have to stay.
     targets: BTreeSet<String>,
     routes: BTreeMap<String, String>,
 }

@@ -23,7 +23,7 @@ const SERVICES: usize = 200;
 /// All annotations of an object have at most 256 KiB.
 const ANNOTATION: usize = 250_000;
 const ADDRESSES: usize = 10_000;
-/// What all of them may cost: a page of a list, and less than the 80 MB that they have.
+/// Their limit of memory: a page of a list, and less than the 80 MB that they have.
 const COST: u64 = 60 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -229,7 +229,7 @@ where
     })
 }
 
-/// What a request watches: the resource, and the object where it is a single one (`leases/NAME`). The names come from this
+/// The resource that a request watches, and the object where it is a single one (`leases/NAME`). The names come from this
 /// program's settings, so they are few.
 fn watched(uri: &Uri) -> Option<String> {
     let parts = || uri.query().unwrap_or_default().split('&');

@@ -25,7 +25,7 @@ const MEMBERSHIP_MAX_AGE: Duration = Duration::from_secs(600);
 /// The same for a Node whose instance has not been tagged yet.
 const UNTAGGED_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// What EC2 said about the instances of Nodes and routes.
+/// The answers of EC2 about the instances of Nodes and routes.
 #[derive(Debug, Default)]
 pub(super) struct Membership(HashMap<InstanceId, Known>);
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use super::super::error::Invalid;
 use super::names::FINALIZER;
 
-/// What all annotations of load balancers begin with, also those of Kubernetes.
+/// The beginning of all annotations of load balancers, also of those of Kubernetes.
 const PREFIX: &str = "service.beta.kubernetes.io/";
 /// Bytes of these annotations. The longest list that AWS takes, 50 tags of full length, has 20 KiB.
 const ANNOTATIONS: usize = 24 << 10;
