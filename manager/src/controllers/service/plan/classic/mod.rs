@@ -97,7 +97,7 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        claim: (!input.settings.disable_security_group_ingress).then(|| PlannedClaim {
+        claim: (!input.settings.disable_security_group_ingress).then_some(PlannedClaim {
             during,
             after: Some(after),
             since: input.claims.since,
