@@ -147,7 +147,7 @@ pub struct Claims {
     keeps_descriptions: bool,
 }
 
-/// What may happen to the rules of a group that no load balancer needs.
+/// The decision about the rules of a group that no load balancer needs.
 #[derive(Debug)]
 pub enum Decision {
     Nothing,
