@@ -19,7 +19,7 @@ pub enum Answer {
     Fargate(Arc<FargateEni>),
     /// The Node is not on EC2; why. No call was made.
     Foreign(String),
-    /// The instance of the Node's provider ID is not its own; why.
+    /// The instance that was found is not the Node's own; why.
     Refused(String),
 }
 

@@ -168,11 +168,11 @@ pub fn claimed(node: &NodeView) -> Option<InstanceId> {
 }
 
 /// Why the instance of a provider ID is not the Node's own, as far as Kubernetes shows it. A kubelet may write any provider
-/// ID when it creates its Node, but its credentials are for one name.
+/// ID while its Node has none, but its credentials are for one name.
 fn contradiction(node: &NodeView, id: &provider_id::InstanceId) -> Option<String> {
     if let Some(named) = ec2_name::instance(node.name()).filter(|named| *named != id.as_str()) {
         return Some(format!(
-            "spec.providerID names instance {id}, and the Node has the name of instance {named}"
+            "spec.providerID names instance {id}, and the Node has the name of instance {named}: correct the host name or the provider ID, and delete the Node"
         ));
     }
 
@@ -189,7 +189,7 @@ pub(super) fn mismatch(name: &str, instance: &Instance) -> Option<String> {
     let named = ec2_name::address(name);
     is_mismatch(named, &addresses(instance)).then(|| {
         format!(
-            "instance {} does not have the address in the name of this Node",
+            "instance {} does not have the address in the name of this Node: correct the host name or the provider ID, and delete the Node",
             instance.id
         )
     })
@@ -200,11 +200,12 @@ pub fn is_mismatch(named: Option<Ipv4Addr>, addresses: &[Ipv4Addr]) -> bool {
     named.is_some_and(|named| !addresses.is_empty() && !addresses.contains(&named))
 }
 
-/// The private addresses of an instance.
+/// The addresses of an instance, by which a machine may be named.
 pub fn addresses(instance: &Instance) -> Vec<Ipv4Addr> {
     let interfaces = instance.network_interfaces.iter();
     let all = interfaces.flat_map(|interface| &interface.private_ips);
     all.chain(&instance.private_ip)
+        .chain(&instance.public_ip)
         .filter_map(|text| text.parse().ok())
         .collect()
 }

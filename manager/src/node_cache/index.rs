@@ -61,27 +61,27 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether it is the same Node with the same provider ID.
+/// Whether it is the same Node with the same provider ID, and as ready as before.
 fn claims_the_same(was: &NodeView, is: &NodeView) -> bool {
-    was.uid() == is.uid() && was.provider_id() == is.provider_id()
+    (was.uid(), was.provider_id(), was.is_ready()) == (is.uid(), is.provider_id(), is.is_ready())
 }
 
-/// The Node with a stronger claim on the instance that both name. A kubelet may write any provider ID when it creates its Node,
+/// The Node with a stronger claim on the instance that both name. A kubelet may write any provider ID while its Node has none,
 /// but its credentials are for one name, and the API server sets the time.
 ///
 /// A name that EC2 gives is compared with the instance itself, so no other Node makes its claim weaker: a machine may have two
-/// such names for a while. Of Nodes with other names the oldest stands.
+/// such names for a while. Of Nodes with other names a Ready one stands before the old Node of a renamed machine, and then the
+/// oldest.
 fn stronger(node: &NodeView, claimants: &[Arc<NodeView>], id: &InstanceId) -> Option<Text> {
     if ec2_name::is_one(node.name()) {
         return None;
     }
 
     let named = |other: &&Arc<NodeView>| ec2_name::instance(other.name()) == Some(id.as_str());
-    let possible = claimants
-        .iter()
-        .filter(|other| ec2_name::instance(other.name()).is_none());
-    let oldest = possible.min_by_key(|other| age(other));
-    let stronger = claimants.iter().find(named).or(oldest);
+    let possible = |other: &&Arc<NodeView>| ec2_name::instance(other.name()).is_none();
+    let rivals = claimants.iter().filter(possible);
+    let first = rivals.min_by_key(|other| (!other.is_ready(), age(other)));
+    let stronger = claimants.iter().find(named).or(first);
     stronger
         .filter(|other| other.name() != node.name())
         .map(|other| other.metadata.name.clone())

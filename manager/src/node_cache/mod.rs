@@ -238,6 +238,26 @@ mod tests {
     }
 
     #[test]
+    fn the_old_node_of_a_renamed_machine_is_not_ready_and_weaker() {
+        let cache = NodeCache::new();
+        let ready = |name, second, ready: &str| {
+            let mut node = claiming(name, "i-1", second);
+            node.status = self::ready(name, 1, ready).status;
+            node
+        };
+        for (old, new, expected) in [
+            ("True", "False", [("new", Some("old")), ("old", None)]),
+            ("False", "True", [("new", None), ("old", Some("new"))]),
+            ("True", "True", [("new", Some("old")), ("old", None)]),
+            ("False", "False", [("new", Some("old")), ("old", None)]),
+        ] {
+            cache.observe(watcher::Event::Apply(ready("old", 1, old)));
+            cache.observe(watcher::Event::Apply(ready("new", 2, new)));
+            assert_eq!(marks(&cache), marked(&expected), "{old} {new}");
+        }
+    }
+
+    #[test]
     fn a_node_that_was_created_again_is_as_old_as_its_new_object() {
         let cache = NodeCache::new();
         for node in [claiming("a", "i-1", 1), claiming("b", "i-1", 2)] {

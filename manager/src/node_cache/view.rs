@@ -20,7 +20,7 @@ pub struct NodeView {
     pub spec: Spec,
     #[serde(default, deserialize_with = "or_default")]
     pub status: Status,
-    /// An older Node whose provider ID names the same instance. Set by the cache.
+    /// The Node with a stronger claim on the instance that both provider IDs name. Set by the cache.
     #[serde(skip)]
     pub same_instance_as: Option<Text>,
 }
@@ -154,7 +154,7 @@ impl NodeView {
     }
 
     /// The instance that the provider ID names.
-    pub(super) fn named_instance(&self) -> Option<provider_id::InstanceId> {
+    pub fn named_instance(&self) -> Option<provider_id::InstanceId> {
         let parsed = ProviderId::parse(self.provider_id()?).ok()?;
         parsed.instance().cloned()
     }

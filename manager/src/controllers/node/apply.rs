@@ -79,7 +79,7 @@ pub(super) fn report_denied(deps: &Deps, node: &NodeView, label: &str, error: &o
 
 /// Reports on a Node that its provider ID does not count.
 pub(super) fn report_refused(deps: &Deps, node: &NodeView, reason: &str) {
-    let message = format!("{reason}. This Node is no new target of load balancers and gets no route");
+    let message = format!("{reason}. Until then this Node becomes no target of a load balancer, and gets no route");
     tracing::warn!(node = node.name(), "{message}");
 
     deps.events

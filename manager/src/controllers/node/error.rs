@@ -22,7 +22,7 @@ pub enum Waiting {
     Ambiguous(usize, String),
     #[error("{0}")]
     Foreign(String),
-    /// The instance of the provider ID is not the Node's own.
+    /// The instance that was found is not the Node's own.
     #[error("{0}")]
     Refused(String),
     #[error("EC2 reports no availability zone for {0}")]

@@ -33,7 +33,7 @@ pub(super) struct Membership(HashMap<InstanceId, Known>);
 struct Known {
     /// It has the cluster's tag.
     belongs: bool,
-    /// Its private addresses.
+    /// By which its machine may be named.
     addresses: Vec<Ipv4Addr>,
     /// When EC2 was asked.
     at: Instant,

@@ -427,7 +427,7 @@ fn settle(
 }
 
 fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> BTreeSet<InstanceId> {
-    let is_likely = |candidate: &&Candidate| candidate.ready || targets.contains(&candidate.id);
+    let is_likely = |candidate: &&Candidate| candidate.ready && candidate.is_own || targets.contains(&candidate.id);
     let likely = candidates.iter().filter(is_likely);
     likely.map(|candidate| candidate.id.clone()).collect()
 }

@@ -25,7 +25,7 @@ pub struct NodeInstance {
     pub in_cluster: bool,
     /// Whether it is not terminated or terminating.
     pub living: bool,
-    /// Private addresses.
+    /// By which its machine may be named.
     pub addresses: Vec<Ipv4Addr>,
     pub security_groups: Vec<String>,
 }

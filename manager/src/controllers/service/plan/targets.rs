@@ -28,6 +28,10 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub struct Candidate {
     pub id: InstanceId,
     pub ready: bool,
+    /// No other Node has a stronger claim on the instance.
+    pub is_own: bool,
+    /// No other Node names the instance.
+    pub is_only: bool,
     /// The address of the instance to which EC2 gives the Node's name.
     pub address: Option<Ipv4Addr>,
 }
@@ -46,10 +50,19 @@ pub fn eligible(nodes: &[Arc<NodeView>]) -> Vec<&Arc<NodeView>> {
     nodes.iter().filter(|node| is_eligible(node)).collect()
 }
 
-/// Instances of Nodes that are excluded by label or about to be deleted. Their loss needs no confirmation.
+/// Instances of Nodes that are excluded by label or about to be deleted, and of no other Node. Their loss needs no
+/// confirmation.
 pub fn excluded(nodes: &[Arc<NodeView>]) -> BTreeSet<InstanceId> {
-    let excluded = nodes.iter().filter(|node| !is_eligible(node));
-    excluded.filter_map(|node| claimed(node)).collect()
+    let of = |eligible: bool| {
+        let nodes = nodes.iter().filter(move |node| is_eligible(node) == eligible);
+        nodes.filter_map(|node| named(node)).collect::<BTreeSet<InstanceId>>()
+    };
+    &of(false) - &of(true)
+}
+
+/// The instance that a Node's provider ID names.
+fn named(node: &NodeView) -> Option<InstanceId> {
+    node.named_instance().map(|id| InstanceId::new(id.as_str()))
 }
 
 /// The candidates, and instances of `held` that are neither candidates nor in `going`. The added ones count as not
@@ -62,6 +75,8 @@ pub fn with_held<'a>(
     let unready = |id: &InstanceId| Candidate {
         id: id.clone(),
         ready: false,
+        is_own: true,
+        is_only: true,
         address: None,
     };
     let held = held.filter(|id| !going.contains(id)).map(|id| (id, unready(id)));
@@ -80,10 +95,17 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
         };
         labels.iter().all(has)
     };
+    let mut count: BTreeMap<InstanceId, usize> = BTreeMap::new();
+    for id in nodes.iter().filter_map(|node| named(node)) {
+        *count.entry(id).or_default() += 1;
+    }
     let candidate = |node: &Arc<NodeView>| {
+        let id = named(node)?;
         Some(Candidate {
-            id: claimed(node)?,
+            is_only: count.get(&id) == Some(&1),
+            id,
             ready: node.is_ready(),
+            is_own: claimed(node).is_some(),
             address: ec2_name::address(node.name()),
         })
     };
@@ -98,7 +120,14 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
 pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
     let chosen: Vec<Option<&str>> = labels.iter().map(|key| node.label(key)).collect();
     let mut hasher = DefaultHasher::new();
-    (claimed(node), is_eligible(node), node.is_ready(), chosen).hash(&mut hasher);
+    (
+        named(node),
+        claimed(node).is_some(),
+        is_eligible(node),
+        node.is_ready(),
+        chosen,
+    )
+        .hash(&mut hasher);
 
     hasher.finish()
 }
@@ -106,7 +135,8 @@ pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
 /// The instances that should be targets, given those that are.
 ///
 /// An instance that EC2 does not list stays what it is: absence from an answer is no proof of absence. One that
-/// lacks the cluster's tag is never a target. One whose Node has the name of another instance does not become one.
+/// lacks the cluster's tag is never a target. One whose Node has the name of another instance, or a weaker claim on it,
+/// does not become one; it stays one, unless its name is wrong and another Node names the instance too.
 pub fn wanted(
     candidates: &[Candidate],
     registered: &BTreeSet<InstanceId>,
@@ -117,9 +147,10 @@ pub fn wanted(
         match instances.get(&candidate.id) {
             None => is_target,
             Some(instance) if !instance.in_cluster => false,
-            Some(_) if is_target => true,
             Some(instance) => {
-                candidate.ready && instance.living && !is_mismatch(candidate.address, &instance.addresses)
+                let is_mismatch = is_mismatch(candidate.address, &instance.addresses);
+                let joins = candidate.ready && instance.living && candidate.is_own && !is_mismatch;
+                joins || is_target && (!is_mismatch || candidate.is_only)
             }
         }
     };
@@ -246,6 +277,8 @@ mod tests {
         let candidates = [Candidate {
             id: InstanceId::new("i-1"),
             ready: true,
+            is_own: true,
+            is_only: true,
             address: None,
         }];
         let registered = ids(&["i-1", "i-2", "i-3"]);
@@ -267,6 +300,8 @@ mod tests {
             let candidate = Candidate {
                 id: InstanceId::new("i-1"),
                 ready: true,
+                is_own: true,
+                is_only: true,
                 address: named.map(Ipv4Addr::from),
             };
             for instance in instances.values_mut() {
@@ -276,6 +311,37 @@ mod tests {
             assert_eq!(wanted(&[]).len(), usize::from(is_target), "{named:?} {address:?}");
             assert_eq!(wanted(&["i-1"]).len(), 1, "a target stays one");
         }
+    }
+
+    #[test]
+    fn a_weaker_claim_makes_no_target_and_loses_none_and_a_wrong_name_keeps_none_of_another_node() {
+        let mut instances = known(&["i-1"]);
+        for instance in instances.values_mut() {
+            instance.addresses = vec![Ipv4Addr::new(10, 0, 0, 1)];
+        }
+        let of = |is_own: bool, is_only: bool, last: u8, registered: &[&str]| {
+            let candidate = Candidate {
+                id: InstanceId::new("i-1"),
+                ready: true,
+                is_own,
+                is_only,
+                address: Some(Ipv4Addr::new(10, 0, 0, last)),
+            };
+            !wanted(&[candidate], &ids(registered), &instances).is_empty()
+        };
+        assert!(!of(false, false, 1, &[]), "a weaker claim");
+        assert!(of(false, false, 1, &["i-1"]), "the machine may have been renamed");
+        assert!(of(true, true, 2, &["i-1"]), "a wrong name, but nobody else's instance");
+        assert!(!of(true, false, 2, &["i-1"]), "its own Node was excluded");
+    }
+
+    #[test]
+    fn an_instance_that_an_eligible_node_names_is_not_excluded() {
+        let mut evil = NodeView::clone(&node("i-1", "True", json!({EXCLUDE_LABEL: ""}), json!({})));
+        evil.metadata.name = "evil".into();
+        let honest = node("i-1", "True", json!({}), json!({}));
+        assert!(excluded(&[honest, Arc::new(evil.clone())]).is_empty());
+        assert_eq!(excluded(&[Arc::new(evil)]), ids(&["i-1"]));
     }
 
     #[test]
