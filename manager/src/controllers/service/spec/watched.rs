@@ -1,6 +1,9 @@
 //! A Service as the cache keeps it. A Service may have a megabyte, and any user of a namespace may create thousands: only what
 //! this controller reads is kept, and of that as much as a load balancer can have.
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+
 use k8s_openapi::api::core::v1::Service;
 
 use super::super::error::Invalid;
@@ -18,6 +21,9 @@ const FINALIZERS: usize = 100;
 /// A load balancer has at most 100 listeners, a network one 50:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/classic/elb-limits.html>.
 const PORTS: usize = 200;
+/// The hash of the annotations that nothing reads: as under v1.37, a change of them has the Service reconciled, which users
+/// rely on. No API server takes a key like this.
+const OTHERS: &str = "outrigger.dev//others";
 /// Marks a Service of which something was left out. No API server takes a key like this.
 const LEFT_OUT: &str = "outrigger.dev//left-out";
 
@@ -41,8 +47,9 @@ pub fn reduce(service: &mut Service) {
     metadata.managed_fields = None;
     metadata.owner_references = None;
     metadata.labels = None;
-    let mut annotations: Vec<(String, String)> = metadata.annotations.take().into_iter().flatten().collect();
-    annotations.retain(|(key, _)| is_managed && key.starts_with(PREFIX));
+    let all = metadata.annotations.take().filter(|_| is_managed);
+    let is_read = |(key, _): &(String, String)| key.starts_with(PREFIX);
+    let (mut annotations, others): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(is_read);
 
     // The short ones first: they say of which kind the load balancer is.
     annotations.sort_by_key(|(key, value)| key.len() + value.len());
@@ -56,6 +63,11 @@ pub fn reduce(service: &mut Service) {
     annotations.truncate(fitting);
     if !is_whole {
         annotations.push((LEFT_OUT.to_owned(), String::new()));
+    }
+    if !others.is_empty() {
+        let mut hasher = DefaultHasher::new();
+        others.hash(&mut hasher);
+        annotations.push((OTHERS.to_owned(), hasher.finish().to_string()));
     }
     metadata.annotations = Some(annotations.into_iter().collect());
 
@@ -108,21 +120,31 @@ mod tests {
     fn only_what_is_read_is_kept() {
         let tags = "service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags";
         let spec = |kind: &str| json!({"type": kind, "selector": {"app": "a"}, "ports": [{"port": 80}]});
-        let metadata = |finalizers: &[&str]| {
+        let noted = |note: &str, finalizers: &[&str]| {
             json!({
                 "name": "a", "labels": {"a": "b"}, "finalizers": finalizers,
-                "annotations": {"note": "n".repeat(200_000), tags: "a=b"},
+                "annotations": {"note": note.repeat(200_000), tags: "a=b"},
             })
         };
+        let metadata = |finalizers| noted("n", finalizers);
         let managed = reduced(json!({"metadata": metadata(&[]), "spec": spec("LoadBalancer")}));
-        assert_eq!(annotations(&managed), [(tags, 3)]);
+        let kept = |service: &Service| {
+            let all = annotations(service);
+            all.iter().map(|(key, _)| (*key).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&managed), [OTHERS, tags]);
+        let hash = |note| {
+            let service = reduced(json!({"metadata": noted(note, &[]), "spec": spec("LoadBalancer")}));
+            service.metadata.annotations.unwrap().remove(OTHERS).unwrap()
+        };
+        assert!(hash("n") == hash("n") && hash("n") != hash("m") && hash("n").len() <= 20);
         assert_eq!((managed.metadata.labels.as_ref(), whole(&managed)), (None, Ok(())));
         assert_eq!(managed.spec.unwrap().ports.unwrap().len(), 1);
 
         let other = reduced(json!({"metadata": metadata(&[]), "spec": spec("ClusterIP")}));
         assert!(annotations(&other).is_empty());
         let former = reduced(json!({"metadata": metadata(&[FINALIZER]), "spec": spec("ClusterIP")}));
-        assert_eq!(annotations(&former), [(tags, 3)], "its load balancer has to be deleted");
+        assert_eq!(kept(&former), [OTHERS, tags], "its load balancer has to be deleted");
     }
 
     #[test]
