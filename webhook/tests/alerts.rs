@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Labels that Prometheus adds to every scraped series.
 const OF_THE_TARGET: [&str; 3] = ["job", "namespace", "pod"];
-const FUNCTIONS: [&str; 9] = [
+const FUNCTIONS: [&str; 10] = [
     "absent",
     "by",
     "histogram_quantile",
@@ -23,6 +23,7 @@ const FUNCTIONS: [&str; 9] = [
     "or",
     "rate",
     "sum",
+    "time",
 ];
 /// Metrics of kube-apiserver:
 /// <https://github.com/kubernetes/apiserver/blob/v0.26.13/pkg/admission/metrics/metrics.go>

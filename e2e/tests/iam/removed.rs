@@ -226,7 +226,7 @@ async fn an_event_names_each_action_of_nodes_routes_and_tags_that_is_removed() {
     assert!(silent.is_empty(), "no Event names these:\n{}", silent.join("\n"));
 }
 
-/// Nodes 0 to 2 of instances 0 to 2, and one on Fargate. Instance 3 is terminated.
+/// Nodes 0 to 2 of instances 0 to 2, one of instance 4, and one on Fargate. Instance 3 is terminated.
 struct Cluster {
     cluster: SingleCluster,
     nodes: Api<Node>,
@@ -238,7 +238,7 @@ impl Cluster {
         let options = Options {
             name: "outrigger-iam-",
             service_range: "127.92.0.0/16",
-            instances: 4,
+            instances: 5,
             global: &["SupportedTopologyInstanceTypePattern = ^t3"],
         };
         let cluster = SingleCluster::start(&options).await.expect("a tenant");
@@ -295,7 +295,7 @@ impl Cluster {
             let created = pod_routes::create(&self.nodes, number, instance).await;
             created.expect("a Node");
         }
-        self.create_uninitialized("uninitialized", &self.cluster.account.instances[0].provider_id())
+        self.create_uninitialized("uninitialized", &self.cluster.account.instances[4].provider_id())
             .await;
         let fargate = format!("aws:///us-east-1a/1abc-2def/{FARGATE}");
         self.create_uninitialized(FARGATE, &fargate).await;
