@@ -580,6 +580,42 @@ fn a_record_that_is_not_this_commands_is_named() {
 }
 
 /// Starts the program, and kills it after a part of its usual time. Returns whether it was still running.
+/// The disk of another machine has the links and the records that somebody wrote.
+#[test]
+fn no_link_and_no_record_of_a_disk_leads_out_of_its_root() {
+    let (machine, host) = (Machine::new(), tempfile::tempdir().unwrap());
+    let flags = original(KUBEADM_FLAGS);
+    let on_host = |name: &str| host.path().join(name);
+    fs::create_dir(on_host("kubelet")).unwrap();
+    fs::write(on_host("kubelet/kubeadm-flags.env"), &flags).unwrap();
+
+    // The machine has its kubelet's folder on another disk, whose place exists here, too.
+    let folder = host.path().strip_prefix("/").unwrap().join("kubelet");
+    let moved = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    fs::create_dir_all(machine.path(&moved("x")).parent().unwrap().parent().unwrap()).unwrap();
+    fs::rename(machine.path("var/lib/kubelet"), machine.path(&moved(""))).unwrap();
+    symlink(on_host("kubelet"), machine.path("var/lib/kubelet")).unwrap();
+    machine.edited("Complete");
+    assert_ne!(machine.text(&moved("kubeadm-flags.env")), flags);
+    assert_eq!(fs::read_to_string(on_host("kubelet/kubeadm-flags.env")).unwrap(), flags);
+    machine.undone();
+    assert_eq!(machine.text(&moved("kubeadm-flags.env")), flags);
+
+    // A record about a file beside the root.
+    fs::write(on_host("job"), "job").unwrap();
+    let path = format!("/a{}{}", "/..".repeat(20), on_host("job").display());
+    let name = path.trim_start_matches('/').replace('/', "-");
+    let record = json!({
+        "apiVersion": "cli.outrigger.dev/v1alpha1", "kind": "NodeUndo", "path": path,
+        "temporaryFolder": format!("/a{}{}", "/..".repeat(20), host.path().display()),
+        "migration": "cluster", "phase": "Complete", "original": "ours", "replaced": "job", "written": "job",
+    });
+    machine.write(&format!("etc/kubernetes/outrigger/{name}.json"), &record.to_string());
+    let run = machine.run(&["undo"]);
+    assert_ne!(run.code, Some(0), "{}", run.seen());
+    assert_eq!(fs::read_to_string(on_host("job")).unwrap(), "job");
+}
+
 fn kill(machine: &Machine, words: &[&str], after: Duration) -> bool {
     let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
         .arg("node")

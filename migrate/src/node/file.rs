@@ -46,13 +46,12 @@ impl Record {
         [&self.original, &self.replaced, &self.written].contains(&&text.to_owned())
     }
 
-    fn save(&self, machine: &MachineArgs, disk: &mut Disk<'_>) -> Result<(), Error> {
-        let place = machine.record_place(&self.path);
+    fn save(&self, place: &Path, disk: &mut Disk<'_>) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::Record {
-            path: place.clone(),
+            path: place.to_owned(),
             cause: error.to_string(),
         })?;
-        disk.save(&place, &text)
+        disk.save(place, &text)
     }
 
     /// The record in a file; none if there is no such file.
@@ -69,7 +68,7 @@ impl Record {
         if (record.api_version.as_str(), record.kind.as_str()) != (API_VERSION, KIND) {
             return Err(failed(format!("it is {} of {}", record.kind, record.api_version)));
         }
-        if machine.record_place(&record.path) != found {
+        if machine.record_place(&record.path)? != found {
             return Err(failed(format!("it is about {}", record.path.display())));
         }
 
@@ -78,7 +77,7 @@ impl Record {
 
     /// All records of the machine, by name.
     pub fn all(machine: &MachineArgs) -> Result<Vec<Self>, Error> {
-        let state = machine.real_state();
+        let state = machine.real_state()?;
         let failed = |source| Error::io(&state, source);
         if !state.exists() {
             return Ok(Vec::new());
@@ -102,21 +101,17 @@ impl Record {
 }
 
 impl MachineArgs {
-    /// Where this process finds a path of the machine.
-    pub(super) fn real(&self, path: &Path) -> PathBuf {
-        self.rootfs.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    pub(super) fn real_state(&self) -> PathBuf {
-        self.real(&self.state)
+    /// The folder of the undo records, as this process finds it.
+    pub(super) fn real_state(&self) -> Result<PathBuf, Error> {
+        self.followed(&self.state)
     }
 
     /// The undo record of a file, as this process finds it. The name holds the whole path, because `/etc/default` and
     /// `/etc/sysconfig` have files of one name.
-    pub(super) fn record_place(&self, path: &Path) -> PathBuf {
+    pub(super) fn record_place(&self, path: &Path) -> Result<PathBuf, Error> {
         let name = path.to_string_lossy();
         let name = name.trim_start_matches('/').replace('/', "-");
-        self.real_state().join(format!("{name}.json"))
+        Ok(self.real_state()?.join(format!("{name}.json")))
     }
 }
 
@@ -128,6 +123,8 @@ pub(super) struct Source {
     pub temporary_folder: PathBuf,
     pub current: Content,
     pub record: Option<Record>,
+    /// The undo record's file, as this process finds it.
+    record_place: PathBuf,
 }
 
 impl Source {
@@ -140,12 +137,14 @@ impl Source {
 
     /// Reads a file that may be absent.
     pub fn read_or_absent(machine: &MachineArgs, path: &Path, temporary_folder: &Path) -> Result<Self, Error> {
-        let current = disk::read(&machine.real(path), disk::MAX_BYTES)?;
+        let current = disk::read(&machine.real(path)?, disk::MAX_BYTES)?;
+        let record_place = machine.record_place(path)?;
         Ok(Self {
             path: path.to_owned(),
             temporary_folder: temporary_folder.to_owned(),
             current: current.unwrap_or_else(Content::absent),
-            record: Record::read(machine, &machine.record_place(path))?,
+            record: Record::read(machine, &record_place)?,
+            record_place,
         })
     }
 
@@ -230,13 +229,12 @@ impl Plan {
     }
 
     /// Refuses a file that another program has written since its last edit.
-    pub fn changed_since(machine: &MachineArgs, source: Source) -> Self {
-        let record = machine.record_place(&source.path);
+    pub fn changed_since(source: Source) -> Self {
         let phase = source.record.as_ref().map_or(Phase::InTree, |record| record.phase);
         let explanation = format!(
             "! the file has changed since `outrigger node edit --phase={phase}` wrote it. To make its present text the new \
              original, remove {}. To restore the recorded original, run `outrigger node undo --force`",
-            record.display()
+            source.record_place.display()
         );
 
         Self::refused(source, vec![explanation])
@@ -249,8 +247,9 @@ impl Plan {
             temporary_folder,
             current,
             record,
+            record_place,
         } = &self.source;
-        let (place, folder) = (machine.real(path), machine.real(temporary_folder));
+        let (place, folder) = (machine.real(path)?, machine.followed(temporary_folder)?);
         let is_original = record.is_some() && self.source.original() == self.written;
 
         match self.status {
@@ -271,14 +270,14 @@ impl Plan {
                     replaced: current.text.clone(),
                     written: self.written.clone(),
                 };
-                record.save(machine, disk)?;
+                record.save(record_place, disk)?;
                 disk.replace(&place, &folder, current, &self.written)?;
             }
         }
 
         // Such a file needs no record any more.
         if is_original && self.status != Status::Changed {
-            disk.remove(&machine.record_place(path))?;
+            disk.remove(record_place)?;
         }
 
         Ok(())

@@ -93,7 +93,7 @@ pub(super) fn plan(machine: &MachineArgs, migration: &Migration<'_>) -> Result<P
                 .map(|obstacle| of_later_phase(&obstacle)),
         );
     }
-    let plans = kubelet.plans(machine, migration, decided)?;
+    let plans = kubelet.plans(migration, decided)?;
 
     Ok(Plans { plans, notes })
 }
@@ -111,7 +111,7 @@ fn recorded(machine: &MachineArgs) -> Result<Vec<Plan>, Error> {
             continue;
         };
         plans.push(match source.has_changed() {
-            true => Plan::changed_since(machine, source),
+            true => Plan::changed_since(source),
             false => Plan::write(source, record.original, Vec::new()),
         });
     }
@@ -209,8 +209,10 @@ impl Kubelet {
         let files = self.sources.iter().zip(texts);
         let mut created = files.filter_map(|(source, text)| Some((source.as_ref().ok()?, text)));
         let (source, _) = created.find(|(source, text)| {
-            let folder = machine.real(&source.temporary_folder);
-            source.is_absent() && !text.is_empty() && !folder.is_dir()
+            let is_there = machine
+                .followed(&source.temporary_folder)
+                .is_ok_and(|folder| folder.is_dir());
+            source.is_absent() && !text.is_empty() && !is_there
         })?;
         let folder = source.temporary_folder.display();
         Some(format!(
@@ -219,7 +221,7 @@ impl Kubelet {
         ))
     }
 
-    fn plans(self, machine: &MachineArgs, migration: &Migration<'_>, decided: Decided) -> Result<Vec<Plan>, Error> {
+    fn plans(self, migration: &Migration<'_>, decided: Decided) -> Result<Vec<Plan>, Error> {
         let Decided {
             decision,
             mut lines,
@@ -258,7 +260,7 @@ impl Kubelet {
         if let Some(changed) = sources().find(|source| source.has_changed()) {
             let others = vec![format!("! {} is refused", changed.path.display())];
             let refuse = |source: Source, lines| match source.has_changed() {
-                true => Plan::changed_since(machine, source),
+                true => Plan::changed_since(source),
                 false => Plan::refused(source, lines),
             };
             return Ok(all(files, others, refuse));
@@ -380,7 +382,7 @@ fn explanations_of(decision: &Decision, has_gates: bool) -> Vec<String> {
 /// The gates of the configuration file as a flag. A kubelet applies its flags over them.
 fn feature_gates(machine: &MachineArgs) -> Result<Option<String>, Error> {
     let path = Path::new(CONFIG);
-    let Some(content) = disk::read(&machine.real(path), disk::MAX_BYTES)? else {
+    let Some(content) = disk::read(&machine.real(path)?, disk::MAX_BYTES)? else {
         return Ok(None);
     };
     let text = YamlText::parse(&content.text).map_err(|source| Error::Text {

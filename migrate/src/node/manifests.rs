@@ -62,7 +62,7 @@ pub(super) fn plan(
 fn plan_of(machine: &MachineArgs, manifest: Manifest, decision: &Decision) -> Result<Plan, Error> {
     let Manifest { source, mut text, .. } = manifest;
     if source.has_changed() {
-        return Ok(Plan::changed_since(machine, source));
+        return Ok(Plan::changed_since(source));
     }
 
     let mut lines = explanations(decision);
@@ -96,9 +96,8 @@ fn plan_of(machine: &MachineArgs, manifest: Manifest, decision: &Decision) -> Re
 /// so a copy of a manifest is a second Pod.
 fn read_all(machine: &MachineArgs, folder: &Path) -> Result<Vec<Manifest>, Error> {
     let mut manifests = Vec::new();
-    for name in names(&machine.real(folder))? {
-        let path = folder.join(name);
-        if mentions_a_component(&machine.real(&path))? {
+    for path in files(machine, folder)? {
+        if mentions_a_component(&machine.followed(&path)?)? {
             manifests.extend(read(machine, &path, folder)?);
         }
     }
@@ -106,32 +105,32 @@ fn read_all(machine: &MachineArgs, folder: &Path) -> Result<Vec<Manifest>, Error
     Ok(manifests)
 }
 
-fn names(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+fn files(machine: &MachineArgs, folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |source| Error::io(folder, source);
-    let entries = match fs::read_dir(folder) {
+    let entries = match fs::read_dir(machine.followed(folder)?) {
         Ok(entries) => entries,
         // A worker needs no such folder.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
 
-    let mut names = Vec::new();
+    let mut files = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(failed)?;
-        let name = PathBuf::from(entry.file_name());
+        let name = entry.map_err(failed)?.file_name();
+        let path = folder.join(&name);
         // The kubelet follows links.
-        let is_file = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file());
+        let is_file = machine.followed(&path).is_ok_and(|place| place.is_file());
         if is_file && !name.to_string_lossy().starts_with('.') {
-            names.push(name);
+            files.push(path);
         }
-        if names.len() > MAX_FILES {
+        if files.len() > MAX_FILES {
             let folder = folder.to_owned();
             return Err(Error::TooManyFiles { folder, max: MAX_FILES });
         }
     }
 
-    names.sort();
-    Ok(names)
+    files.sort();
+    Ok(files)
 }
 
 /// A file of another component is not parsed, so its form does not matter.

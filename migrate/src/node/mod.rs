@@ -40,6 +40,7 @@ mod file;
 mod flags;
 mod kubelet;
 mod manifests;
+mod rootfs;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -135,11 +136,11 @@ fn undo_plan(args: &UndoArgs, record: &Record) -> Result<Plan, Error> {
     let Some(mut source) = Source::read(machine, &record.path, &record.temporary_folder)? else {
         return Err(Error::Gone {
             path: record.path.clone(),
-            record: machine.record_place(&record.path),
+            record: machine.record_place(&record.path)?,
         });
     };
     if source.has_changed() && !args.force {
-        return Ok(Plan::changed_since(machine, source));
+        return Ok(Plan::changed_since(source));
     }
 
     // Its present text counts as one of this command's own.
@@ -192,7 +193,7 @@ fn check_manifests(args: &EditArgs) -> Result<(), Error> {
         return Err(Error::StateInManifests { state, manifests });
     }
     // A worker needs no such folder, but a path of the command line has to be right.
-    if manifests != Path::new(MANIFESTS) && !args.machine.real(&manifests).is_dir() {
+    if manifests != Path::new(MANIFESTS) && !args.machine.followed(&manifests)?.is_dir() {
         return Err(Error::io(&manifests, io::ErrorKind::NotFound.into()));
     }
 
@@ -213,7 +214,7 @@ fn lock(machine: &MachineArgs, disk: &mut Disk<'_>) -> Result<Option<File>, Erro
         return Ok(None);
     }
 
-    let state = machine.real_state();
+    let state = machine.real_state()?;
     let failed = |source: io::Error| Error::io(&state, source);
     disk.create_folder(&state).map_err(failed)?;
     let folder = File::open(&state).map_err(failed)?;

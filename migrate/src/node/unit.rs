@@ -26,9 +26,6 @@ const FOLDERS: [&str; 7] = [
     "/lib/systemd/system",
 ];
 
-/// Symbolic links that are followed for one file.
-const MAX_LINKS: usize = 8;
-
 /// The unit that kubeadm's packages install, for a machine without one.
 /// <https://github.com/kubernetes/release/blob/v0.16.9/cmd/krel/templates/latest/kubeadm/10-kubeadm.conf>
 const DEFAULT: &str = "\
@@ -136,7 +133,7 @@ fn files(machine: &MachineArgs) -> Result<Vec<(PathBuf, String)>, Error> {
 }
 
 fn names(machine: &MachineArgs, folder: &Path) -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(machine.real(folder)) {
+    let entries = match fs::read_dir(machine.followed(folder)?) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(Error::io(folder, error)),
@@ -156,26 +153,15 @@ fn names(machine: &MachineArgs, folder: &Path) -> Result<Vec<String>, Error> {
 
 /// The text of a file; empty if it masks another one, as a link to `/dev/null`; none if there is no file.
 pub(super) fn text(machine: &MachineArgs, path: &Path) -> Result<Option<String>, Error> {
-    let failed = |source| Error::io(path, source);
-    let mut named = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        // A link names a path of the machine, which this process finds below --rootfs.
-        let real = machine.real(&named);
-        match fs::symlink_metadata(&real) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error)),
-            Ok(metadata) if metadata.is_symlink() => {
-                let target = fs::read_link(&real).map_err(failed)?;
-                named = named.parent().unwrap_or(&named).join(target);
-                if named == Path::new("/dev/null") {
-                    return Ok(Some(String::new()));
-                }
-            }
-            Ok(_) => return limited_file::read_text(&real).map(Some).map_err(failed),
-        }
+    let real = machine.followed(path)?;
+    if real == machine.rootfs.join("dev/null") {
+        return Ok(Some(String::new()));
     }
 
-    Err(failed(ErrorKind::TooManyLinks.into()))
+    match limited_file::read_text(&real) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| Error::io(path, error)),
+    }
 }
 
 /// A line of the section `[Service]`, with the lines that continue it.
