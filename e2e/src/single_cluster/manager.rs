@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use outrigger_aws_sim::{Caller, Proxy, SeededAccount};
 use outrigger_cluster_harness::cluster::{ApiServer, User};
-use outrigger_cluster_harness::process::{Exit, Launch, Process};
+use outrigger_cluster_harness::process::{Exit, Launch, Process, peak_memory};
 use outrigger_cluster_harness::wait::{self, Answer};
 use outrigger_environment::Binaries;
 
@@ -109,11 +109,7 @@ impl Manager {
     /// # Errors
     /// When it has ended.
     pub fn peak_memory(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.process.pid());
-        let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("{path} has no VmHWM"))? << 10)
+        peak_memory(self.process.pid()).context("it has ended")
     }
 
     pub fn log_tail(&self) -> String {

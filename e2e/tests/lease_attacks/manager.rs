@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use outrigger_cluster_harness::process::{Launch, Process};
+use outrigger_cluster_harness::process::{Launch, Process, peak_memory};
 use outrigger_environment::Binaries;
 use tokio::task::JoinHandle;
 
@@ -13,6 +13,7 @@ use super::cluster::CLUSTER;
 /// Dropping it kills the process.
 pub struct Manager {
     log: PathBuf,
+    pid: Arc<AtomicI32>,
     restarts: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
@@ -47,13 +48,24 @@ impl Manager {
         let process = Process::start(&launch, run).expect("the manager starts");
         let log = process.log().to_owned();
 
-        let restarts = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(again(process, launch, run.to_owned(), Arc::clone(&restarts)));
-        Self { log, restarts, task }
+        let (pid, restarts) = (Arc::new(AtomicI32::new(process.pid())), Arc::<AtomicUsize>::default());
+        let counts = (Arc::clone(&pid), Arc::clone(&restarts));
+        let task = tokio::spawn(again(process, launch, run.to_owned(), counts));
+        Self {
+            log,
+            pid,
+            restarts,
+            task,
+        }
     }
 
     pub fn restarts(&self) -> usize {
         self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// The most memory that it has had since it started, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        peak_memory(self.pid.load(Ordering::Relaxed)).expect("it runs")
     }
 
     pub fn log_length(&self) -> u64 {
@@ -79,10 +91,16 @@ impl Drop for Manager {
     }
 }
 
-async fn again(mut process: Process, launch: Launch, run: PathBuf, restarts: Arc<AtomicUsize>) {
+async fn again(
+    mut process: Process,
+    launch: Launch,
+    run: PathBuf,
+    (pid, restarts): (Arc<AtomicI32>, Arc<AtomicUsize>),
+) {
     loop {
         process.ended().await;
         restarts.fetch_add(1, Ordering::Relaxed);
         process = Process::start(&launch, &run).expect("the manager starts again");
+        pid.store(process.pid(), Ordering::Relaxed);
     }
 }

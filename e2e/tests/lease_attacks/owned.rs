@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use jiff::{Span, Timestamp};
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::wait;
@@ -17,11 +18,16 @@ use super::stand_in::{DURATION, Form};
 const READ: Duration = Duration::from_millis(2500);
 /// A reader may leave out a state that lasts for a shorter time.
 const BETWEEN: Duration = Duration::from_millis(500);
+/// Mirror Pods that are as large as the API server takes them, and what they may cost our manager: a few pages of a list.
+const MANY: usize = 60;
+const LARGE: usize = 1_200_000;
+const COST: u64 = 40 << 20;
 const KEPT: &str = "keeps M and its permit";
 
 pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {
     owned(cluster).await;
     ignored_pods(cluster, report).await;
+    large_pods(cluster, report).await;
     standbys(cluster, report).await;
     spec(cluster, report).await;
     services(cluster, report).await;
@@ -94,7 +100,7 @@ fn without_election() -> Vec<&'static str> {
     command
 }
 
-fn forged(name: &'static str, namespace: &'static str, command: Vec<&'static str>) -> Pod<'static> {
+fn forged<'a>(name: &'a str, namespace: &'a str, command: Vec<&'a str>) -> Pod<'a> {
     Pod {
         name,
         namespace,
@@ -127,6 +133,41 @@ async fn ignored_pods(cluster: &Cluster, report: &mut Report) {
         &mark,
         "keeps M and its permit; a warning names it",
     );
+}
+
+/// A worker's kubelet creates Pods that our manager lists, as it looks for kube-controller-managers.
+async fn large_pods(cluster: &Cluster, report: &mut Report) {
+    let (mark, before) = (cluster.mark(), cluster.manager().peak_memory());
+    let argument = format!("--profiling={}", "x".repeat(LARGE));
+    let names: Vec<String> = (0..MANY)
+        .map(|number| format!("kube-controller-manager-l{number}"))
+        .collect();
+    let pod = |name| {
+        let mut pod = forged(name, SYSTEM, without_election());
+        pod.is_mirror = true;
+        pod.command.push(&argument);
+        pod
+    };
+    stream::iter(&names)
+        .map(|name| async move {
+            let kubelet = &cluster.principals.worker_kubelet;
+            let created = cluster.mirror(kubelet, &pod(name), FIRST.address).await;
+            created.granted().expect("created");
+        })
+        .buffer_unordered(4)
+        .collect::<()>()
+        .await;
+    cluster.wake(&Cluster::shown(FIRST)).await;
+    sleep(READ).await;
+
+    let cost = cluster.manager().peak_memory().saturating_sub(before);
+    println!("{MANY} Pods of {LARGE} bytes cost our manager {} KiB", cost >> 10);
+    assert!(cost < COST, "{cost} bytes");
+    report.unchanged(cluster, "mirror-pods-of-megabytes", &mark, KEPT);
+    for name in &names {
+        let deleted = request::delete(&cluster.principals.system_editor, &pod(name).path()).await;
+        deleted.granted().expect("deleted");
+    }
 }
 
 /// In-tree Pods that do not lead. They are deleted afterwards: beside them our manager does not write while nobody leads.

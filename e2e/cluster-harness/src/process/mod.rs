@@ -35,6 +35,14 @@ use tokio::time::Instant;
 
 pub use port::free_port;
 
+/// The most memory that a process has had, in bytes; `None` when it has ended.
+pub fn peak_memory(pid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 /// How often a readiness probe is asked again.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait for the threads of a paused child.
