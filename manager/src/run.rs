@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Tasks, Timing};
+use outrigger_leader::{Guard, Mode, Observer, Permit, Reporter, Setup, Timing};
+use outrigger_serving::Tasks;
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::kubeconfig::Author;
 use outrigger_shared::leader_migration::{self, LeaderMigrationConfiguration, Placement as Where};

@@ -1,4 +1,4 @@
-//! The HTTP server of the webhook's ports and of the manager's port.
+//! What the processes of webhook and manager share: the HTTP server of their ports, and tasks that must not end.
 //!
 //! ```text
 //! listener ─accept─▶ slots ──▶ task: handshake (bounded) ─▶ connection ─▶ router
@@ -12,11 +12,13 @@
 //! | admission of connections when there are too many | `slots` |
 //! | end of a connection | `connection` |
 //! | too many control frames of HTTP/2 | `frames` |
+//! | tasks that run as long as the process | [`Tasks`] |
 
 mod connection;
 mod frames;
 mod server;
 mod slots;
+mod tasks;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +30,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub use connection::Aborted;
 pub use server::{Drained, Server};
+pub use tasks::{TaskEnded, Tasks};
 
 /// Connections that the kernel keeps until they are accepted. Beyond it, clients wait a second before they retry, while
 /// an accepted connection is served or refused immediately.

@@ -17,13 +17,11 @@
 //! | what the registration in the cluster lacks | [`registration_check`] |
 //! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
-//! | limits of the answers of API servers | [`answer_limit`] |
 //! | limits, shutdown | [`outrigger_serving`], [`bodies`], [`body`] |
 //! | the part of each caller, and of API servers | [`callers`], [`shares`] |
 //! | flags | [`args`] |
 
 pub mod admit;
-pub mod answer_limit;
 pub mod args;
 pub mod bodies;
 pub mod body;

@@ -16,11 +16,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use outrigger_certs::Reloader;
+use outrigger_serving::Tasks;
 use outrigger_shared::migration::Labels;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::admit::Reviewer;
 use crate::decide::Migration;
@@ -64,7 +63,7 @@ pub struct RegistrationCheck {
 type Registrations = Vec<(Configuration, Arc<Latest<DynamicObject>>)>;
 
 impl RegistrationCheck {
-    pub fn spawn(self, tasks: &TaskTracker, stop: &CancellationToken) {
+    pub fn spawn(self, tasks: &Tasks) {
         let changed = Arc::<Notify>::default();
         let mut registrations = Registrations::new();
         for configuration in Configuration::ALL {
@@ -82,12 +81,14 @@ impl RegistrationCheck {
                 cluster: format!("{} {} in management", kind.kind, configuration.name()),
                 metrics: Arc::clone(&self.reviewer.metrics),
             };
-            tasks.spawn(watch.run(stop.clone()));
+            watch.spawn(tasks);
             registrations.push((configuration, latest));
         }
 
-        let stop = stop.clone();
-        tasks.spawn(async move { stop.run_until_cancelled(self.run(&registrations, &changed)).await });
+        let stop = tasks.stop().clone();
+        tasks.spawn("registration check", async move {
+            stop.run_until_cancelled(self.run(&registrations, &changed)).await;
+        });
     }
 
     async fn run(self, registrations: &Registrations, changed: &Notify) {

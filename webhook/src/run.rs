@@ -13,17 +13,18 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::client::ClientBuilder;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
+use outrigger_api_client::AnswerLimit;
 use outrigger_certs::{Clients, Reloader, tls};
-use outrigger_serving::{Drained, Server};
+use outrigger_serving::{Drained, Server, TaskEnded, Tasks};
 use outrigger_shared::kubeconfig::{self, Author};
 use outrigger_shared::migration::CloudProviderMigration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::admit::Reviewer;
-use crate::answer_limit::AnswerLimit;
 use crate::args::Args;
 use crate::callers::ApiServers;
 use crate::health::{self, Health};
@@ -41,7 +42,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Runs the webhook until SIGTERM or SIGINT, and then until its last request is answered.
 ///
 /// # Errors
-/// When it cannot start: a bad certificate, a bad kubeconfig, a port in use.
+/// When it cannot start: a bad certificate, a bad kubeconfig, a port in use. When a task ended before the signal.
 pub async fn run(args: Args) -> Result<()> {
     let metrics = Metrics::new();
     let loaded = loaded_certificates(&args)?;
@@ -55,23 +56,24 @@ pub async fn run(args: Args) -> Result<()> {
     let listener = bind(args.bind_address)?;
     let health_listener = bind(args.health_bind_address)?;
 
-    let tasks = TaskTracker::new();
     // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
     let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
-    let reviewer = watch(&args, &clusters, &metrics, &tasks, &stop);
+    let (tasks, mut ended) = Tasks::new(stop.clone());
+    let reviewer = watch(&args, &clusters, &metrics, &tasks);
     let api_servers = ApiServers::new(args.limits.api_server_sources.clone());
-    tasks.spawn(watch_api_servers(&clusters.management, &api_servers, &metrics).run(stop.clone()));
+    watch_api_servers(&clusters.management, &api_servers, &metrics).spawn(&tasks);
     if controller.is_none() {
-        tasks.spawn(Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone()));
+        let reload = Arc::clone(&certificates).run(args.cert_reload_interval, stop.clone());
+        tasks.spawn("certificate", reload);
     }
     if let tls::Callers::Checked(clients) = callers {
-        tasks.spawn(clients.run(args.cert_reload_interval, stop.clone()));
+        tasks.spawn("client CAs", clients.run(args.cert_reload_interval, stop.clone()));
     }
 
     let registration = Arc::<Report>::default();
     if args.check_registration {
         let client = clusters.management.clone();
-        registration_check(&args, client, &reviewer, &certificates, &registration).spawn(&tasks, &stop);
+        registration_check(&args, client, &reviewer, &certificates, &registration).spawn(&tasks);
     }
 
     let health = Arc::new(Health {
@@ -88,8 +90,7 @@ pub async fn run(args: Args) -> Result<()> {
         observer: metrics.of_port(Port::Health),
     };
     let health_listener = health_listener.into_std().context("cannot serve probes")?;
-    let health_stop = stop.clone();
-    let health_serving = tasks.spawn_blocking(move || serve_apart(health_server, health_listener, health_stop));
+    tasks.spawn("health server", serve_apart(health_server, health_listener, stop));
 
     let admission = Server {
         tls: Some(Arc::new(tls)),
@@ -98,37 +99,50 @@ pub async fn run(args: Args) -> Result<()> {
         observer: metrics.of_port(Port::Admission),
     };
     let accepting = CancellationToken::new();
-    let serving = tasks.spawn(admission.serve(listener, accepting.clone()));
+    let (drained, is_drained) = oneshot::channel();
+    let serving = admission.serve(listener, accepting.clone());
+    tasks.spawn("admission server", async {
+        // The receiver waits in this function, which may have ended.
+        let _ = drained.send(serving.await);
+    });
     tracing::info!(address = %args.bind_address, health = %args.health_bind_address, "serving");
     if let Some(controller) = controller {
         let is_ready = move || health.unready(Timestamp::now()).is_empty();
-        controller.spawn(is_ready, &metrics, &tasks, &stop);
+        controller.spawn(is_ready, &metrics, &tasks);
     }
 
-    wait_for_signal().await?;
+    let failed: Option<TaskEnded> = tokio::select! {
+        signal = wait_for_signal() => signal.map(|()| None)?,
+        failed = ended.recv() => failed,
+    };
+    if let Some(failed) = &failed {
+        tracing::error!("{failed}");
+    }
     stopping.cancel();
     tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; serving until endpoints are updated");
     tokio::time::sleep(args.limits.shutdown_delay).await;
     accepting.cancel();
 
-    let drained = serving.await.context("the admission server ended abnormally")?;
-    stop.cancel();
-    tasks.close();
+    let is_clean = is_drained.await == Ok(Drained::Clean);
     // The health server ends open probes and scrapes by its own drain time.
-    health_serving.await.context("the health server ended abnormally")??;
-    tasks.wait().await;
-    tracing::info!(clean = drained == Drained::Clean, "stopped");
+    tasks.end().await;
+    tracing::info!(clean = is_clean, "stopped");
 
-    Ok(())
+    failed.map_or(Ok(()), |failed| Err(failed.into()))
 }
 
-/// Serves on this thread alone, with a runtime of its own: probes and metrics wait for no other work of the process.
-fn serve_apart(server: Server, listener: std::net::TcpListener, stop: CancellationToken) -> Result<Drained> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::from_std(listener)?;
-        Ok(server.serve(listener, stop).await)
-    })
+/// Serves on a thread and a runtime of its own: probes and metrics wait for no other work of the process.
+async fn serve_apart(server: Server, listener: std::net::TcpListener, stop: CancellationToken) {
+    let serving = spawn_blocking(move || -> Result<Drained> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener)?;
+            Ok(server.serve(listener, stop).await)
+        })
+    });
+    if let Err(error) = serving.await.context("a panic").flatten() {
+        tracing::error!("cannot serve probes and metrics: {error:#}");
+    }
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
@@ -224,13 +238,7 @@ fn registration_check(
 }
 
 /// Starts every watch; returns the indexes that the watches fill.
-fn watch(
-    args: &Args,
-    clients: &ClusterClients,
-    metrics: &Arc<Metrics>,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
-) -> Arc<Reviewer> {
+fn watch(args: &Args, clients: &ClusterClients, metrics: &Arc<Metrics>, tasks: &Tasks) -> Arc<Reviewer> {
     let client = clients.management.clone();
     let migrations = Migrations::new(Arc::clone(metrics));
     let namespaces = Namespaces::new(Some(Api::all(client.clone())));
@@ -255,15 +263,15 @@ fn watch(
         metrics: Arc::clone(metrics),
     };
 
-    tasks.spawn(watch_migrations.run(stop.clone()));
-    tasks.spawn(watch_namespaces.run(stop.clone()));
+    watch_migrations.spawn(tasks);
+    watch_namespaces.spawn(tasks);
 
     let mut clusters = Clusters::default();
     let lease = |client, index: &Arc<Freshness>, name: &str| watch_lease(args, client, index, name, metrics);
-    tasks.spawn(lease(client.clone(), &clusters.own, "management").run(stop.clone()));
+    lease(client.clone(), &clusters.own, "management").spawn(tasks);
     for (name, client) in &clients.named {
         let freshness = Arc::<Freshness>::default();
-        tasks.spawn(lease(client.clone(), &freshness, name).run(stop.clone()));
+        lease(client.clone(), &freshness, name).spawn(tasks);
         clusters.named.insert(name.clone(), freshness);
     }
 
@@ -280,7 +288,7 @@ fn watch(
             reviewer: Arc::clone(&reviewer),
             every: args.check_interval,
         };
-        tasks.spawn(check.run(stop.clone()));
+        tasks.spawn("stored objects", check.run(tasks.stop().clone()));
     }
 
     reviewer
@@ -322,8 +330,9 @@ fn watch_lease(
     }
 }
 
-/// More than a Lease or a registration has. Parsed, hostile JSON takes up to 160 times as much for a moment: 20 MiB.
-const TENANTS: AnswerLimit = AnswerLimit { bytes: 128 << 10 };
+/// Bytes of an answer of a tenant's API server: more than a Lease or a registration has. Parsed, hostile JSON takes up to
+/// 160 times as much for a moment: 20 MiB.
+const OF_TENANTS: usize = 128 << 10;
 
 async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
     let mut config = match kubeconfig {
@@ -339,10 +348,11 @@ async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
     config.headers.push((http::header::USER_AGENT, agent));
 
     let builder = ClientBuilder::try_from(config).context("cannot set up the client")?;
-    Ok(match author {
-        Author::Operator => builder.build(),
-        Author::Tenant => builder.with_layer(&TENANTS).build(),
-    })
+    let limit = match author {
+        Author::Operator => AnswerLimit::of_users(),
+        Author::Tenant => AnswerLimit::new(OF_TENANTS, OF_TENANTS),
+    };
+    Ok(builder.with_layer(&limit).build())
 }
 
 async fn wait_for_signal() -> Result<()> {

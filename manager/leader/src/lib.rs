@@ -13,7 +13,7 @@
 //! | which facts there are, and what to do about them | the crate `outrigger-evidence` |
 //! | who holds a lease, and until when | [`lease`], [`elector`], [`observation`], [`permit`](Permit) |
 //! | who applies the decision | [`steward`] |
-//! | in which order things start and stop | [`run`], [`tenure`], [`Tasks`] |
+//! | in which order things start and stop | [`run`], [`tenure`] |
 
 pub mod elector;
 mod field_manager;
@@ -27,7 +27,6 @@ pub mod run;
 pub mod status;
 pub mod steward;
 mod suspend_clock;
-mod tasks;
 pub mod tenure;
 
 pub use elector::{SlowPath, Timing};
@@ -36,5 +35,4 @@ pub use not_leader::NotLeader;
 pub use permit::{Fence, Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
 pub use status::{CountNodes, Notice, Reporter, Snapshot};
-pub use tasks::{TaskEnded, Tasks};
 pub use tenure::{ControllerError, Ended, Start};

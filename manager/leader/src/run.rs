@@ -8,6 +8,7 @@ use futures::future::OptionFuture;
 use kube::Client;
 use outrigger_evidence::facts::{OwnSettings, Reading};
 use outrigger_evidence::latch::{self, Stored};
+use outrigger_serving::Tasks;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::event::About;
 use outrigger_shared::leader_migration::Placement;
@@ -23,7 +24,6 @@ use crate::permit::{Fence, Permit};
 use crate::readers::{self, Listing, Locks, Own};
 use crate::status::{self, CountNodes, Reporter};
 use crate::steward::{self, Config, Controls, Reports, Sources};
-use crate::tasks::Tasks;
 use crate::tenure::{Ended, Start, Tenure};
 
 /// Called when this process acquires a lease (with its permit) and when it no longer holds it (`None`).

@@ -12,6 +12,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
+use outrigger_api_client::AnswerLimit;
 use outrigger_aws::tcp;
 use tower::util::option_layer;
 use tower::{BoxError, ServiceExt as _};
@@ -21,7 +22,7 @@ use tracing::Span;
 
 use crate::metrics::RestLayer;
 
-/// A client whose requests are counted by `counted`.
+/// A client whose requests are counted by `counted`, and whose answers are limited.
 ///
 /// # Errors
 /// When TLS refuses the certificates of the kubeconfig, or it has a `proxy-url`.
@@ -44,7 +45,8 @@ pub(super) fn client(config: &Config, tcp_user_timeout: Option<Duration>, counte
         .with_layer(&config.extra_headers_layer()?)
         .with_layer(&option_layer(config.auth_layer()?))
         .with_layer(&config.base_uri_layer())
-        .with_layer(counted);
+        .with_layer(counted)
+        .with_layer(&AnswerLimit::of_users());
     Ok(builder.build())
 }
 

@@ -26,7 +26,8 @@ pub use text::Text;
 pub use view::{Address, AddressType, Condition, Metadata, NodeView, Spec, Status, Taint};
 use watched::Watched;
 
-/// Nodes in one page of a list. A full Node is some 15 KB on the wire, and a page is held in memory as it came.
+/// Nodes in one page of a list, or fewer large ones ([`outrigger_api_client`]). A usual Node is some 15 KB on the wire, and
+/// a page is held in memory as it came.
 const PAGE: u32 = 250;
 
 /// The Nodes, kept by a watch. Clones share one cache.

@@ -11,9 +11,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use outrigger_certs::{Authority, Reloader};
+use outrigger_serving::Tasks;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::decide::{self, Serving, Step, Trust};
 use super::registration::{self, Entry};
@@ -110,13 +110,7 @@ impl Controller {
     }
 
     /// Starts the watches and the task. Registrations are changed only while `is_ready`.
-    pub fn spawn(
-        self,
-        is_ready: impl Fn() -> bool + Send + 'static,
-        metrics: &Arc<Metrics>,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) {
+    pub fn spawn(self, is_ready: impl Fn() -> bool + Send + 'static, metrics: &Arc<Metrics>, tasks: &Tasks) {
         let watch = WatchTask {
             api: self.secrets.clone(),
             config: only(&self.options.secret),
@@ -126,7 +120,7 @@ impl Controller {
             cluster: "management".to_owned(),
             metrics: Arc::clone(metrics),
         };
-        tasks.spawn(watch.run(stop.clone()));
+        watch.spawn(tasks);
         for registration in &self.registrations {
             let watch = WatchTask {
                 api: registration.api.clone(),
@@ -137,10 +131,10 @@ impl Controller {
                 cluster: registration.text.clone(),
                 metrics: Arc::clone(metrics),
             };
-            tasks.spawn(watch.run(stop.clone()));
+            watch.spawn(tasks);
         }
 
-        tasks.spawn(self.run(is_ready, stop.clone()));
+        tasks.spawn("self-signed certificate", self.run(is_ready, tasks.stop().clone()));
     }
 
     async fn run(mut self, is_ready: impl Fn() -> bool, stop: CancellationToken) {

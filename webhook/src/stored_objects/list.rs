@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt as _;
 use http::StatusCode;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::Selector;
 use kube::{Api, Client};
+use outrigger_api_client::pages;
 use outrigger_shared::migration::{CloudProviderMigration, Selected, Target};
 use serde_json::Value;
 
@@ -129,19 +131,14 @@ async fn in_version(
     for api in apis {
         let mut parameters = ListParams::default().limit(PAGE);
         parameters.label_selector.clone_from(&scope.labels);
-        loop {
-            let page = api.list(&parameters).await?;
-            for object in page.items {
+        let mut pages = std::pin::pin!(pages(api, parameters));
+        while let Some(objects) = pages.try_next().await? {
+            for object in objects {
                 let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
                 // Items of a list do not say what they are.
                 object["apiVersion"] = Value::from(api_version.as_str());
                 object["kind"] = Value::from(kind.kind);
                 take(&object);
-            }
-
-            parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if parameters.continue_token.is_none() {
-                break;
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use kube::Api;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
+use outrigger_serving::Tasks;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +57,11 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     I: Index<K>,
 {
+    /// Watches until the tasks are stopped.
+    pub fn spawn(self, tasks: &Tasks) {
+        tasks.spawn(self.watched.as_str(), self.run(tasks.stop().clone()));
+    }
+
     /// Watches until `stop`. A failure is logged when it begins or changes its class, and its end once.
     pub async fn run(self, stop: CancellationToken) {
         // After a failure the watch starts again with a list. The list shows that it works, even if no object changes

@@ -4,12 +4,12 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use outrigger_evidence::facts::Reading;
 use outrigger_evidence::gate::MigrationSpec;
+use outrigger_serving::Tasks;
 use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use tokio::sync::watch;
 
 use super::send_new;
 use crate::object_watch;
-use crate::tasks::Tasks;
 
 /// The settings that the migration object must agree with.
 #[derive(Debug, Clone)]

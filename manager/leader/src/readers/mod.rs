@@ -11,21 +11,22 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use futures::stream::{self, BoxStream, SelectAll, StreamExt, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use outrigger_api_client::pages;
 use outrigger_evidence::facts::{ControllerManager, ControllerManagers, Reading};
+use outrigger_serving::Tasks;
 use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigration, Profile, Selected, Target};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::lease::View;
-use crate::tasks::Tasks;
 
 use controller_manager::controller_manager_of;
 pub use migration::{Migration, Own, follow_migration, follow_own_migration, follow_spec};
@@ -35,6 +36,8 @@ const LIST_AGAIN: Duration = Duration::from_secs(10);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long events are collected before the next pass.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Objects of one page of a list.
+const PAGE: u32 = 100;
 /// Lists at the same time: one hosted control plane has four.
 const CONCURRENT: usize = 16;
 /// The role labels of control-plane Nodes: of kubeadm, kOps and RKE2, of their older versions, and of RKE1. A kubelet cannot
@@ -201,7 +204,10 @@ impl Listing {
         // An API server that does not answer has the same problem for each kind.
         unreadable.dedup();
         unreadable.extend(self.not_found.clone());
-        let mut ignored: Vec<String> = self.lists().flat_map(|(_, list)| list.answer.ignored.clone()).collect();
+        let mut ignored: Vec<String> = self
+            .lists()
+            .flat_map(|(_, list)| list.answer.ignored.values().cloned())
+            .collect();
         ignored.sort();
         ignored.dedup();
 
@@ -362,8 +368,33 @@ struct Lister {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Judged {
     seen: Vec<ControllerManager>,
-    /// Objects that are not believed, with the reasons.
-    ignored: Vec<String>,
+    /// By Node, a mirror Pod that is not believed, with the reason. Only one, because its kubelet decides how many there are.
+    ignored: BTreeMap<String, String>,
+}
+
+impl Judged {
+    /// Takes in the kube-controller-managers of a page. `ignored`: why the mirror Pods of a Node are not believed.
+    fn take(
+        &mut self,
+        kind: Kind,
+        page: &[DynamicObject],
+        ignored: &BTreeMap<String, Option<String>>,
+        (listed, locks): (&Selector, &Locks),
+    ) {
+        for object in page {
+            let Some(seen) = controller_manager_of(kind, object, listed, locks) else {
+                continue;
+            };
+            let node = mirror_node(kind, object);
+            match node.and_then(|node| Some((node, ignored.get(node)?.as_ref()?))) {
+                Some((node, why)) => {
+                    let texts = self.ignored.entry(node.to_owned());
+                    texts.or_insert_with(|| format!("{}: {why}", seen.object));
+                }
+                None => self.seen.push(seen),
+            }
+        }
+    }
 }
 
 type Answer = Result<Judged, ReadError>;
@@ -409,12 +440,18 @@ impl Lister {
         let (objects, locks) = (place.location.objects.clone(), self.locks.clone());
 
         async move {
-            let list = api.list(&ListParams::default().labels_from(&objects)).await?;
-            let mut ignored = BTreeMap::new();
-            for node in mirror_nodes(kind, &list.items) {
-                ignored.insert(node.to_owned(), why_ignored(&client, node).await?);
+            let parameters = ListParams::default().labels_from(&objects).limit(PAGE);
+            let mut pages = std::pin::pin!(pages(api, parameters));
+            let (mut judged, mut ignored) = (Judged::default(), BTreeMap::new());
+            while let Some(page) = pages.try_next().await? {
+                for node in mirror_nodes(kind, &page) {
+                    if !ignored.contains_key(node) {
+                        ignored.insert(node.to_owned(), why_ignored(&client, node).await?);
+                    }
+                }
+                judged.take(kind, &page, &ignored, (&objects, &locks));
             }
-            Ok(judged(kind, &list.items, &ignored, (&objects, &locks)))
+            Ok(judged)
         }
     }
 }
@@ -428,32 +465,6 @@ fn mirror_nodes(kind: Kind, objects: &[DynamicObject]) -> BTreeSet<&str> {
 fn mirror_node(kind: Kind, object: &DynamicObject) -> Option<&str> {
     let is_mirror = kind == Kind::Pod && object.annotations().contains_key(annotations::MIRROR_POD);
     is_mirror.then(|| object.data["spec"]["nodeName"].as_str().unwrap_or_default())
-}
-
-/// The kube-controller-managers among the objects. `ignored`: why the mirror Pods of a Node are not believed.
-fn judged(
-    kind: Kind,
-    objects: &[DynamicObject],
-    ignored: &BTreeMap<String, Option<String>>,
-    (listed, locks): (&Selector, &Locks),
-) -> Judged {
-    let mut judged = Judged::default();
-    // One text for each Node: its kubelet decides how many Pods there are.
-    let mut first: BTreeMap<&str, String> = BTreeMap::new();
-    for object in objects {
-        let Some(seen) = controller_manager_of(kind, object, listed, locks) else {
-            continue;
-        };
-        let node = mirror_node(kind, object);
-        let why = node.and_then(|node| Some((node, ignored.get(node)?.as_ref()?)));
-        match why {
-            Some((node, why)) => drop(first.entry(node).or_insert_with(|| format!("{}: {why}", seen.object))),
-            None => judged.seen.push(seen),
-        }
-    }
-
-    judged.ignored = first.into_values().collect();
-    judged
 }
 
 /// Takes in the answers of these lists, and then of the search for places.
@@ -559,13 +570,19 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
         return Ok(vec!["kube-system".to_owned()]);
     };
 
-    let found = Api::<Namespace>::all(client.clone())
-        .list_metadata(&ListParams::default())
-        .await?;
-    let selected = |namespace: &&PartialObjectMeta<Namespace>| {
+    let found = pages(Api::<Namespace>::all(client.clone()), ListParams::default().limit(PAGE));
+    let selected = |namespace: &Namespace| {
         target.selects_namespace(&namespace.name_any(), Some(namespace.labels()), None) == Selected::Yes
     };
-    Ok(found.items.iter().filter(selected).map(ResourceExt::name_any).collect())
+    let names = found.map_ok(|page| {
+        let names: Vec<String> = page
+            .iter()
+            .filter(|one| selected(one))
+            .map(ResourceExt::name_any)
+            .collect();
+        stream::iter(names.into_iter().map(Ok))
+    });
+    names.try_flatten().try_collect().await
 }
 
 #[cfg(test)]
@@ -614,7 +631,7 @@ mod tests {
         pub(crate) fn of(all: Vec<ControllerManager>, problems: &[&str]) -> Self {
             let seen = |seen| Judged {
                 seen,
-                ignored: Vec::new(),
+                ignored: BTreeMap::new(),
             };
             let failed = problems
                 .iter()
@@ -637,7 +654,7 @@ mod tests {
         };
         Ok(Judged {
             seen: objects.iter().map(seen).collect(),
-            ignored: Vec::new(),
+            ignored: BTreeMap::new(),
         })
     }
 
@@ -811,7 +828,7 @@ mod tests {
         let of_list = |form, problem: Option<&str>| {
             let judged = Judged {
                 seen: vec![kcm(form)],
-                ignored: vec!["Pod x".into()],
+                ignored: [("worker".into(), "Pod x".into())].into(),
             };
             place_with("kube-system", judged, problem)
         };
@@ -922,10 +939,13 @@ mod tests {
             main: "kube-controller-manager".into(),
             migration: "m".into(),
         };
-        let judged = judged(Kind::Pod, &pods, &whys.into(), (&Selector::default(), &locks));
+        let (whys, mut judged) = (whys.into(), Judged::default());
+        for page in pods.chunks(400) {
+            judged.take(Kind::Pod, page, &whys, (&Selector::default(), &locks));
+        }
         assert_eq!(judged.ignored.len(), 1, "{:?}", judged.ignored);
         assert!(
-            judged.ignored[0].starts_with("Pod kube-system/kcm-0: "),
+            judged.ignored["worker"].starts_with("Pod kube-system/kcm-0: "),
             "{:?}",
             judged.ignored
         );

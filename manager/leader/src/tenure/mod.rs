@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outrigger_serving::TaskEnded;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::sleep;
@@ -11,7 +12,6 @@ use crate::elector::{AnnotationChange, Elector, Held, Lost, Timing};
 use crate::lease::{LeaseError, Leases};
 use crate::not_leader::NotLeader;
 use crate::permit::{Fence, Grantor, Permit};
-use crate::tasks::TaskEnded;
 
 pub type ControllerError = Box<dyn std::error::Error + Send + Sync>;
 

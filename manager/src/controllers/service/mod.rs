@@ -80,8 +80,8 @@ pub use settings::HealthProbe;
 /// a loss counts if it still exists after this time.
 const SETTLING: Duration = service_state::CONFIRMATION;
 
-/// Services in one page of a list. A page is held in memory as it came, with up to 256 KiB of annotations for each Service.
-const PAGE: u32 = 10;
+/// Services in one page of a list, or fewer large ones ([`outrigger_api_client`]).
+const PAGE: u32 = 250;
 
 pub struct Deps {
     pub client: Client,

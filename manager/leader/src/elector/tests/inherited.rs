@@ -1,10 +1,10 @@
 //! The latch of a predecessor, which another process edits while its successor holds the lease.
 
 use outrigger_evidence::latch::{ANNOTATION, Stored};
+use outrigger_serving::Tasks;
 
 use super::*;
 use crate::run::{gate_of_latch, inherited_latch};
-use crate::tasks::Tasks;
 
 const LATCH: &str = r#"{"version":1,"uid":"u","phase":"Migrate","seenUnattested":true}"#;
 

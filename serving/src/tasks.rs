@@ -1,9 +1,10 @@
-//! The tasks that run as long as the process. If one of them ended alone, what it did would be missing without a sign: a Node
+//! The tasks that run as long as the process. If one of them ended alone, what it did would be missing without a sign: a
 //! cache that no watch fills any more, a status that nobody writes. So its end is the end of the process.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// A task ended before the process. The process must exit.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,7 @@ pub enum TaskEnded {
 #[derive(Debug, Clone)]
 pub struct Tasks {
     stop: CancellationToken,
+    running: TaskTracker,
     ended: mpsc::UnboundedSender<TaskEnded>,
 }
 
@@ -25,7 +27,8 @@ impl Tasks {
     /// The tasks end when `stop` is cancelled. The receiver has each one that ends before.
     pub fn new(stop: CancellationToken) -> (Self, mpsc::UnboundedReceiver<TaskEnded>) {
         let (ended, ended_rx) = mpsc::unbounded_channel();
-        (Self { stop, ended }, ended_rx)
+        let running = TaskTracker::new();
+        (Self { stop, running, ended }, ended_rx)
     }
 
     pub fn stop(&self) -> &CancellationToken {
@@ -35,7 +38,7 @@ impl Tasks {
     /// Starts a task that ends only after [`Self::stop`]. Must be called within a runtime.
     pub fn spawn(&self, task: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let (running, stop, ended) = (tokio::spawn(future), self.stop.clone(), self.ended.clone());
-        tokio::spawn(async move {
+        self.running.spawn(async move {
             let why = match running.await {
                 Ok(()) => TaskEnded::Returned(task),
                 Err(cause) => TaskEnded::Failed { task, cause },
@@ -45,6 +48,13 @@ impl Tasks {
                 let _ = ended.send(why);
             }
         });
+    }
+
+    /// Stops all tasks, and waits for their ends.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.running.close();
+        self.running.wait().await;
     }
 }
 
@@ -70,5 +80,20 @@ mod tests {
         tasks.spawn("late", async {});
         drop(tasks);
         assert!(ended.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_each_task() {
+        let (tasks, mut ended) = Tasks::new(CancellationToken::new());
+        let (stop, (done, is_done)) = (tasks.stop().clone(), tokio::sync::oneshot::channel());
+        tasks.spawn("nodes", async move {
+            stop.cancelled().await;
+            tokio::task::yield_now().await;
+            done.send(()).unwrap();
+        });
+
+        tasks.end().await;
+        is_done.await.unwrap();
+        assert!(ended.try_recv().is_err());
     }
 }
