@@ -22,6 +22,10 @@ pub struct HandOver {
     pub ended: Option<Timestamp>,
     /// True when M was released rather than left to expire.
     pub released: bool,
+    /// How long the new process had to wait from the old one's end because of the record of an old manager that it found
+    /// when it started: in the last lease duration before the old process of ours acquired M. Nothing shows how old that
+    /// record was.
+    pub found: Option<Duration>,
     /// True when our process released M and ran on, or ended in a step back: it offered M to a Go manager, for which
     /// nothing limits the gap to another process of ours.
     pub offered: bool,
@@ -48,7 +52,9 @@ impl HandOver {
         match (self.from.side, self.to.side) {
             (Side::Old, Side::New) => Some(limits.old_to_new),
             (Side::New, Side::New) if self.offered => None,
-            (Side::New, Side::New) if self.released => Some(limits.new_to_new_released),
+            (Side::New, Side::New) if self.released => {
+                Some(limits.new_to_new_released.max(self.found.unwrap_or_default()))
+            }
             (Side::New, Side::New) => Some(limits.new_to_new_killed),
             (Side::New, Side::Old) if self.released => Some(limits.new_to_old_released),
             (Side::New, Side::Old) if self.emptied => Some(limits.new_to_new_killed + limits.new_to_old_released),
@@ -89,6 +95,11 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
+            found: ended.and_then(|ended| {
+                found(&of_m[..=index], inputs, rules)
+                    .filter(|until| *until > ended)
+                    .map(|until| since(ended, until))
+            }),
             offered: previous.is_some_and(|from| is_offer(from) || free(from).is_some_and(|at| steps_back(at, inputs))),
             emptied: previous.is_some_and(|from| from.emptied.is_some()),
             expired: previous.is_some_and(|from| from.expires <= to.from),
@@ -101,6 +112,25 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
     }
 
     found
+}
+
+/// When the record that an old manager left expires for the last of these holders of M, by what it can know. `None` if it
+/// saw how the former one, of ours, acquired M, or began later.
+fn found(of_m: &[&Tenure], inputs: &Inputs, rules: &Rules) -> Option<Timestamp> {
+    let [earlier @ .., from, to] = of_m else {
+        return None;
+    };
+    let before = earlier.iter().rev().find(|tenure| tenure.actor != from.actor)?;
+    if (before.actor.side, from.actor.side, to.actor.side) != (Side::Old, Side::New, Side::New) {
+        return None;
+    }
+
+    let mut processes = inputs.processes.iter();
+    let started = processes
+        .find(|process| to.actor.names.contains(&process.process))?
+        .started;
+    let expires = started + rules.limits.new_to_new_killed;
+    (started <= from.from && from.from < expires).then_some(expires)
 }
 
 /// When M became free before its next acquisition, other than by its expiry.
@@ -233,6 +263,15 @@ mod tests {
         assert_eq!(limit(new, new, |_| {}), Some(seconds(4)));
         assert_eq!(limit(new, new, |it| it.released = true), Some(seconds(2)));
         assert_eq!(limit(new, new, |it| (it.released, it.offered) = (true, true)), None);
+        let found = |found| limit(new, new, |it| it.released = true).max(Some(seconds(found)));
+        assert_eq!(
+            limit(new, new, |it| (it.released, it.found) = (true, Some(seconds(3)))),
+            found(3)
+        );
+        assert_eq!(
+            limit(new, new, |it| (it.released, it.found) = (true, Some(seconds(1)))),
+            Some(seconds(2))
+        );
         assert_eq!(limit(new, old, |it| it.released = true), Some(seconds(8)));
         assert_eq!(limit(new, old, |it| it.emptied = true), Some(seconds(12)));
         assert_eq!(limit(new, old, |_| {}), None);
@@ -258,6 +297,29 @@ mod tests {
         assert_eq!(found(&[ours(Lease::M, (8, 10)), ours(Lease::M, (12, 20))]), [first]);
         assert_eq!(found(&[ours(Lease::C, (8, 20))]), []);
         assert_eq!(found(&[tenure(Lease::M, "kcm", Side::Old, (2, 5))]), []);
+    }
+
+    #[test]
+    fn a_record_that_was_found_at_the_start_counts_for_a_lease_duration() {
+        let rules = Rules::new(crate::Component::outrigger_manager());
+        let expires = |started, old: Side| {
+            let inputs = Inputs {
+                processes: vec![process("next", "outrigger-manager", &[], started, None)],
+                ..Inputs::default()
+            };
+            let of_m = [
+                tenure(Lease::M, "kcm", old, (0, 5)),
+                tenure(Lease::M, "first", Side::New, (20, 30)),
+                tenure(Lease::M, "next", Side::New, (32, 40)),
+            ];
+            found(&of_m.each_ref(), &inputs, &rules)
+        };
+        let after = |started| Some(at(started) + rules.limits.new_to_new_killed);
+        assert_eq!(expires(19, Side::Old), after(19));
+        assert_eq!(expires(5, Side::Old), after(5));
+        assert_eq!(expires(4, Side::Old), None, "it saw the record expire");
+        assert_eq!(expires(21, Side::Old), None, "it found the record of the first one");
+        assert_eq!(expires(19, Side::New), None);
     }
 
     #[test]

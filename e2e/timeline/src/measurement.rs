@@ -34,7 +34,7 @@ pub enum Gaps {
     OldToNew,
     /// From ours to ours after SIGTERM.
     Released,
-    /// From ours to ours after SIGKILL or SIGSTOP.
+    /// From ours to ours after SIGKILL or SIGSTOP, or with an older record that counted until its expiry.
     Expired,
     /// From ours to a Go manager.
     NewToOld,
@@ -48,7 +48,7 @@ impl Gaps {
         match (hand_over.from.side, hand_over.to.side) {
             (Side::Old, Side::New) => Some(Self::OldToNew),
             (Side::New, Side::New) if hand_over.offered => None,
-            (Side::New, Side::New) if hand_over.released => Some(Self::Released),
+            (Side::New, Side::New) if hand_over.released && hand_over.found.is_none() => Some(Self::Released),
             (Side::New, Side::New) => Some(Self::Expired),
             // Its limit includes the lease's expiry.
             (Side::New, Side::Old) if hand_over.emptied => None,
@@ -255,6 +255,8 @@ mod tests {
         assert_eq!(of(old, new, |_| {}), Some(Gaps::OldToNew));
         assert_eq!(of(new, new, |it| it.released = true), Some(Gaps::Released));
         assert_eq!(of(new, new, |_| {}), Some(Gaps::Expired));
+        let found = |it: &mut HandOver| (it.released, it.found) = (true, Some(seconds(3)));
+        assert_eq!(of(new, new, found), Some(Gaps::Expired));
         assert_eq!(of(new, new, |it| (it.released, it.offered) = (true, true)), None);
         assert_eq!(of(new, old, |it| it.released = true), Some(Gaps::NewToOld));
         assert_eq!(of(new, old, |it| it.emptied = true), None);

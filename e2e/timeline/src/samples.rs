@@ -82,6 +82,7 @@ pub(super) fn hand_over(from: Side, to: Side, gap: Option<Duration>) -> HandOver
         to: actor(&["b"], to),
         ended: None,
         released: false,
+        found: None,
         offered: false,
         emptied: false,
         expired: false,
