@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 use support::machine::{MIGRATION, Machine, copy};
-use support::{files, outrigger_with};
+use support::{files, outrigger, outrigger_with};
 
 const MANAGER: &str = "etc/kubernetes/manifests/kube-controller-manager.yaml";
 const API_SERVER: &str = "etc/kubernetes/manifests/kube-apiserver.yaml";
@@ -325,7 +325,7 @@ fn wrong_input_is_named_with_its_fix() {
 
     let machine = Machine::new();
     fs::rename(machine.path(MANAGER), machine.path("real.yaml")).unwrap();
-    symlink(machine.path("real.yaml"), machine.path(MANAGER)).unwrap();
+    symlink("/real.yaml", machine.path(MANAGER)).unwrap();
     refused(&machine, &[], 1, "is a symbolic link to ");
 
     let machine = Machine::new();
@@ -542,7 +542,11 @@ fn a_folder_on_another_file_system_is_refused_and_nothing_is_left() {
     fs::remove_dir_all(&manifests).unwrap();
     symlink(other.path(), &manifests).unwrap();
 
-    let run = machine.edit(&[]);
+    // Links lead out of no other root than that of this machine.
+    let state = format!("--state={}", machine.path("state").display());
+    let folder = format!("--manifests={}", manifests.display());
+    let manager = "--component=kube-controller-manager";
+    let run = outrigger(&["node", "edit", MIGRATION, manager, &folder, &state]);
     assert_eq!(run.code, Some(1), "{}", run.seen());
     assert!(run.stderr.contains("is on another file system"), "{}", run.seen());
     assert_eq!(machine.text(MANAGER), original(MANAGER));
@@ -551,7 +555,8 @@ fn a_folder_on_another_file_system_is_refused_and_nothing_is_left() {
             .path("etc/kubernetes/.outrigger-kube-controller-manager.yaml.tmp")
             .exists()
     );
-    machine.undone();
+    let undone = outrigger(&["node", "undo", &state]);
+    assert_eq!(undone.code, Some(0), "{}", undone.seen());
 }
 
 #[test]
@@ -584,22 +589,27 @@ fn a_record_that_is_not_this_commands_is_named() {
 #[test]
 fn no_link_and_no_record_of_a_disk_leads_out_of_its_root() {
     let (machine, host) = (Machine::new(), tempfile::tempdir().unwrap());
-    let flags = original(KUBEADM_FLAGS);
+    let manifest = original(MANAGER);
     let on_host = |name: &str| host.path().join(name);
-    fs::create_dir(on_host("kubelet")).unwrap();
-    fs::write(on_host("kubelet/kubeadm-flags.env"), &flags).unwrap();
+    fs::create_dir(on_host("manifests")).unwrap();
+    fs::write(on_host("manifests/kube-controller-manager.yaml"), &manifest).unwrap();
 
-    // The machine has its kubelet's folder on another disk, whose place exists here, too.
-    let folder = host.path().strip_prefix("/").unwrap().join("kubelet");
-    let moved = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    fs::create_dir_all(machine.path(&moved("x")).parent().unwrap().parent().unwrap()).unwrap();
-    fs::rename(machine.path("var/lib/kubelet"), machine.path(&moved(""))).unwrap();
-    symlink(on_host("kubelet"), machine.path("var/lib/kubelet")).unwrap();
+    // The machine has its manifests on another disk, whose place exists here, too.
+    let below = host.path().strip_prefix("/").unwrap().to_string_lossy().into_owned();
+    let moved = format!("{below}/manifests/kube-controller-manager.yaml");
+    fs::create_dir_all(machine.path(&below)).unwrap();
+    fs::rename(
+        machine.path("etc/kubernetes/manifests"),
+        machine.path(&format!("{below}/manifests")),
+    )
+    .unwrap();
+    symlink(on_host("manifests"), machine.path("etc/kubernetes/manifests")).unwrap();
     machine.edited("Complete");
-    assert_ne!(machine.text(&moved("kubeadm-flags.env")), flags);
-    assert_eq!(fs::read_to_string(on_host("kubelet/kubeadm-flags.env")).unwrap(), flags);
+    assert_ne!(machine.text(&moved), manifest);
+    let here = fs::read_to_string(on_host("manifests/kube-controller-manager.yaml"));
+    assert_eq!(here.unwrap(), manifest);
     machine.undone();
-    assert_eq!(machine.text(&moved("kubeadm-flags.env")), flags);
+    assert_eq!(machine.text(&moved), manifest);
 
     // A record about a file beside the root.
     fs::write(on_host("job"), "job").unwrap();

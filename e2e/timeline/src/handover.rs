@@ -96,7 +96,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
             found: ended.and_then(|ended| {
-                found(&of_m[..=index], inputs, rules)
+                found_record_expires(&of_m[..=index], inputs, rules)
                     .filter(|until| *until > ended)
                     .map(|until| since(ended, until))
             }),
@@ -116,7 +116,7 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
 
 /// When the record that an old manager left expires for the last of these holders of M, by what it can know. `None` if it
 /// saw how the former one, of ours, acquired M, or began later.
-fn found(of_m: &[&Tenure], inputs: &Inputs, rules: &Rules) -> Option<Timestamp> {
+fn found_record_expires(of_m: &[&Tenure], inputs: &Inputs, rules: &Rules) -> Option<Timestamp> {
     let [earlier @ .., from, to] = of_m else {
         return None;
     };
@@ -312,7 +312,7 @@ mod tests {
                 tenure(Lease::M, "first", Side::New, (20, 30)),
                 tenure(Lease::M, "next", Side::New, (32, 40)),
             ];
-            found(&of_m.each_ref(), &inputs, &rules)
+            found_record_expires(&of_m.each_ref(), &inputs, &rules)
         };
         let after = |started| Some(at(started) + rules.limits.new_to_new_killed);
         assert_eq!(expires(19, Side::Old), after(19));
