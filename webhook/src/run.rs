@@ -20,6 +20,7 @@ use outrigger_shared::kubeconfig::{self, Author};
 use outrigger_shared::migration::CloudProviderMigration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -83,12 +84,7 @@ pub async fn run(args: Args) -> Result<()> {
         registration,
         stopping: stopping.clone(),
     });
-    let health_server = Server {
-        tls: None,
-        router: health::router(Arc::clone(&health)),
-        limits: health::limits(),
-        observer: metrics.of_port(Port::Health),
-    };
+    let health_server = health_server(&health, &metrics);
     let health_listener = health_listener.into_std().context("cannot serve probes")?;
     tasks.spawn("health server", serve_apart(health_server, health_listener, stop));
 
@@ -111,13 +107,7 @@ pub async fn run(args: Args) -> Result<()> {
         controller.spawn(is_ready, &metrics, &tasks);
     }
 
-    let failed: Option<TaskEnded> = tokio::select! {
-        signal = wait_for_signal() => signal.map(|()| None)?,
-        failed = ended.recv() => failed,
-    };
-    if let Some(failed) = &failed {
-        tracing::error!("{failed}");
-    }
+    let failed = signal_or_failure(&mut ended).await?;
     stopping.cancel();
     tracing::info!(delay = ?args.limits.shutdown_delay, "shutting down; serving until endpoints are updated");
     tokio::time::sleep(args.limits.shutdown_delay).await;
@@ -129,6 +119,15 @@ pub async fn run(args: Args) -> Result<()> {
     tracing::info!(clean = is_clean, "stopped");
 
     failed.map_or(Ok(()), |failed| Err(failed.into()))
+}
+
+fn health_server(health: &Arc<Health>, metrics: &Arc<Metrics>) -> Server {
+    Server {
+        tls: None,
+        router: health::router(Arc::clone(health)),
+        limits: health::limits(),
+        observer: metrics.of_port(Port::Health),
+    }
 }
 
 /// Serves on a thread and a runtime of its own: probes and metrics wait for no other work of the process.
@@ -353,6 +352,18 @@ async fn client(kubeconfig: Option<&Path>, author: Author) -> Result<Client> {
         Author::Tenant => AnswerLimit::new(OF_TENANTS, OF_TENANTS),
     };
     Ok(builder.with_layer(&limit).build())
+}
+
+/// Waits for a signal, or for the first task that ends before.
+async fn signal_or_failure(ended: &mut UnboundedReceiver<TaskEnded>) -> Result<Option<TaskEnded>> {
+    let failed = tokio::select! {
+        signal = wait_for_signal() => return signal.map(|()| None),
+        failed = ended.recv() => failed,
+    };
+    if let Some(failed) = &failed {
+        tracing::error!("{failed}");
+    }
+    Ok(failed)
 }
 
 async fn wait_for_signal() -> Result<()> {
