@@ -1,4 +1,4 @@
-//! What the processes of webhook and manager share: the HTTP server of their ports, and tasks that must not end.
+//! Parts that the processes of webhook and manager share: the HTTP server of their ports, and tasks that must not end.
 //!
 //! ```text
 //! listener ─accept─▶ slots ──▶ task: handshake (bounded) ─▶ connection ─▶ router

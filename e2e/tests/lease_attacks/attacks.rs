@@ -93,7 +93,7 @@ pub const ATTACKS: &[Attack] = attacks! {
     "mirror-with-host-name", WORKER_MIRROR, First, WORKER, "creates an external mirror Pod with the host name of the leader";
     "mirror-without-election", WORKER_MIRROR, Objects, WORKER, "creates an in-tree mirror Pod with --leader-elect=false";
 
-    "mirror-pods-of-megabytes", WORKER_MIRROR, Objects, WORKER, "creates 60 mirror Pods with command lines of 1.2 MB";
+    "mirror-pods-of-megabytes", WORKER_MIRROR, Objects, WORKER, "creates 120 mirror Pods with command lines of 1.2 MB";
 
     "host-ip-of-other-pod", HOST_IP, Refused, WORKER, "writes the status of a Pod of another Node";
     "host-ip-of-mirror", HOST_IP, First, WORKER, "writes the leader's address into the status of its own mirror Pod";

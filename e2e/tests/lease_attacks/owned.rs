@@ -18,10 +18,11 @@ use super::stand_in::{DURATION, Form};
 const READ: Duration = Duration::from_millis(2500);
 /// A reader may leave out a state that lasts for a shorter time.
 const BETWEEN: Duration = Duration::from_millis(500);
-/// Mirror Pods that are as large as the API server takes them, and what they may cost our manager: a few pages of a list.
-const MANY: usize = 60;
+/// Mirror Pods that are as large as the API server takes them, and what they may cost our manager: some pages of a list, and
+/// not all of them.
+const MANY: usize = 120;
 const LARGE: usize = 1_200_000;
-const COST: u64 = 40 << 20;
+const COST: u64 = 64 << 20;
 const KEPT: &str = "keeps M and its permit";
 
 pub async fn attack_objects(cluster: &mut Cluster, report: &mut Report) {

@@ -55,7 +55,7 @@ fn resolve(rootfs: &Path, path: &Path, follows_last: bool) -> io::Result<PathBuf
                 }
                 left.extend(names(&target));
             }
-            // What does not exist leads nowhere.
+            // A name that does not exist leads nowhere.
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             Ok(_) | Err(_) => {}
         }
