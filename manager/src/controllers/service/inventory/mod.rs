@@ -30,6 +30,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, InstanceId};
 use outrigger_shared::tags;
+use tokio::time::Instant;
 
 use super::model::{NodeInstance, Vpc};
 use super::settings::Settings;
@@ -91,6 +92,11 @@ impl<'a> Reader<'a> {
             }
             answer => answer.map(Some),
         }
+    }
+
+    /// No answer is from before this moment, except for those that an own write has invalidated.
+    pub fn since(&self) -> Instant {
+        self.freshness.since()
     }
 
     /// The first read that AWS denied and that the plan was made without.
@@ -185,6 +191,17 @@ pub async fn groups_by_id(
         .filter_map(|(id, group)| Some((id, Arc::unwrap_or_clone(group?))));
 
     Ok(listed.collect())
+}
+
+/// Adds the groups with these IDs that are not among the others.
+pub async fn with_groups(
+    reader: &Reader<'_>,
+    groups: &mut BTreeMap<String, SecurityGroup>,
+    ids: BTreeSet<String>,
+) -> Result<(), Error> {
+    let others: BTreeSet<String> = ids.into_iter().filter(|id| !groups.contains_key(id)).collect();
+    groups.extend(groups_by_id(reader, others).await?);
+    Ok(())
 }
 
 /// The groups with a rule that names one of `sources`, at most 200; no source: no call.
@@ -292,8 +309,7 @@ pub async fn node_groups(
     }
 
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
-    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
-    found.extend(groups_by_id(reader, others).await?);
+    with_groups(reader, &mut found, of_instances.cloned().collect()).await?;
 
     Ok(found)
 }

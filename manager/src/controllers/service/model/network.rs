@@ -6,7 +6,6 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::security_groups::{OtherClients, OtherUsers};
 use super::super::spec::desired::network::{Desired, Port};
 use super::super::spec::names::TARGET_TYPE;
 use super::{NodeInstance, Vpc};
@@ -90,10 +89,6 @@ pub struct Observed {
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Other load balancers that need rules for health checks of this one, as far as this one does not need them.
-    pub other_users: OtherUsers,
-    /// Other load balancers that need client rules; only read if this one has rules that it does not need.
-    pub other_clients: OtherClients,
 }
 
 impl Observed {
@@ -167,10 +162,6 @@ pub struct OwnedResources {
     pub target_groups: Vec<TargetGroup>,
     /// The security groups that may have rules for Nodes.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need rules for health checks of this one.
-    pub other_users: OtherUsers,
-    /// Load balancers that need client rules; only read if this one has any.
-    pub other_clients: OtherClients,
     /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.

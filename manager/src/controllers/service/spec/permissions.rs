@@ -142,6 +142,30 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     single
 }
 
+/// The rules that are not among others, as EC2 compares them: without descriptions.
+pub fn missing(wanted: &[IpPermission], actual: &[IpPermission]) -> Vec<IpPermission> {
+    among(wanted, actual, false)
+}
+
+/// The rules that are among others, as EC2 compares them.
+pub fn common(rules: &[IpPermission], others: &[IpPermission]) -> Vec<IpPermission> {
+    among(rules, others, true)
+}
+
+fn among(rules: &[IpPermission], others: &[IpPermission], is_among: bool) -> Vec<IpPermission> {
+    let bare = |rule: &IpPermission| {
+        let mut rule = rule.clone();
+        rule.ranges.iter_mut().for_each(|range| range.description = None);
+        rule.groups.iter_mut().for_each(|pair| pair.user_id = None);
+        rule
+    };
+    let others: Vec<IpPermission> = one_source_each(others).iter().map(bare).collect();
+    let mut rules = one_source_each(rules);
+    rules.retain(|rule| others.contains(&bare(rule)) == is_among);
+
+    rules
+}
+
 /// The rule that allows all traffic from a load balancer's group.
 pub fn all_from(source: &str) -> IpPermission {
     IpPermission {
@@ -152,11 +176,6 @@ pub fn all_from(source: &str) -> IpPermission {
         }],
         ..IpPermission::default()
     }
-}
-
-pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
-    let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
-    group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
 }
 
 /// The rules of a group that name `source`, with only that source.

@@ -2,7 +2,7 @@
 
 mod balancer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
@@ -13,18 +13,27 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::settings::Settings;
 use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, other_owner};
-use super::super::spec::permissions;
 use super::super::spec::request::Subnets;
+use super::claims::{Claim, ClaimSteps, Needs, PlannedClaim, Rule};
 use super::subnets::Confirmed;
 use super::{
-    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, or_refused, own_group_deletion,
-    own_group_steps, security_groups, subnets, targets, unused_group_deletion,
+    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, own_group_deletion, own_group_steps,
+    security_groups, subnets, targets, unused_group_deletion,
 };
 
 /// A plan that only updates targets, for a Service whose spec is refused.
 pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
+    let manages_rules = !input.settings.disable_security_group_ingress;
+    let claim = |during| PlannedClaim {
+        during,
+        after: None,
+        since: input.claims.since,
+    };
     let Some(existing) = &input.observed.load_balancer else {
-        return Plan::default();
+        return Plan {
+            claim: manages_rules.then(|| claim(Claim::default())),
+            ..Plan::default()
+        };
     };
 
     // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
@@ -34,12 +43,16 @@ pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
     let targets = target_change(input, existing);
     // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
     // when the spec is valid again.
-    let rules = node_rules(input, source.as_ref(), &targets.after).unwrap_or_default();
+    let name = &existing.described.name;
+    let rules = node_rules(input, name, source.as_ref(), &targets.after);
+    let mut during = in_use(input.observed);
+    during.join(&rules.claim);
 
     Plan {
-        steps: [targets.steps, rules.add].concat(),
+        steps: [targets.steps, rules.steps.add].concat(),
         unconfirmed: targets.unconfirmed,
         targets: targets.after,
+        claim: manages_rules.then(|| claim(during)),
         ..Plan::default()
     }
 }
@@ -54,8 +67,14 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = target_change(input, &existing);
-    let rules = node_rules(input, groups.first(), &targets.after);
-    let (mut rules, refused) = or_refused(rules);
+    let rules = node_rules(input, &desired.name, groups.first(), &targets.after);
+    let NodeRules {
+        steps: mut rules,
+        claim: after,
+        refused,
+    } = rules;
+    let mut during = in_use(observed);
+    during.join(&after);
     let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
@@ -78,7 +97,12 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        uses_shared_rules: false,
+        claim: (!input.settings.disable_security_group_ingress).then_some(PlannedClaim {
+            during,
+            after: Some(after),
+            since: input.claims.since,
+        }),
+        deferred: rules.deferred,
         refused,
     })
 }
@@ -195,68 +219,86 @@ fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Env
     Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
-/// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
+/// The rules of the Nodes' groups for a load balancer.
 #[derive(Debug, Default)]
 struct NodeRules {
-    pub add: Vec<Planned>,
-    pub remove: Vec<Planned>,
+    steps: ClaimSteps,
+    claim: Claim,
+    /// The reason why its groups cannot be chosen.
+    refused: Option<Environment>,
 }
 
-/// Rules of the targets' groups that allow traffic from the load balancer.
-///
-/// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
-/// are known.
+/// The security groups that the load balancer has.
+fn in_use(observed: &Observed) -> Claim {
+    let described = observed.load_balancer.as_ref().map(|existing| &existing.described);
+    let groups = described.map(|described| &described.security_groups);
+    Claim {
+        sources: groups.into_iter().flatten().cloned().collect(),
+        ..Claim::default()
+    }
+}
+
+/// The steps that let in the load balancer where its targets are.
 fn node_rules<D>(
     input: ClassicInput<'_, D>,
+    name: &str,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
-) -> Result<NodeRules, Environment> {
+) -> NodeRules {
     let ClassicInput { settings, observed, .. } = input;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
-        return Ok(NodeRules::default());
+        return NodeRules::default();
     };
 
-    let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
     let known = match source {
-        GroupRef::Id(id) => Some(id.as_str()),
+        GroupRef::Id(id) => Some(id),
         GroupRef::Created => None,
     };
-    let open = |id: &String| {
-        let group_and_source = observed.groups.get(id).zip(known);
-        group_and_source.is_some_and(|(group, source)| permissions::lets_in_all_from(group, source))
+    let chosen = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id);
+    let (chosen, refused) = match chosen {
+        Ok(chosen) => (chosen, None),
+        Err(refused) => (BTreeSet::new(), Some(refused)),
     };
-    let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
-    let add = missing.map(|id| {
-        let step = GroupStep::LetIn {
-            node_group: id.clone(),
-            from: source.clone(),
-        };
+    let open: Vec<String> = chosen.into_iter().filter(|id| !settings.is_frozen(id)).collect();
+    // A target that EC2 does not describe may be in any group.
+    let all_known = refused.is_none() && targets.iter().all(|target| observed.instances.contains_key(target));
+    let needs = |source: &String| Needs {
+        rules: [Rule::From(source.clone())].into(),
+        ..Needs::default()
+    };
+    let own = observed.own_group.as_ref().map(|own| &own.id);
+    let groups = open
+        .iter()
+        .filter_map(|id| Some((id.clone(), known.map(needs)?)))
+        .collect();
+    let claim = Claim {
+        groups,
+        // Others may depend on rules that name a shared group.
+        own_group: known.filter(|known| Some(*known) == own).cloned(),
+        sources: known.filter(|_| !all_known).into_iter().cloned().collect(),
+        ..Claim::default()
+    };
+
+    let groups = observed.groups.values().chain(&observed.referencing);
+    let groups: BTreeMap<&String, &SecurityGroup> = groups.map(|group| (&group.id, group)).collect();
+    let mut steps = ClaimSteps::of(input.claims, (name, &claim), groups.into_values(), settings);
+    let lacking: Vec<String> = match known {
+        Some(_) => steps
+            .add
+            .iter()
+            .filter_map(|planned| planned.step.opened_group())
+            .map(str::to_owned)
+            .collect(),
+        None => open,
+    };
+    let let_in = |node_group: String| {
+        let from = source.clone();
+        let step = GroupStep::LetIn { node_group, from };
         Planned::new(step, "no rule lets the load balancer reach targets with this group")
-    });
-    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
-    // Others may depend on rules that name a shared group.
-    let own = observed.own_group.as_ref();
-    let is_own = own.is_some_and(|own| known == Some(own.id.as_str()));
-    let removable = |group: &&SecurityGroup| {
-        all_described
-            && is_own
-            && known != Some(group.id.as_str())
-            && !settings.is_frozen(&group.id)
-            && !wanted.contains(&group.id)
-            && names::in_cluster(&group.tags, &settings.cluster_id)
     };
+    steps.add = lacking.into_iter().map(let_in).collect();
 
-    let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
-        let mut rules = permissions::rules_from(group, known?);
-        rules.retain(|rule| rule.protocol == "-1");
-        let step = GroupStep::Revoke(group.id.clone(), rules.clone());
-        (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
-    });
-
-    Ok(NodeRules {
-        add: add.collect(),
-        remove: remove.collect(),
-    })
+    NodeRules { steps, claim, refused }
 }
 
 /// The own group of a load balancer that uses given groups now.

@@ -15,12 +15,11 @@ use super::super::settings::Settings;
 use super::super::spec::desired::network::{Groups, attribute_differences, attributes_of_new_balancer};
 use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
+use super::claims::View;
 use super::{
-    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, or_refused,
-    own_group_deletion, own_group_steps, subnets, unused_group_deletion,
+    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, own_group_deletion,
+    own_group_steps, subnets, unused_group_deletion,
 };
-
-pub use node_rules::{client_rules, hand_over, has_unneeded_clients, keep_for_others, unneeded_checks};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
@@ -34,6 +33,8 @@ pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
+        claim: (!input.settings.disable_security_group_ingress)
+            .then(|| node_rules::of_refused(input.observed, input.claims)),
         ..Plan::default()
     }
 }
@@ -48,11 +49,11 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
     let targets = target_groups::goal(input);
     let own = own_group(input)?;
     let groups = wanted_groups(input);
-    let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
+    let (steps, targets, (deferred, claim), refused) = match &observed.load_balancer {
         None => {
             let listeners = listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
-            let (rules, refused) = or_refused(node_rules::of_nodes(input, &subnets, &targets.after));
+            let (rules, claim, refused) = node_rules::of_nodes(input, &subnets, &targets.after);
             let mut steps = own.made;
             steps.push(creation(input, &subnets, groups)?);
             steps.extend(listeners);
@@ -61,13 +62,13 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(leftover_group(input));
 
-            (steps, targets, rules.uses_shared_rules, refused)
+            (steps, targets, (rules.deferred, claim), refused)
         }
         Some(existing) => {
             let (listeners, gone) = listeners::sync(input, existing, &targets)?;
             let targets = targets.without_lost(&listeners, &gone, observed);
             let stands_in = observed.stands_in();
-            let (rules, refused) = or_refused(node_rules::of_nodes(input, &stands_in, &targets.after));
+            let (rules, claim, refused) = node_rules::of_nodes(input, &stands_in, &targets.after);
             let mut steps = [own.made, own.opened].concat();
             steps.extend(attachment(existing, groups));
             steps.extend(rules.add);
@@ -77,7 +78,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend(balancer_attributes(input, arn));
             steps.extend([own.closed, rules.remove, leftover_group(input)].concat());
 
-            (steps, targets, rules.uses_shared_rules, refused)
+            (steps, targets, (rules.deferred, claim), refused)
         }
     };
 
@@ -86,7 +87,8 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
-        uses_shared_rules,
+        claim,
+        deferred,
         refused,
     })
 }
@@ -221,7 +223,7 @@ fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
-pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view: View<'_>) -> Plan {
     let mut steps = Vec::new();
     // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have
     // too.
@@ -236,12 +238,19 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         steps.push(Planned::new(step, "it was created for the load balancer"));
     }
 
+    let (mut claim, mut deferred) = (None, BTreeSet::new());
     if is_ours_to_delete && !settings.disable_security_group_ingress {
-        steps.extend(node_rules::removal(owned_resources, settings));
+        let (rules, of_rules) = node_rules::removal(owned_resources, settings, view);
+        steps.extend(rules.remove);
+        (claim, deferred) = (Some(of_rules), rules.deferred);
     }
 
     let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
     steps.extend(own_group_deletion(own, listed, &owned_resources.referencing, settings));
 
-    Plan::of(steps)
+    Plan {
+        claim,
+        deferred,
+        ..Plan::of(steps)
+    }
 }
