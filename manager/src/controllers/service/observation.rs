@@ -95,8 +95,7 @@ async fn observe_classic(
 ) -> Result<Observation, Error> {
     let (candidates, seen_gone) = (pass.candidates, pass.going);
     let since = reader.since();
-    let claimed = context.node_groups.with(|claims| claims.groups_of(&desired.name));
-    let mut observed = inventory::classic::observe(reader, desired, &context.settings, (candidates, claimed)).await?;
+    let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
     context.states.with(uid(pass.service), |state| {
         observed.unchosen_before = state.unchosen_subnets(Instant::now());
         if let Some(existing) = &mut observed.load_balancer {
@@ -106,7 +105,8 @@ async fn observe_classic(
 
     let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
     let candidates = &with_held(context, candidates, registered, seen_gone);
-    let plan = plan_with_claims(context, (&desired.name, since), |claims| {
+    let groups = observed.groups.values().chain(&observed.referencing);
+    let plan = plan_with_claims(context, (&desired.name, since), groups, |claims| {
         plan::classic::plan(PlanInput {
             desired,
             settings: &context.settings,
@@ -145,20 +145,12 @@ async fn observe_network(
     let given = &context
         .states
         .with(uid(pass.service), |state| state.given_names.clone());
-    let claimed = context.node_groups.with(|claims| claims.groups_of(&desired.name));
-    let candidates_and_groups = (candidates, claimed);
-    let observed = inventory::network::observe(
-        reader,
-        desired,
-        &context.settings,
-        candidates_and_groups,
-        (search, given),
-    )
-    .await?;
+    let observed = inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
     let registered = observed.registered();
     let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
     let mut ignores_source_ranges = false;
-    let plan = plan_with_claims(context, (&desired.name, since), |claims| {
+    let groups = observed.groups.values();
+    let plan = plan_with_claims(context, (&desired.name, since), groups, |claims| {
         let input = PlanInput {
             desired,
             settings: &context.settings,

@@ -450,7 +450,6 @@ pub(crate) async fn wait_for_creation(context: &Context, service: &Service, desi
         return None;
     };
 
-    claim_nothing(context, service);
     // If the load balancer was deleted by hand, the Service counted as settled and would rest until the next resync.
     context.states.update(uid(service), |state| state.done = None);
     if report {

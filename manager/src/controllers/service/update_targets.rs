@@ -92,7 +92,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
         let candidates = &observation::with_held(context, &candidates, registered, seen_gone);
-        let plan = plan_with_claims(context, (&name, since), |claims| {
+        let groups = observed.groups.values();
+        let plan = plan_with_claims(context, (&name, since), groups, |claims| {
             Ok::<_, Error>(plan::classic::plan_targets(PlanInput {
                 desired: (),
                 settings: &context.settings,
@@ -110,7 +111,8 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
         let candidates = &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone);
-        let plan = plan_with_claims(context, (&name, since), |claims| {
+        let groups = observed.groups.values();
+        let plan = plan_with_claims(context, (&name, since), groups, |claims| {
             Ok::<_, Error>(plan::network::plan_targets(PlanInput {
                 desired: (),
                 settings: &context.settings,

@@ -14,7 +14,6 @@ use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 use super::context::Context;
 use super::error::Error;
 use super::plan::claims::PlannedClaim;
-use super::plan::rule_writes::Effect;
 use super::plan::{
     BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Plan, Planned, Step, TargetGroupRef, quota,
 };
@@ -69,10 +68,7 @@ pub async fn apply_within(
     plan: &Plan,
     counts: &RuleCounts,
 ) -> Applied {
-    let mut created = Created {
-        deferred: plan.deferred.clone(),
-        ..Created::default()
-    };
+    let mut created = Created::default();
     let executor = Executor {
         context,
         load_balancer,
@@ -252,16 +248,9 @@ impl Executor<'_> {
         }
     }
 
-    async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        self.note_begin((group, rules), Effect::Added);
-        let done = self.authorize_all(group, rules).await;
-        self.note_end((group, rules), done.is_ok());
-        done
-    }
-
     /// EC2 refuses all rules of a call if one exists already, which happens if its reads lag behind an earlier write.
     /// Then each rule is added alone.
-    async fn authorize_all(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+    async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
 
         let ec2 = &self.context.aws.ec2;
@@ -278,15 +267,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        self.note_begin((group, rules), Effect::Revoked);
-        let done = self.revoke_all(group, rules).await;
-        self.note_end((group, rules), done.is_ok());
-        done
-    }
-
     /// Revokes rules one by one if some are gone already.
-    async fn revoke_all(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
 
         let ec2 = &self.context.aws.ec2;

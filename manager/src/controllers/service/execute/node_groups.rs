@@ -1,6 +1,6 @@
 //! Writes the rules of the Nodes' security groups, one load balancer at a time for each group.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Service;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::super::context::Context;
 use super::super::error::{Environment, Error};
 use super::super::plan::Plan;
-use super::super::plan::claims::{Change, Claim, Claims, Decision, PlannedClaim, View};
-use super::super::plan::rule_writes::{Effect, InDoubt};
-use super::super::spec::names::{load_balancer, uid};
+use super::super::plan::claims::{Change, Claim, ClaimSteps, Claims, Decision, View};
+use super::super::plan::rule_writes::{Purpose, State};
+use super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, load_balancer, uid};
 use super::super::spec::permissions::{self, count};
 use super::{Created, Executor, done_if, is_quota};
 
@@ -41,21 +41,23 @@ impl NodeGroups {
 }
 
 /// Makes a plan, and widens the claim of the load balancer by that of the plan. No other claim changes between.
-/// `since`: the moment before AWS was read.
-pub fn plan_with_claims<E>(
+/// `since`: the moment before AWS was read, with these groups.
+pub fn plan_with_claims<'a, E>(
     context: &Context,
     (owner, since): (&str, Instant),
+    groups: impl Iterator<Item = &'a SecurityGroup>,
     plan: impl FnOnce(View<'_>) -> Result<Plan, E>,
 ) -> Result<Plan, E> {
     let services = &(context.aws.services)();
     context.node_groups.with(|claims| {
+        groups.for_each(|group| claims.writes.list(group, since));
         let plan = plan(View {
             claims,
             since,
             services,
         })?;
         if let Some(claim) = &plan.claim {
-            claims.widen(owner, &claim.during);
+            claims.begin(owner, claim);
         }
         Ok(plan)
     })
@@ -63,10 +65,7 @@ pub fn plan_with_claims<E>(
 
 /// Claims nothing for a Service that has no load balancer yet.
 pub fn claim_nothing(context: &Context, service: &Service) {
-    let owner = load_balancer(uid(service));
-    context
-        .node_groups
-        .with(|claims| claims.widen(&owner, &Claim::default()));
+    claim(context, service, &Claim::default());
 }
 
 /// Claims the existing rules with the name of the load balancer, and those that open ports of the Service: nothing is known
@@ -75,23 +74,23 @@ pub fn claim_as_is(context: &Context, service: &Service) {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_ref()).into_iter().flatten();
     let ports = ports.filter_map(|port| port.node_port);
-    let claim = Claim {
+    let as_is = Claim {
         ports: ports.chain(spec.and_then(|spec| spec.health_check_node_port)).collect(),
         keeps_named: true,
         ..Claim::default()
     };
+    claim(context, service, &as_is);
+}
+
+fn claim(context: &Context, service: &Service, claim: &Claim) {
     let owner = load_balancer(uid(service));
-    context.node_groups.with(|claims| claims.widen(&owner, &claim));
+    context.node_groups.with(|claims| claims.widen(&owner, claim));
 }
 
 /// Revokes the rules of a load balancer without a Service in one group. A rule that another one needs gets the description of
 /// that one. Returns whether that waits until all Services have claimed.
 pub async fn narrow_orphaned(context: &Context, load_balancer: &str, group: &str) -> Result<bool, Error> {
-    let nothing = PlannedClaim {
-        during: Claim::default(),
-        after: Some(Claim::default()),
-        since: Instant::now(),
-    };
+    let nothing = ClaimSteps::default().claim(Claim::default(), Claim::default(), Instant::now());
     let executor = Executor {
         context,
         load_balancer,
@@ -103,14 +102,14 @@ pub async fn narrow_orphaned(context: &Context, load_balancer: &str, group: &str
 }
 
 impl Executor<'_> {
-    /// Narrows the claim after all steps have succeeded, and revokes what others have left to it meanwhile.
+    /// Narrows the claim after all steps have succeeded, and the groups in which rules may be left.
     pub(super) async fn end_claim(&self, made: &mut Created) -> Result<(), Error> {
-        let Some((planned, after)) = self.claim.and_then(|claim| Some((claim, claim.after.as_ref()?))) else {
+        let Some(after) = self.claim.and_then(|claim| claim.after.as_ref()) else {
             return Ok(());
         };
 
         let claims = &self.context.node_groups;
-        let left = claims.with(|claims| claims.narrow(self.load_balancer, after, planned.since));
+        let left = claims.with(|claims| claims.narrow(self.load_balancer, after));
         for group in left {
             self.narrow(&group, false, made).await?;
         }
@@ -120,14 +119,11 @@ impl Executor<'_> {
     /// Adds rules to a group, as far as it lacks them.
     pub(super) async fn widen(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         let _lock = self.context.node_groups.lock(group).await;
-        let quota = self.context.settings.rules_quota;
         let rules = self.lacking(group, rules);
-        if rules.is_empty() {
-            return Ok(());
-        }
-
+        let quota = self.context.settings.rules_quota;
         if quota.enforced
-            && let Some(now) = self.described(group, InDoubt::Absent).await?
+            && !rules.is_empty()
+            && let Some(now) = self.described(group, Purpose::Add).await?
             && count(&now.ingress) + count(&rules) > quota.rules
         {
             let refused = Environment::TooManyRules {
@@ -138,26 +134,24 @@ impl Executor<'_> {
             return self.swap(now, &rules, Error::Environment(refused)).await;
         }
 
-        match self.authorize(group, &rules).await {
-            Err(error) if is_quota(&error) => match self.described(group, InDoubt::Absent).await? {
-                Some(now) => self.swap(now, &rules, error).await,
+        match self.add(group, &rules).await {
+            Err(error) if is_quota(&error) => match self.described(group, Purpose::Add).await? {
+                Some(now) => self.swap(now, &self.lacking(group, &rules), error).await,
                 None => Err(error),
             },
             done => done,
         }
     }
 
-    /// The rules without those that another load balancer has added since the plan was made.
+    /// The rules without those that this process has added since the plan was made: for another load balancer, or a part of
+    /// them before AWS refused another part.
     fn lacking(&self, group: &str, rules: &[IpPermission]) -> Vec<IpPermission> {
-        let unknown = SecurityGroup {
-            id: group.to_owned(),
-            ..SecurityGroup::default()
-        };
-        let added = self.context.node_groups.with(|claims| {
-            let writes = &claims.writes;
-            writes.applied_to(&unknown, Instant::now(), InDoubt::Absent)
-        });
-        permissions::missing(rules, &added.ingress)
+        let since = self.claim.map_or_else(Instant::now, |claim| claim.since);
+        let mut lacking = permissions::by_rule(rules);
+        self.context
+            .node_groups
+            .with(|claims| lacking.retain(|key, _| !claims.writes.has_added(group, key, since)));
+        lacking.into_values().collect()
     }
 
     /// Revokes rules before it adds others to a full group: first those that no load balancer needs, then those that this
@@ -177,8 +171,8 @@ impl Executor<'_> {
                 group = now.id,
                 "security group is at its rule quota; revoking old rules before adding new ones"
             );
-            self.change(&now, &change).await?;
-            return self.authorize(&now.id, rules).await;
+            self.change(&now.id, &change).await?;
+            return self.add(&now.id, rules).await;
         }
 
         Err(refused)
@@ -188,18 +182,20 @@ impl Executor<'_> {
     /// its steps; otherwise all claims count as they are.
     pub(super) async fn narrow(&self, group: &str, is_narrowed: bool, made: &mut Created) -> Result<(), Error> {
         let _lock = self.context.node_groups.lock(group).await;
-        let Some(now) = self.described(group, InDoubt::Present).await? else {
-            return Ok(());
-        };
-
-        match self.decide(&now, is_narrowed, |_| true) {
-            Decision::Nothing => Ok(()),
-            Decision::Deferred => {
-                made.deferred.insert(group.to_owned());
-                Ok(())
+        if let Some(now) = self.described(group, Purpose::Revoke).await? {
+            match self.decide(&now, is_narrowed, |_| true) {
+                Decision::Nothing => {}
+                Decision::Deferred => {
+                    made.deferred.insert(group.to_owned());
+                    return Ok(());
+                }
+                Decision::Change(change) => self.change(group, &change).await?,
             }
-            Decision::Change(change) => self.change(&now, &change).await,
         }
+
+        let claims = &self.context.node_groups;
+        claims.with(|claims| claims.narrowed(self.load_balancer, group));
+        Ok(())
     }
 
     /// The change of a group, if it is usable. It counts as made for all claims from now on.
@@ -213,67 +209,102 @@ impl Executor<'_> {
             let owner = (self.load_balancer, after);
             let decision = claims.decide(owner, now, (&services, &self.context.settings), is_usable);
             if let Decision::Change(change) = &decision {
-                claims.writes.begin(&now.id, &change.revoke, Effect::Revoked);
-                claims.writes.begin(&now.id, &change.describe, Effect::Added);
+                claims.writes.note(&now.id, &change.revoke, State::InDoubt, None);
             }
             decision
         })
     }
 
-    async fn change(&self, group: &SecurityGroup, change: &Change) -> Result<(), Error> {
-        let described = match change.describe.is_empty() {
-            true => Ok(()),
-            false => self.describe(group, &change.describe).await,
-        };
-        let revoked = match change.revoke.is_empty() {
-            true => Ok(()),
-            false => self.revoke(&group.id, &change.revoke).await,
-        };
-        described.and(revoked)
+    async fn change(&self, group: &str, change: &Change) -> Result<(), Error> {
+        let mut done = self.describe(group, &change.describe).await;
+        for rules in by_description(&change.revoke) {
+            let revoked = self.noted((group, &rules), State::Absent, self.revoke(group, &rules));
+            let revoked = revoked.await;
+            done = done.and(revoked);
+        }
+        done
+    }
+
+    async fn add(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        for rules in by_description(rules) {
+            let added = self.noted((group, &rules), State::Present, self.authorize(group, &rules));
+            added.await?;
+        }
+        Ok(())
     }
 
     /// A role for v1.37 lacks the action. Then the rule keeps the description of the other load balancer.
-    async fn describe(&self, group: &SecurityGroup, rules: &[IpPermission]) -> Result<(), Error> {
+    async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
 
-        let described = self.context.aws.ec2.describe_ingress(&group.id, rules);
-        let described = self.write(ACTION, described).await;
-        self.note_end((&group.id, rules), described.is_ok());
-        if described.is_err() {
-            let kept = permissions::common(&group.ingress, rules);
-            let claims = &self.context.node_groups;
-            claims.with(|claims| claims.writes.found(&group.id, &kept, Instant::now()));
-        }
-        if matches!(&described, Err(Error::Aws(error)) if error.is_denied_action()) {
-            tracing::warn!(
-                group = group.id,
-                "keeping the descriptions of rules that another load balancer needs"
-            );
-            self.context.node_groups.with(Claims::keep_descriptions);
+        if rules.is_empty() {
             return Ok(());
+        }
+
+        let rules = permissions::joined(rules.iter().cloned());
+        let described = self.context.aws.ec2.describe_ingress(group, &rules);
+        let described = self.write(ACTION, described).await;
+        self.context.aws.shared.groups_written();
+        let claims = &self.context.node_groups;
+        match &described {
+            Ok(()) => claims.with(|claims| claims.writes.note(group, &rules, State::Present, Some(Instant::now()))),
+            Err(Error::Aws(error)) if error.is_denied_action() => {
+                tracing::warn!(
+                    group,
+                    "keeping the descriptions of rules that another load balancer needs"
+                );
+                claims.with(Claims::keep_descriptions);
+                return Ok(());
+            }
+            Err(_) => {}
         }
         done_if(described, Kind::NotFound)
     }
 
     /// The group as it is now, with the own writes that EC2 does not list yet; `None`: it is deleted.
-    async fn described(&self, group: &str, in_doubt: InDoubt) -> Result<Option<SecurityGroup>, Error> {
+    async fn described(&self, group: &str, purpose: Purpose) -> Result<Option<SecurityGroup>, Error> {
         let (since, filter) = (Instant::now(), Filter::new("group-id", [group]));
         let found = self.context.aws.ec2.security_groups(&[filter]).await?;
-        let found = found.into_iter().next();
         let claims = &self.context.node_groups;
-        Ok(found.map(|found| claims.with(|claims| claims.writes.applied_to(&found, since, in_doubt))))
+        let described = |found: SecurityGroup| {
+            claims.with(|claims| {
+                claims.writes.list(&found, since);
+                claims.writes.applied_to(&found, since, purpose)
+            })
+        };
+        Ok(found.into_iter().next().map(described))
     }
 
-    /// Records that a write of rules begins.
-    pub(super) fn note_begin(&self, (group, rules): (&str, &[IpPermission]), effect: Effect) {
-        let claims = &self.context.node_groups;
-        claims.with(|claims| claims.writes.begin(group, rules, effect));
-    }
-
-    /// Records that a write of rules has ended.
-    pub(super) fn note_end(&self, (group, rules): (&str, &[IpPermission]), is_done: bool) {
+    /// Writes rules. Until the write has ended, and after an error, its effect is in doubt.
+    async fn noted(
+        &self,
+        (group, rules): (&str, &[IpPermission]),
+        state: State,
+        write: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let note = |state, ended| {
+            let claims = &self.context.node_groups;
+            claims.with(|claims| claims.writes.note(group, rules, state, ended));
+        };
+        note(State::InDoubt, None);
+        let done = write.await;
         self.context.aws.shared.groups_written();
-        let claims = &self.context.node_groups;
-        claims.with(|claims| claims.writes.end(group, rules, is_done, Instant::now()));
+        note(if done.is_ok() { state } else { State::InDoubt }, Some(Instant::now()));
+        done
     }
+}
+
+/// The rules for one call each: for health checks, for clients, and others, as v1.37 writes them.
+fn by_description(rules: &[IpPermission]) -> Vec<Vec<IpPermission>> {
+    let mut parts: BTreeMap<(usize, &str), Vec<&IpPermission>> = BTreeMap::new();
+    for rule in rules {
+        let text = permissions::description(rule);
+        let kinds = [HEALTH_RULE, CLIENT_RULE];
+        let place = kinds.iter().position(|kind| text.starts_with(kind));
+        let part = parts.entry((place.unwrap_or(kinds.len()), text)).or_default();
+        part.push(rule);
+    }
+
+    let joined = |part: Vec<&IpPermission>| permissions::joined(part.into_iter().cloned());
+    parts.into_values().map(joined).collect()
 }

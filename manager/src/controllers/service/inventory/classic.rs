@@ -14,14 +14,13 @@ use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, uid};
-use super::{Aws, Reader, group_by_name, groups_by_id, referencing, vpc, with_groups};
+use super::{Aws, Reader, group_by_name, groups_by_id, referencing, vpc};
 
-/// Reads the input of a plan. `claimed`: the Nodes' groups in which this process needs rules for the load balancer.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
-    (candidates, claimed): (&[Candidate], BTreeSet<String>),
+    candidates: &[Candidate],
 ) -> Result<Observed, Error> {
     let mut observed = Observed {
         load_balancer: existing(reader, &desired.name).await?,
@@ -34,9 +33,6 @@ pub async fn observe(
     if !settings.disable_security_group_ingress {
         observed.groups = groups_by_id(reader, of_instances(&observed.instances)).await?;
         observed.referencing = referencing(reader, sources(desired, observed.own_group.as_ref())).await?;
-        let found: BTreeSet<&String> = observed.referencing.iter().map(|group| &group.id).collect();
-        let others = claimed.into_iter().filter(|id| !found.contains(id)).collect();
-        with_groups(reader, &mut observed.groups, others).await?;
     }
 
     Ok(observed)

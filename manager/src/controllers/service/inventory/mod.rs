@@ -193,17 +193,6 @@ pub async fn groups_by_id(
     Ok(listed.collect())
 }
 
-/// Adds the groups with these IDs that are not among the others.
-pub async fn with_groups(
-    reader: &Reader<'_>,
-    groups: &mut BTreeMap<String, SecurityGroup>,
-    ids: BTreeSet<String>,
-) -> Result<(), Error> {
-    let others: BTreeSet<String> = ids.into_iter().filter(|id| !groups.contains_key(id)).collect();
-    groups.extend(groups_by_id(reader, others).await?);
-    Ok(())
-}
-
 /// The groups with a rule that names one of `sources`, at most 200; no source: no call.
 pub async fn referencing(reader: &Reader<'_>, sources: BTreeSet<String>) -> Result<Vec<SecurityGroup>, Error> {
     let ask = |sources: BTreeSet<String>| async move {
@@ -309,7 +298,8 @@ pub async fn node_groups(
     }
 
     let of_instances = instances.values().flat_map(|instance| &instance.security_groups);
-    with_groups(reader, &mut found, of_instances.cloned().collect()).await?;
+    let others: BTreeSet<String> = of_instances.filter(|id| !found.contains_key(*id)).cloned().collect();
+    found.extend(groups_by_id(reader, others).await?);
 
     Ok(found)
 }

@@ -16,18 +16,17 @@ use super::super::spec::names::{
 };
 use super::account::Search;
 use super::target_groups::{GroupOwner, unused};
-use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc, with_groups};
+use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc};
 
 /// The reason of a target that is being deregistered.
 const LEAVING: &str = "Target.DeregistrationInProgress";
 
-/// Reads the input of a plan. `claimed`: the Nodes' groups in which this process needs rules for the load balancer;
-/// `given`: exact names of the Service's target groups so far.
+/// Reads the input of a plan. `given`: exact names of the Service's target groups so far.
 pub async fn observe(
     reader: &Reader<'_>,
     desired: &Desired,
     settings: &Settings,
-    (candidates, claimed): (&[Candidate], BTreeSet<String>),
+    candidates: &[Candidate],
     (search, given): (Search, &BTreeSet<String>),
 ) -> Result<Observed, Error> {
     let load_balancer = existing(reader, desired, search).await?;
@@ -55,7 +54,6 @@ pub async fn observe(
             let with_rules = groups_with_rules_of(reader, settings, &desired.name).await?;
             observed.groups.extend(with_rules);
         }
-        with_groups(reader, &mut observed.groups, claimed).await?;
     }
 
     Ok(observed)
@@ -101,7 +99,7 @@ pub async fn owned_resources(
     aws: &Aws,
     service: &Service,
     settings: &Settings,
-    (nodes, claimed): (&BTreeSet<InstanceId>, BTreeSet<String>),
+    nodes: &BTreeSet<InstanceId>,
     given: &BTreeSet<String>,
 ) -> Result<OwnedResources, Error> {
     let owner = Owner::of(service);
@@ -142,7 +140,6 @@ pub async fn owned_resources(
         owned.groups = node_groups(&reader, settings, &instances).await?;
         let with_rules = groups_with_rules_of(&reader, settings, &owned.name).await?;
         owned.groups.extend(with_rules);
-        with_groups(&reader, &mut owned.groups, claimed).await?;
     }
 
     let own = network_security_group(&settings.cluster_name, owner);

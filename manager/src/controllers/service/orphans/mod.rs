@@ -51,7 +51,7 @@ async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
     events::report_deletion(context, service, &plan).await;
     context.states.update(uid(service), |state| {
         state.note_balancer(&plan);
-        state.had_resources |= !plan.steps.is_empty() || !plan.deferred.is_empty();
+        state.had_resources |= !plan.steps.is_empty() || plan.is_deferred();
     });
 
     let made = apply(context, service, &name, &plan).await.during(events::DELETE)?;
@@ -66,13 +66,13 @@ async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
 /// Plans the deletion of load balancers of both kinds: the annotation may have changed since the creation.
 async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
     let (name, since) = (names::load_balancer(uid(service)), Instant::now());
-    let claimed = context.node_groups.with(|claims| claims.groups_of(&name));
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
     let given = &context.states.with(uid(service), |state| state.given_names.clone());
     let (aws, settings) = (&context.aws, &context.settings);
-    let network = inventory::network::owned_resources(aws, service, settings, (&nodes, claimed), given).await?;
-    let mut plan = plan_with_claims(context, (&name, since), |claims| {
+    let network = inventory::network::owned_resources(aws, service, settings, &nodes, given).await?;
+    let groups = network.groups.values();
+    let mut plan = plan_with_claims(context, (&name, since), groups, |claims| {
         Ok::<_, Error>(plan::network::plan_deletion(&network, settings, claims))
     })?;
     let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
@@ -168,7 +168,7 @@ async fn end_denied_deletion(context: &Context, service: &Service, failure: Fail
     let Ok(left) = plan_deletion(context, service).await else {
         return Err(failure);
     };
-    if left.deletes_balancer() || !left.deferred.is_empty() {
+    if left.deletes_balancer() || left.is_deferred() {
         return Err(failure);
     }
     if left.steps.is_empty() {

@@ -45,8 +45,6 @@ pub struct Plan {
     pub targets: BTreeSet<InstanceId>,
     /// The claim on rules of the Nodes' groups; `None`: it does not change.
     pub claim: Option<PlannedClaim>,
-    /// Groups with rules to revoke when all Services have claimed.
-    pub deferred: BTreeSet<String>,
     /// The reason why a part of the spec cannot be met; reported after the steps.
     pub refused: Option<Environment>,
 }
@@ -58,6 +56,11 @@ impl Plan {
             steps,
             ..Self::default()
         }
+    }
+
+    /// Whether rules are to be revoked when all Services have claimed.
+    pub fn is_deferred(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| !claim.deferred.is_empty())
     }
 
     pub fn creates_balancer(&self) -> bool {

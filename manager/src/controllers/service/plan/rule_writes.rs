@@ -1,7 +1,8 @@
-//! The writes of this process to the rules of security groups. Pure.
+//! The writes of this process to the rules of the Nodes' security groups. Pure.
 //!
 //! EC2 may describe a group as it was some seconds ago. Within that time an own write counts more than the answer: no rule is
-//! added twice, none is missed that was just revoked, and no deletion waits until EC2 lists the newest rules.
+//! added twice, none is missed that was just revoked, and no deletion waits until EC2 lists the newest rules. When EC2 has
+//! listed an added rule, its answers decide again whether a load balancer has the rule: somebody else may revoke it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
 use tokio::time::Instant;
 
-use super::super::spec::permissions::{Rule, one_source_each};
+use super::super::spec::permissions::{self, Rule};
 
 /// How old the state may be from which EC2 answers.
 pub const STALE: Duration = Duration::from_secs(10);
@@ -17,41 +18,55 @@ pub const STALE: Duration = Duration::from_secs(10);
 /// Longer than any observation takes.
 const KEPT: Duration = Duration::from_secs(3600);
 
+/// What is known of a rule from a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    Added,
-    Revoked,
+pub enum State {
+    /// The write is under way, or its result was lost.
+    InDoubt,
+    Present,
+    Absent,
 }
 
-/// Whether a rule counts as present while a write of it is under way, or after its result was lost.
+/// The reason to ask for the rules of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InDoubt {
-    /// To find the rules that are missing.
-    Absent,
-    /// To find the rules that are to be revoked.
-    Present,
+pub enum Purpose {
+    /// To add those that are missing: a rule in doubt is absent.
+    Add,
+    /// To revoke those that are not needed: a rule in doubt is present.
+    Revoke,
 }
 
 #[derive(Debug, Clone)]
 struct Written {
     /// With only this source, and its description.
     rule: IpPermission,
-    effect: Effect,
+    state: State,
     /// `None`: the write is under way.
     ended: Option<Instant>,
-    is_certain: bool,
+    /// When it was last revoked.
+    revoked: Option<Instant>,
+    /// Whether EC2 has listed it since.
+    is_listed: bool,
 }
 
 impl Written {
-    fn is_newer(&self, since: Instant) -> bool {
-        self.ended.is_none_or(|ended| ended + STALE >= since)
+    /// Whether the rule is present, whatever EC2 answers that was asked after this moment; `None`: the answer decides.
+    fn is_present(&self, since: Instant, purpose: Purpose) -> Option<bool> {
+        if self.ended.is_some_and(|ended| ended + STALE < since) {
+            return None;
+        }
+
+        match (self.state, purpose) {
+            (State::Present, Purpose::Add) if self.is_listed => None,
+            (State::Present, _) | (State::InDoubt, Purpose::Revoke) => Some(true),
+            (State::Absent, _) | (State::InDoubt, Purpose::Add) => Some(false),
+        }
     }
 
-    fn is_present(&self, in_doubt: InDoubt) -> bool {
-        match self.is_certain {
-            true => self.effect == Effect::Added,
-            false => in_doubt == InDoubt::Present,
-        }
+    /// Whether the rule in an answer that was asked at this moment is this one, and not the one before it was revoked.
+    fn is_proven(&self, asked: Instant) -> bool {
+        let is_older = |moment: Option<Instant>| moment.is_none_or(|moment| moment + STALE < asked);
+        self.ended.is_some_and(|ended| ended < asked) && is_older(self.revoked)
     }
 }
 
@@ -60,84 +75,68 @@ impl Written {
 pub struct RuleWrites(HashMap<String, BTreeMap<Rule, Written>>);
 
 impl RuleWrites {
-    pub fn begin(&mut self, group: &str, rules: &[IpPermission], effect: Effect) {
-        self.note(group, rules, |_| Some((effect, None, false)));
-    }
-
-    /// Ends a write. After an error its effect is not known.
-    pub fn end(&mut self, group: &str, rules: &[IpPermission], is_done: bool, now: Instant) {
-        self.note(group, rules, |known| Some((known?.effect, Some(now), is_done)));
+    /// Records a write of rules. `ended`: `None` while it is under way.
+    pub fn note(&mut self, group: &str, rules: &[IpPermission], state: State, ended: Option<Instant>) {
         let of_group = self.0.entry(group.to_owned()).or_default();
-        of_group.retain(|_, written| written.ended.is_none_or(|ended| ended + KEPT > now));
-    }
+        if let Some(now) = ended {
+            of_group.retain(|_, written| written.ended.is_none_or(|ended| ended + KEPT > now));
+        }
 
-    /// Records rules that certainly exist, with these descriptions.
-    pub fn found(&mut self, group: &str, rules: &[IpPermission], now: Instant) {
-        self.note(group, rules, |_| Some((Effect::Added, Some(now), true)));
-    }
-
-    fn note(
-        &mut self,
-        group: &str,
-        rules: &[IpPermission],
-        change: impl Fn(Option<&Written>) -> Option<(Effect, Option<Instant>, bool)>,
-    ) {
-        let of_group = self.0.entry(group.to_owned()).or_default();
-        for rule in one_source_each(rules) {
-            let Some(key) = key(&rule) else {
-                continue;
+        for (key, rule) in permissions::by_rule(rules) {
+            let before = of_group.get(&key).and_then(|before| before.revoked);
+            let written = Written {
+                rule,
+                state,
+                ended,
+                revoked: ended.filter(|_| state == State::Absent).or(before),
+                is_listed: false,
             };
-            if let Some((effect, ended, is_certain)) = change(of_group.get(&key)) {
-                let written = Written {
-                    rule,
-                    effect,
-                    ended,
-                    is_certain,
-                };
-                of_group.insert(key, written);
+            of_group.insert(key, written);
+        }
+    }
+
+    /// Records that EC2 lists these rules of a group. `asked`: the moment before.
+    pub fn list(&mut self, group: &SecurityGroup, asked: Instant) {
+        let Some(of_group) = self.0.get_mut(&group.id) else {
+            return;
+        };
+        for key in permissions::by_rule(&group.ingress).into_keys() {
+            if let Some(written) = of_group.get_mut(&key) {
+                written.is_listed |= written.is_proven(asked);
             }
         }
     }
 
     /// A group that EC2 has described after this moment, with the writes that the description may lack.
-    pub fn applied_to(&self, group: &SecurityGroup, since: Instant, in_doubt: InDoubt) -> SecurityGroup {
+    pub fn applied_to(&self, group: &SecurityGroup, since: Instant, purpose: Purpose) -> SecurityGroup {
+        let written = self.0.get(&group.id).into_iter().flatten();
+        let newer = written.filter_map(|(key, written)| Some((key, written, written.is_present(since, purpose)?)));
+        let newer: Vec<_> = newer.collect();
         let mut group = group.clone();
-        let Some(of_group) = self.0.get(&group.id) else {
-            return group;
-        };
-
-        let newer = || of_group.iter().filter(|(_, written)| written.is_newer(since));
-        if newer().next().is_none() {
+        if newer.is_empty() {
             return group;
         }
 
-        let is_written = |rule: &IpPermission| key(rule).is_some_and(|key| newer().any(|(written, _)| *written == key));
-        group.ingress = one_source_each(&group.ingress);
-        group.ingress.retain(|rule| !is_written(rule));
-        let present = newer().filter(|(_, written)| written.is_present(in_doubt));
-        group.ingress.extend(present.map(|(_, written)| written.rule.clone()));
+        let is_newer = |rule: &IpPermission| {
+            let key = permissions::as_compared(rule);
+            newer.iter().any(|(written, ..)| Some(*written) == key.as_ref())
+        };
+        group.ingress = permissions::one_source_each(&group.ingress);
+        group.ingress.retain(|rule| !is_newer(rule));
+        let present = newer.iter().filter(|(.., is_present)| *is_present);
+        group
+            .ingress
+            .extend(present.map(|(_, written, _)| written.rule.clone()));
 
         group
     }
 
-    /// The rules that may have been added or described after this moment, each with its group.
-    pub fn added_since(&self, since: Instant) -> impl Iterator<Item = (&String, &Rule)> {
-        let is_added = move |written: &Written| {
-            written.is_present(InDoubt::Present) && written.ended.is_none_or(|ended| ended >= since)
-        };
-        let groups = self.0.iter();
-        groups.flat_map(move |(group, rules)| {
-            let added = rules.iter().filter(move |(_, written)| is_added(written));
-            added.map(move |(rule, _)| (group, rule))
-        })
+    /// Whether this process has certainly added a rule to a group after this moment.
+    pub fn has_added(&self, group: &str, key: &Rule, since: Instant) -> bool {
+        let written = self.0.get(group).and_then(|of_group| of_group.get(key));
+        written
+            .is_some_and(|written| written.state == State::Present && written.ended.is_some_and(|ended| ended >= since))
     }
-}
-
-/// Where EC2 compares rules. Rules for IPv6 and prefix lists are not followed: no group of Nodes gets any from here.
-fn key(rule: &IpPermission) -> Option<Rule> {
-    let range = rule.ranges.first().map(|range| &range.cidr);
-    let source = range.or_else(|| rule.groups.first()?.group_id.as_ref());
-    Some((rule.protocol.clone(), rule.from_port, rule.to_port, source?.clone()))
 }
 
 #[cfg(test)]
@@ -155,38 +154,56 @@ mod tests {
         }
     }
 
-    /// The number of rules for both ways to count doubtful ones: absent, present.
+    /// The number of rules for each purpose: to add, to revoke.
     fn seen(writes: &RuleWrites, listed: &[IpPermission], since: Instant) -> [usize; 2] {
-        [InDoubt::Absent, InDoubt::Present]
-            .map(|in_doubt| count(&writes.applied_to(&group(listed), since, in_doubt).ingress))
+        [Purpose::Add, Purpose::Revoke].map(|purpose| count(&writes.applied_to(&group(listed), since, purpose).ingress))
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_own_write_counts_more_than_an_answer_that_may_be_older() {
         let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
-        writes.begin(GROUP, &rule, Effect::Added);
+        writes.note(GROUP, &rule, State::InDoubt, None);
         assert_eq!(seen(&writes, &[], start + STALE * 9), [0, 1], "under way");
-        writes.end(GROUP, &rule, true, start);
+        writes.note(GROUP, &rule, State::Present, Some(start));
         assert_eq!(seen(&writes, &[], start + STALE), [1, 1]);
         assert_eq!(seen(&writes, &[], start + STALE * 2), [0, 0], "somebody has revoked it");
 
-        writes.begin(GROUP, &rule, Effect::Revoked);
-        writes.end(GROUP, &rule, true, start);
+        writes.note(GROUP, &rule, State::Absent, Some(start));
         assert_eq!(seen(&writes, &rule, start + STALE), [0, 0]);
-        writes.begin(GROUP, &rule, Effect::Added);
-        writes.end(GROUP, &rule, true, start);
-        assert_eq!(seen(&writes, &rule, start + STALE), [1, 1], "added again, once");
+        assert_eq!(seen(&writes, &rule, start + STALE * 2), [1, 1], "somebody has added it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_effect_of_a_write_that_failed_is_in_doubt() {
-        let (rule, start) = ([all_from("sg-lb")], Instant::now());
-        for effect in [Effect::Added, Effect::Revoked] {
-            let mut writes = RuleWrites::default();
-            writes.begin(GROUP, &rule, effect);
-            writes.end(GROUP, &rule, false, start);
-            assert_eq!(seen(&writes, &rule, start), [0, 1], "{effect:?}");
-            assert_eq!(seen(&writes, &rule, start + STALE * 2), [1, 1], "{effect:?}");
-        }
+        let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
+        writes.note(GROUP, &rule, State::InDoubt, Some(start));
+        writes.list(&group(&rule), start + STALE / 2);
+        assert_eq!(seen(&writes, &rule, start), [0, 1]);
+        assert_eq!(seen(&writes, &rule, start + STALE * 2), [1, 1]);
+    }
+
+    /// Somebody else revokes it some seconds after it was added. It may still exist.
+    #[tokio::test(start_paused = true)]
+    async fn a_rule_that_ec2_has_listed_is_missing_when_ec2_lists_it_no_more() {
+        let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
+        let later = start + STALE / 2;
+        writes.note(GROUP, &rule, State::Present, Some(start));
+        writes.list(&group(&rule), start);
+        writes.list(&group(&[]), later);
+        assert_eq!(seen(&writes, &[], later), [1, 1], "not listed since");
+        writes.list(&group(&rule), later);
+        assert_eq!(seen(&writes, &[], later), [0, 1]);
+        assert_eq!(seen(&writes, &rule, later), [1, 1]);
+    }
+
+    /// The answer may be older than both writes.
+    #[tokio::test(start_paused = true)]
+    async fn a_rule_that_was_added_again_is_not_listed_by_an_answer_of_before() {
+        let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
+        writes.note(GROUP, &rule, State::Absent, Some(start));
+        writes.note(GROUP, &rule, State::InDoubt, None);
+        writes.note(GROUP, &rule, State::Present, Some(start));
+        writes.list(&group(&rule), start + STALE / 2);
+        assert_eq!(seen(&writes, &[], start + STALE / 2), [1, 1]);
     }
 }

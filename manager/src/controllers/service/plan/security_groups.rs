@@ -7,12 +7,45 @@ use outrigger_aws::{InstanceId, Tags};
 
 use super::super::error::Environment;
 use super::super::model::NodeInstance;
+use super::super::settings::Settings;
 use super::super::spec::names;
+
+/// The Nodes' security groups that have to allow traffic from a load balancer.
+#[derive(Debug, Default)]
+pub struct Open {
+    pub groups: BTreeSet<String>,
+    /// Whether there are no others: a target that EC2 does not describe may be in any group.
+    pub are_all_known: bool,
+    /// The reason why they cannot be chosen.
+    pub refused: Option<Environment>,
+}
+
+/// The groups that are open for these targets, without frozen ones.
+pub fn of_targets(
+    targets: &BTreeSet<InstanceId>,
+    (instances, groups): (&BTreeMap<InstanceId, NodeInstance>, &BTreeMap<String, SecurityGroup>),
+    settings: &Settings,
+) -> Open {
+    match choose(targets, instances, groups, &settings.cluster_id) {
+        Ok(mut chosen) => {
+            chosen.retain(|id| !settings.is_frozen(id));
+            Open {
+                groups: chosen,
+                are_all_known: targets.iter().all(|target| instances.contains_key(target)),
+                refused: None,
+            }
+        }
+        Err(refused) => Open {
+            refused: Some(refused),
+            ..Open::default()
+        },
+    }
+}
 
 /// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
 /// its only group if none has one. A target without description or group has none.
 /// Fails when an instance has several such groups.
-pub fn of_targets(
+fn choose(
     targets: &BTreeSet<InstanceId>,
     instances: &BTreeMap<InstanceId, NodeInstance>,
     groups: &BTreeMap<String, SecurityGroup>,
@@ -112,7 +145,7 @@ mod tests {
                 security_groups,
             };
             let instances = BTreeMap::from([(InstanceId::new("i-1"), instance)]);
-            of_targets(&BTreeSet::from([InstanceId::new("i-1")]), &instances, &groups, "prod")
+            choose(&BTreeSet::from([InstanceId::new("i-1")]), &instances, &groups, "prod")
         };
         assert_eq!(of(&["sg-u", "sg-t"]), Ok(BTreeSet::from(["sg-t".to_owned()])));
         assert_eq!(of(&["sg-u"]), Ok(BTreeSet::from(["sg-u".to_owned()])));

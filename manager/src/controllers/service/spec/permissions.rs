@@ -9,8 +9,11 @@ use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
 /// ICMP type and code.
 const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
 
-/// Protocol, ports and network, by which EC2 compares rules.
+/// Protocol, ports, and network or security group, by which EC2 compares rules.
 pub type Rule = (String, Option<i32>, Option<i32>, String);
+
+/// Rules with one source each, by what EC2 compares.
+pub type Rules = BTreeMap<Rule, IpPermission>;
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
 /// discovery, from all client networks.
@@ -86,25 +89,50 @@ fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
     rules.iter().flat_map(each).collect()
 }
 
-/// Rules with one permission for each protocol and ports.
+/// Rules for networks, with one permission for each protocol and ports.
 pub fn join(rules: impl Iterator<Item = Rule>, description: Option<&str>) -> Vec<IpPermission> {
-    let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), Vec<IpRange>> = BTreeMap::new();
-    for (protocol, from, to, cidr) in rules {
-        joined.entry((protocol, from, to)).or_default().push(IpRange {
-            cidr,
-            description: description.map(str::to_owned),
-        });
-    }
-
-    let rule = |((protocol, from_port, to_port), ranges)| IpPermission {
+    joined(rules.map(|(protocol, from_port, to_port, cidr)| IpPermission {
         protocol,
         from_port,
         to_port,
-        ranges,
+        ranges: vec![IpRange {
+            cidr,
+            description: description.map(str::to_owned),
+        }],
         ..IpPermission::default()
-    };
+    }))
+}
 
-    joined.into_iter().map(rule).collect()
+/// Rules for networks and security groups, with one permission for each protocol and ports.
+pub fn joined(rules: impl Iterator<Item = IpPermission>) -> Vec<IpPermission> {
+    let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), IpPermission> = BTreeMap::new();
+    for rule in rules {
+        let ports = (rule.protocol.clone(), rule.from_port, rule.to_port);
+        let all = joined.entry(ports).or_insert_with(|| without_sources(&rule));
+        all.ranges.extend(rule.ranges);
+        all.groups.extend(rule.groups);
+    }
+
+    joined.into_values().collect()
+}
+
+/// The rules for IPv4 networks and security groups. No group of Nodes gets others from here.
+pub fn by_rule(rules: &[IpPermission]) -> Rules {
+    let single = one_source_each(rules).into_iter();
+    single.filter_map(|rule| Some((as_compared(&rule)?, rule))).collect()
+}
+
+/// What EC2 compares of a rule with one source, if that is an IPv4 network or a security group.
+pub fn as_compared(rule: &IpPermission) -> Option<Rule> {
+    let network = rule.ranges.first().map(|range| &range.cidr);
+    let source = network.or_else(|| rule.groups.first()?.group_id.as_ref());
+    Some((rule.protocol.clone(), rule.from_port, rule.to_port, source?.clone()))
+}
+
+/// The description of a rule with one source; empty: it has none.
+pub fn description(rule: &IpPermission) -> &str {
+    let range = rule.ranges.first();
+    range.and_then(|range| range.description.as_deref()).unwrap_or_default()
 }
 
 pub fn without_sources(rule: &IpPermission) -> IpPermission {
@@ -140,30 +168,6 @@ pub fn one_source_each(rules: &[IpPermission]) -> Vec<IpPermission> {
     }
 
     single
-}
-
-/// The rules that are not among others, as EC2 compares them: without descriptions.
-pub fn missing(wanted: &[IpPermission], actual: &[IpPermission]) -> Vec<IpPermission> {
-    among(wanted, actual, false)
-}
-
-/// The rules that are among others, as EC2 compares them.
-pub fn common(rules: &[IpPermission], others: &[IpPermission]) -> Vec<IpPermission> {
-    among(rules, others, true)
-}
-
-fn among(rules: &[IpPermission], others: &[IpPermission], is_among: bool) -> Vec<IpPermission> {
-    let bare = |rule: &IpPermission| {
-        let mut rule = rule.clone();
-        rule.ranges.iter_mut().for_each(|range| range.description = None);
-        rule.groups.iter_mut().for_each(|pair| pair.user_id = None);
-        rule
-    };
-    let others: Vec<IpPermission> = one_source_each(others).iter().map(bare).collect();
-    let mut rules = one_source_each(rules);
-    rules.retain(|rule| others.contains(&bare(rule)) == is_among);
-
-    rules
 }
 
 /// The rule that allows all traffic from a load balancer's group.

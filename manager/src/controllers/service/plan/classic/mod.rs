@@ -13,8 +13,9 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::settings::Settings;
 use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, other_owner};
+use super::super::spec::permissions::{all_from, by_rule};
 use super::super::spec::request::Subnets;
-use super::claims::{Claim, ClaimSteps, Needs, PlannedClaim, Rule};
+use super::claims::{Claim, ClaimSteps, PlannedClaim};
 use super::subnets::Confirmed;
 use super::{
     ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, own_group_deletion, own_group_steps,
@@ -23,37 +24,31 @@ use super::{
 
 /// A plan that only updates targets, for a Service whose spec is refused.
 pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
-    let manages_rules = !input.settings.disable_security_group_ingress;
-    let claim = |during| PlannedClaim {
-        during,
-        after: None,
-        since: input.claims.since,
-    };
-    let Some(existing) = &input.observed.load_balancer else {
-        return Plan {
-            claim: manages_rules.then(|| claim(Claim::default())),
-            ..Plan::default()
+    let (observed, since) = (input.observed, input.claims.since);
+    let mut during = in_use(observed);
+    let mut plan = Plan::default();
+    if let Some(existing) = &observed.load_balancer {
+        // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
+        let first = existing.described.security_groups.first();
+        let own = observed.own_group.as_ref().map(|group| &group.id);
+        let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
+        let targets = target_change(input, existing);
+        // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are
+        // revoked when the spec is valid again.
+        let rules = node_rules(input, &existing.described.name, source.as_ref(), &targets.after);
+        during.join(&rules.claim);
+        plan = Plan {
+            steps: [targets.steps, rules.steps.add].concat(),
+            unconfirmed: targets.unconfirmed,
+            targets: targets.after,
+            ..plan
         };
-    };
+    }
 
-    // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
-    let first = existing.described.security_groups.first();
-    let own = input.observed.own_group.as_ref().map(|group| &group.id);
-    let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
-    let targets = target_change(input, existing);
-    // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
-    // when the spec is valid again.
-    let name = &existing.described.name;
-    let rules = node_rules(input, name, source.as_ref(), &targets.after);
-    let mut during = in_use(input.observed);
-    during.join(&rules.claim);
-
+    let manages_rules = !input.settings.disable_security_group_ingress;
     Plan {
-        steps: [targets.steps, rules.steps.add].concat(),
-        unconfirmed: targets.unconfirmed,
-        targets: targets.after,
-        claim: manages_rules.then(|| claim(during)),
-        ..Plan::default()
+        claim: manages_rules.then(|| PlannedClaim::lasting(during, since)),
+        ..plan
     }
 }
 
@@ -68,13 +63,8 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = target_change(input, &existing);
     let rules = node_rules(input, &desired.name, groups.first(), &targets.after);
-    let NodeRules {
-        steps: mut rules,
-        claim: after,
-        refused,
-    } = rules;
-    let mut during = in_use(observed);
-    during.join(&after);
+    let (mut rules, after, refused) = (rules.steps, rules.claim, rules.refused);
+    let claim = rules.claim(in_use(observed), after, input.claims.since);
     let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
@@ -97,12 +87,7 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        claim: (!input.settings.disable_security_group_ingress).then_some(PlannedClaim {
-            during,
-            after: Some(after),
-            since: input.claims.since,
-        }),
-        deferred: rules.deferred,
+        claim: (!input.settings.disable_security_group_ingress).then_some(claim),
         refused,
     })
 }
@@ -254,51 +239,36 @@ fn node_rules<D>(
         GroupRef::Id(id) => Some(id),
         GroupRef::Created => None,
     };
-    let chosen = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id);
-    let (chosen, refused) = match chosen {
-        Ok(chosen) => (chosen, None),
-        Err(refused) => (BTreeSet::new(), Some(refused)),
-    };
-    let open: Vec<String> = chosen.into_iter().filter(|id| !settings.is_frozen(id)).collect();
-    // A target that EC2 does not describe may be in any group.
-    let all_known = refused.is_none() && targets.iter().all(|target| observed.instances.contains_key(target));
-    let needs = |source: &String| Needs {
-        rules: [Rule::From(source.clone())].into(),
-        ..Needs::default()
-    };
+    let open = security_groups::of_targets(targets, (&observed.instances, &observed.groups), settings);
+    let needs = known.map(|id| by_rule(&[all_from(id)]));
     let own = observed.own_group.as_ref().map(|own| &own.id);
-    let groups = open
-        .iter()
-        .filter_map(|id| Some((id.clone(), known.map(needs)?)))
-        .collect();
     let claim = Claim {
-        groups,
+        groups: open.groups.iter().cloned().zip(needs.into_iter().cycle()).collect(),
         // Others may depend on rules that name a shared group.
         own_group: known.filter(|known| Some(*known) == own).cloned(),
-        sources: known.filter(|_| !all_known).into_iter().cloned().collect(),
+        sources: known.filter(|_| !open.are_all_known).into_iter().cloned().collect(),
         ..Claim::default()
     };
 
     let groups = observed.groups.values().chain(&observed.referencing);
     let groups: BTreeMap<&String, &SecurityGroup> = groups.map(|group| (&group.id, group)).collect();
     let mut steps = ClaimSteps::of(input.claims, (name, &claim), groups.into_values(), settings);
-    let lacking: Vec<String> = match known {
-        Some(_) => steps
-            .add
-            .iter()
-            .filter_map(|planned| planned.step.opened_group())
-            .map(str::to_owned)
-            .collect(),
-        None => open,
-    };
-    let let_in = |node_group: String| {
-        let from = source.clone();
-        let step = GroupStep::LetIn { node_group, from };
-        Planned::new(step, "no rule lets the load balancer reach targets with this group")
-    };
-    steps.add = lacking.into_iter().map(let_in).collect();
+    if known.is_none() {
+        let let_in = |node_group| {
+            let from = source.clone();
+            Planned::new(
+                GroupStep::LetIn { node_group, from },
+                "the load balancer's security group is new",
+            )
+        };
+        steps.add = open.groups.into_iter().map(let_in).collect();
+    }
 
-    NodeRules { steps, claim, refused }
+    NodeRules {
+        steps,
+        claim,
+        refused: open.refused,
+    }
 }
 
 /// The own group of a load balancer that uses given groups now.

@@ -15,7 +15,7 @@ use super::super::settings::Settings;
 use super::super::spec::desired::network::{Groups, attribute_differences, attributes_of_new_balancer};
 use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
-use super::claims::View;
+use super::claims::{PlannedClaim, View};
 use super::{
     BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, own_group_deletion,
     own_group_steps, subnets, unused_group_deletion,
@@ -34,7 +34,7 @@ pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
         claim: (!input.settings.disable_security_group_ingress)
-            .then(|| node_rules::of_refused(input.observed, input.claims)),
+            .then(|| PlannedClaim::lasting(node_rules::in_use(input.observed), input.claims.since)),
         ..Plan::default()
     }
 }
@@ -49,7 +49,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
     let targets = target_groups::goal(input);
     let own = own_group(input)?;
     let groups = wanted_groups(input);
-    let (steps, targets, (deferred, claim), refused) = match &observed.load_balancer {
+    let (steps, targets, claim, refused) = match &observed.load_balancer {
         None => {
             let listeners = listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
@@ -62,7 +62,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(leftover_group(input));
 
-            (steps, targets, (rules.deferred, claim), refused)
+            (steps, targets, claim, refused)
         }
         Some(existing) => {
             let (listeners, gone) = listeners::sync(input, existing, &targets)?;
@@ -78,7 +78,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend(balancer_attributes(input, arn));
             steps.extend([own.closed, rules.remove, leftover_group(input)].concat());
 
-            (steps, targets, (rules.deferred, claim), refused)
+            (steps, targets, claim, refused)
         }
     };
 
@@ -88,7 +88,6 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
         unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
         claim,
-        deferred,
         refused,
     })
 }
@@ -238,11 +237,11 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view
         steps.push(Planned::new(step, "it was created for the load balancer"));
     }
 
-    let (mut claim, mut deferred) = (None, BTreeSet::new());
+    let mut claim = None;
     if is_ours_to_delete && !settings.disable_security_group_ingress {
         let (rules, of_rules) = node_rules::removal(owned_resources, settings, view);
         steps.extend(rules.remove);
-        (claim, deferred) = (Some(of_rules), rules.deferred);
+        claim = Some(of_rules);
     }
 
     let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
@@ -250,7 +249,6 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view
 
     Plan {
         claim,
-        deferred,
         ..Plan::of(steps)
     }
 }

@@ -12,11 +12,15 @@ use super::super::super::error::Environment;
 use super::super::super::model::network::{Observed, OwnedResources};
 use super::super::super::settings::Settings;
 use super::super::super::spec::desired::network::Desired;
-use super::super::super::spec::names::UDP;
-use super::super::claims::{Claim, ClaimSteps, Key, Needs, PlannedClaim, Rule, View};
+use super::super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, MTU_RULE, UDP, rule};
+use super::super::super::spec::permissions::{Rule, Rules, by_rule, join};
+use super::super::claims::{Claim, ClaimSteps, PlannedClaim, View, mtu};
 use super::super::{NetworkInput, security_groups};
 
 const EVERYONE: &str = "0.0.0.0/0";
+
+/// The protocol of every rule for health checks.
+const PROTOCOL: &str = "tcp";
 
 /// The claim of a load balancer in these subnets, its steps, and the reason why its groups cannot be chosen.
 pub(super) fn of_nodes(
@@ -29,48 +33,27 @@ pub(super) fn of_nodes(
         return (ClaimSteps::default(), None, None);
     }
 
-    let chosen = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id);
-    let (chosen, refused) = match chosen {
-        Ok(chosen) => (chosen, None),
-        Err(refused) => (BTreeSet::new(), Some(refused)),
-    };
-    // A target that EC2 does not describe may be in any group.
-    let all_known = refused.is_none() && targets.iter().all(|target| observed.instances.contains_key(target));
-    let needs = needs(desired, subnets);
-    let open = chosen.into_iter().filter(|id| !settings.is_frozen(id));
+    let open = security_groups::of_targets(targets, (&observed.instances, &observed.groups), settings);
+    let (needs, keeps_checks) = needs(desired, subnets);
     let after = Claim {
-        groups: open.map(|id| (id, needs.clone())).collect(),
-        ports: if all_known { BTreeSet::new() } else { ports(desired) },
+        groups: open.groups.into_iter().map(|id| (id, needs.clone())).collect(),
+        keeps_checks,
+        ports: if open.are_all_known {
+            BTreeSet::new()
+        } else {
+            ports(desired)
+        },
         ..Claim::default()
     };
 
-    let steps = ClaimSteps::of(
-        input.claims,
-        (&desired.name, &after),
-        observed.groups.values(),
-        settings,
-    );
-    let mut during = in_use(observed);
-    during.join(&after);
-    let claim = PlannedClaim {
-        during,
-        after: Some(after),
-        since: input.claims.since,
-    };
-    (steps, Some(claim), refused)
-}
-
-/// The claim of a load balancer whose spec is refused: what AWS has for it.
-pub(super) fn of_refused(observed: &Observed, view: View<'_>) -> PlannedClaim {
-    PlannedClaim {
-        during: in_use(observed),
-        after: None,
-        since: view.since,
-    }
+    let groups = observed.groups.values();
+    let mut steps = ClaimSteps::of(input.claims, (&desired.name, &after), groups, settings);
+    let claim = steps.claim(in_use(observed), after, input.claims.since);
+    (steps, Some(claim), open.refused)
 }
 
 /// The ports of the target groups and their health checks.
-fn in_use(observed: &Observed) -> Claim {
+pub(super) fn in_use(observed: &Observed) -> Claim {
     let groups = observed.target_groups().map(|group| &group.described);
     let ports = groups.flat_map(|group| [Some(group.port), group.health_check.port.parse().ok()]);
     Claim {
@@ -86,16 +69,12 @@ pub(super) fn removal(
     view: View<'_>,
 ) -> (ClaimSteps, PlannedClaim) {
     let (name, groups) = (&owned_resources.name, owned_resources.groups.values());
-    let steps = ClaimSteps::of(view, (name, &Claim::default()), groups, settings);
+    let mut steps = ClaimSteps::of(view, (name, &Claim::default()), groups, settings);
     let during = Claim {
         keeps_named: owned_resources.load_balancer.is_some(),
         ..Claim::default()
     };
-    let claim = PlannedClaim {
-        during,
-        after: Some(Claim::default()),
-        since: view.since,
-    };
+    let claim = steps.claim(during, Claim::default(), view.since);
     (steps, claim)
 }
 
@@ -107,32 +86,36 @@ fn ports(desired: &Desired) -> BTreeSet<i32> {
         .collect()
 }
 
-/// If every client may use the checked ports, the checks need no rules of their own; without ports there are no checks.
-fn needs(desired: &Desired, subnets: &[Subnet]) -> Needs {
+/// The needed rules, and whether existing ones for health checks stay: if every client may use the checked ports, the checks
+/// need no rules of their own. Without ports there are no checks.
+fn needs(desired: &Desired, subnets: &[Subnet]) -> (Rules, bool) {
     let udp = desired.ports.iter().any(|port| port.target_group.protocol == UDP);
     let ports: BTreeSet<i32> = desired.ports.iter().map(|port| port.target_group.port).collect();
     let checked: BTreeSet<i32> = desired.ports.iter().filter_map(|port| port.health_port()).collect();
     let everyone = desired.networks.len() == 1 && desired.networks.contains(EVERYONE);
     let cidrs: BTreeSet<String> = subnets.iter().filter_map(|subnet| subnet.cidr_block.clone()).collect();
 
-    let clients = keys(if udp { "udp" } else { "tcp" }, &ports, &desired.networks).map(Rule::Client);
-    let needs_checks = udp || !everyone || ports != checked || ports.is_empty();
-    let checks = keys("tcp", &checked, &cidrs).map(Rule::Check).filter(|_| needs_checks);
-    Needs {
-        rules: clients.chain(checks).collect(),
-        keeps_checks: !needs_checks,
-    }
+    let keeps_checks = !(udp || !everyone || ports != checked || ports.is_empty());
+    let checks = keys(PROTOCOL, &checked, &cidrs).filter(|_| !keeps_checks);
+    let clients = keys(if udp { "udp" } else { PROTOCOL }, &ports, &desired.networks);
+    let networks = desired.networks.iter().filter(|_| !ports.is_empty());
+    let described = [
+        join(networks.map(|network| mtu(network)), Some(MTU_RULE)),
+        join(clients, Some(&rule(CLIENT_RULE, &desired.name))),
+        // A rule for both is one for health checks.
+        join(checks, Some(&rule(HEALTH_RULE, &desired.name))),
+    ];
+    (by_rule(&described.concat()), keeps_checks)
 }
 
 fn keys<'a>(
     protocol: &'a str,
     ports: &'a BTreeSet<i32>,
     cidrs: &'a BTreeSet<String>,
-) -> impl Iterator<Item = Key> + 'a {
+) -> impl Iterator<Item = Rule> + 'a {
     let each = move |port: &'a i32| {
-        cidrs
-            .iter()
-            .map(move |cidr| (protocol.to_owned(), *port, *port, cidr.clone()))
+        let key = move |cidr: &String| (protocol.to_owned(), Some(*port), Some(*port), cidr.clone());
+        cidrs.iter().map(key)
     };
     ports.iter().flat_map(each)
 }

@@ -348,6 +348,14 @@ impl Step {
         match omitted {
             GroupStep::Authorize(opened, _) => groups.contains(opened),
             GroupStep::LetIn { from, .. } => groups.contains(from),
+            GroupStep::Widen(_, rules) => {
+                let mut sources = rules.iter().flat_map(|rule| &rule.groups);
+                sources.any(|pair| {
+                    pair.group_id
+                        .clone()
+                        .is_some_and(|id| groups.contains(&GroupRef::Id(id)))
+                })
+            }
             _ => false,
         }
     }
