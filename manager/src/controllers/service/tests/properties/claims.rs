@@ -81,6 +81,15 @@ struct Stage {
     faults: Vec<&'static str>,
 }
 
+/// The Nodes of a stage: mostly one in each group.
+const NODES: [&[&str]; 5] = [
+    &["i-1", "i-3"],
+    &["i-1", "i-3"],
+    &["i-1", "i-2"],
+    &["i-2", "i-3"],
+    &["i-3"],
+];
+
 /// Calls that fail.
 const FAULTS: [&str; 8] = [
     "AuthorizeSecurityGroupIngress",
@@ -118,15 +127,7 @@ fn member() -> impl Strategy<Value = Member> {
 fn stage() -> impl Strategy<Value = (Stage, Vec<i32>)> {
     let node_ports = Just((30080..30086).collect::<Vec<i32>>()).prop_shuffle();
     let order = Just((0..SERVICES).collect::<Vec<_>>()).prop_shuffle();
-    let nodes = select(
-        &[
-            &["i-1", "i-3"][..],
-            &["i-1", "i-3"],
-            &["i-1", "i-2"],
-            &["i-2", "i-3"],
-            &["i-3"],
-        ][..],
-    );
+    let nodes = select(&NODES[..]);
     let process = (any::<bool>(), prop::option::weighted(0.5, any::<Index>()));
     let faults = prop::collection::vec(select(&FAULTS[..]), 0..3);
     let calls = (any::<bool>(), any::<u64>(), faults);
