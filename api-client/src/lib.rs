@@ -4,9 +4,9 @@
 //!
 //! | answer | limit |
 //! |---|---|
-//! | one object, an error, a list without `limit` | [`AnswerLimit::bytes`] |
-//! | a line of a watch | [`AnswerLimit::bytes`] |
-//! | a page of a list | [`AnswerLimit::page`]; a larger one is asked for again with fewer objects, down to one |
+//! | one object, an error, a list without `limit` | `bytes` of [`AnswerLimit::new`] |
+//! | a line of a watch | `bytes` |
+//! | a page of a list | `page`; a larger one is asked for again with fewer objects, down to one, which may have `bytes` |
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -37,15 +37,14 @@ struct TooLarge(usize);
 /// Ends answers that are too large with an error. Clones belong together.
 #[derive(Debug, Clone)]
 pub struct AnswerLimit {
-    /// Bytes of an answer; of a watch, of each line.
     bytes: usize,
-    /// Bytes of a page of a list that has more than one object.
     page: usize,
-    /// By path, how many objects the next page may have: the last ones were too large, or much smaller.
+    /// By path, how many objects the next page may have, where a page with those that were asked for was too large.
     objects: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl AnswerLimit {
+    /// `bytes`: of an answer; of a watch, of each line. `page`: bytes of a page of a list with more than one object.
     pub fn new(bytes: usize, page: usize) -> Self {
         Self {
             bytes,
@@ -65,12 +64,16 @@ impl AnswerLimit {
         objects.get(path).copied()
     }
 
-    /// Takes in that a page of so many objects had so many bytes.
-    fn learn(&self, path: &str, objects: u32, bytes: usize) {
+    /// Takes in that a page of so many objects, of those that were asked for, had so many bytes.
+    fn learn(&self, path: &str, (objects, asked): (u32, u32), bytes: usize) {
         let is_small = bytes <= self.page / 4;
         let next = if is_small { objects.saturating_mul(2) } else { objects };
         let mut all = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(path.to_owned(), next);
+        if next < asked {
+            all.insert(path.to_owned(), next);
+        } else {
+            all.remove(path);
+        }
     }
 }
 
@@ -111,7 +114,7 @@ where
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let is_watch = parameters(request.uri()).any(|part| part == "watch=true");
+        let is_watch = is_watch(request.uri());
         let (inner, limit) = (Arc::clone(&self.inner), self.limit.clone());
         if let Some(objects) = objects_of_a_page(request.uri()).filter(|_| !is_watch) {
             return read_page(inner, request, objects, limit).boxed();
@@ -138,7 +141,13 @@ where
     answer.await.map_err(Into::into)
 }
 
-fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
+/// Whether a request asks for a watch.
+pub fn is_watch(uri: &Uri) -> bool {
+    parameters(uri).any(|part| part == "watch=true" || part == "watch=1")
+}
+
+/// The parameters of a request, as they are encoded.
+pub fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
     uri.query().unwrap_or_default().split('&')
 }
 
@@ -181,7 +190,9 @@ where
         match LimitedBody::new(body, false, bytes).collect().await {
             Ok(page) => {
                 let page = page.to_bytes();
-                limit.learn(path, objects, page.len());
+                if head.status.is_success() {
+                    limit.learn(path, (objects, asked), page.len());
+                }
                 let body = Full::new(page).map_err(|never| match never {});
                 return Ok(Response::from_parts(head, body.boxed_unsync()));
             }

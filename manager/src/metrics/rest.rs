@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Body;
 use jiff::Timestamp;
+use outrigger_api_client::{is_watch, parameters};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -232,13 +233,12 @@ where
 /// The resource that a request watches, and the object where it is a single one (`leases/NAME`). The names come from this
 /// program's settings, so they are few.
 fn watched(uri: &Uri) -> Option<String> {
-    let parts = || uri.query().unwrap_or_default().split('&');
-    if !parts().any(|part| part == "watch=true" || part == "watch=1") {
+    if !is_watch(uri) {
         return None;
     }
 
     let resource = uri.path().rsplit('/').next().unwrap_or_default();
-    let name = parts().find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
+    let name = parameters(uri).find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
     Some(name.map_or_else(|| resource.to_owned(), |name| format!("{resource}/{name}")))
 }
 
