@@ -35,7 +35,7 @@ const MIGRATION_EVENT_COMPONENT: &str = "outrigger-manager";
 /// # Errors
 /// Everything that ends the process otherwise: wrong settings, a lost lease, a controller that failed.
 pub async fn run(options: Options, verbosity: Verbosity) -> Result<()> {
-    let (tasks, mut ended) = Tasks::new(CancellationToken::new());
+    let (tasks, mut ended) = Tasks::new();
     let _end_tasks = tasks.stop().clone().drop_guard();
     tokio::select! {
         result = lead(options, verbosity, tasks) => result,

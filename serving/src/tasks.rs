@@ -24,13 +24,14 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// The tasks end when `stop` is cancelled. The receiver has each one that ends before.
-    pub fn new(stop: CancellationToken) -> (Self, mpsc::UnboundedReceiver<TaskEnded>) {
+    /// The receiver has each task that ends before [`Self::stop`].
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<TaskEnded>) {
         let (ended, ended_rx) = mpsc::unbounded_channel();
-        let running = TaskTracker::new();
+        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
         (Self { stop, running, ended }, ended_rx)
     }
 
+    /// Ends the tasks when it is cancelled.
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
     }
@@ -64,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_returns_or_panics_is_reported_with_its_name_unless_all_are_stopped() {
-        let (tasks, mut ended) = Tasks::new(CancellationToken::new());
+        let (tasks, mut ended) = Tasks::new();
         tasks.spawn("nodes", async {});
         let why = ended.recv().await.unwrap().to_string();
         assert_eq!(why, "the task \"nodes\" returned before the process was stopped");
@@ -84,7 +85,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_waits_for_each_task() {
-        let (tasks, mut ended) = Tasks::new(CancellationToken::new());
+        let (tasks, mut ended) = Tasks::new();
         let (stop, (done, is_done)) = (tasks.stop().clone(), tokio::sync::oneshot::channel());
         tasks.spawn("nodes", async move {
             stop.cancelled().await;

@@ -57,9 +57,9 @@ pub async fn run(args: Args) -> Result<()> {
     let listener = bind(args.bind_address)?;
     let health_listener = bind(args.health_bind_address)?;
 
+    let (tasks, mut ended) = Tasks::new();
     // Two tokens: `stopping` makes /readyz fail, `stop` ends every task later.
-    let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (tasks, mut ended) = Tasks::new(stop.clone());
+    let (stopping, stop) = (CancellationToken::new(), tasks.stop().clone());
     let reviewer = watch(&args, &clusters, &metrics, &tasks);
     let api_servers = ApiServers::new(args.limits.api_server_sources.clone());
     watch_api_servers(&clusters.management, &api_servers, &metrics).spawn(&tasks);

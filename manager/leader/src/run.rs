@@ -126,7 +126,7 @@ fn report_not_led(
 /// a lease that it still has expires.
 pub async fn run(setup: Setup, shutdown: CancellationToken) -> Result<(), Ended> {
     let setup = Arc::new(setup);
-    let (tasks, mut tasks_ended) = Tasks::new(CancellationToken::new());
+    let (tasks, mut tasks_ended) = Tasks::new();
     let _stop_tasks = tasks.stop().clone().drop_guard();
     let (mut elector, view) = elector(&setup, &setup.main_lease, &tasks);
     let watched = MigrationLease::watch(&setup, &view, &tasks);

@@ -198,7 +198,6 @@ impl Run {
 mod tests {
     use outrigger_shared::leader_migration;
     use serde_json::{Value, json};
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -253,7 +252,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_object_with_other_leases_is_not_followed_and_gets_a_status() {
-        let (tasks, _ended) = Tasks::new(CancellationToken::new());
+        let (tasks, _ended) = Tasks::new();
         for (changes, stored, agreed) in [
             (json!({}), true, true),
             (names("other"), true, false),

@@ -570,19 +570,16 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
         return Ok(vec!["kube-system".to_owned()]);
     };
 
-    let found = pages(Api::<Namespace>::all(client.clone()), ListParams::default().limit(PAGE));
-    let selected = |namespace: &Namespace| {
+    let selected = |namespace: &&Namespace| {
         target.selects_namespace(&namespace.name_any(), Some(namespace.labels()), None) == Selected::Yes
     };
-    let names = found.map_ok(|page| {
-        let names: Vec<String> = page
-            .iter()
-            .filter(|one| selected(one))
-            .map(ResourceExt::name_any)
-            .collect();
-        stream::iter(names.into_iter().map(Ok))
-    });
-    names.try_flatten().try_collect().await
+    let all = Api::<Namespace>::all(client.clone());
+    let mut pages = std::pin::pin!(pages(all, ListParams::default().limit(PAGE)));
+    let mut names = Vec::new();
+    while let Some(page) = pages.try_next().await? {
+        names.extend(page.iter().filter(selected).map(ResourceExt::name_any));
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ async fn the_lease_is_not_competed_for_while_it_has_a_latch_of_a_newer_program()
     server.held_by("newer", 0);
     let newer = LATCH.replace(r#""version":1"#, r#""version":2"#);
     annotate(&server, Some(&newer));
-    let (tasks, _ended) = Tasks::new(never());
+    let (tasks, _ended) = Tasks::new();
     let (mut gate, why) = gate_of_latch(server.view.subscribe(), &tasks);
     let mut elector = server.elector("us");
     let competing = tokio::spawn(async move { elector.acquire(&mut gate, &never()).await.is_some() });
