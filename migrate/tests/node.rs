@@ -584,7 +584,6 @@ fn a_record_that_is_not_this_commands_is_named() {
     }
 }
 
-/// Starts the program, and kills it after a part of its usual time. Returns whether it was still running.
 /// The disk of another machine has the links and the records that somebody wrote.
 #[test]
 fn no_link_and_no_record_of_a_disk_leads_out_of_its_root() {
@@ -626,6 +625,7 @@ fn no_link_and_no_record_of_a_disk_leads_out_of_its_root() {
     assert_eq!(fs::read_to_string(on_host("job")).unwrap(), "job");
 }
 
+/// Starts the program, and kills it after a part of its usual time. Returns whether it was still running.
 fn kill(machine: &Machine, words: &[&str], after: Duration) -> bool {
     let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
         .arg("node")

@@ -95,11 +95,10 @@ pub(super) fn hand_overs(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> 
             from,
             ended,
             released: previous.is_some_and(|from| from.released.is_some()),
-            found: ended.and_then(|ended| {
-                found_record_expires(&of_m[..=index], inputs, rules)
-                    .filter(|until| *until > ended)
-                    .map(|until| since(ended, until))
-            }),
+            found: found_record_expires(&of_m[..=index], inputs, rules)
+                .zip(ended)
+                .filter(|(expires, ended)| expires > ended)
+                .map(|(expires, ended)| since(ended, expires)),
             offered: previous.is_some_and(|from| is_offer(from) || free(from).is_some_and(|at| steps_back(at, inputs))),
             emptied: previous.is_some_and(|from| from.emptied.is_some()),
             expired: previous.is_some_and(|from| from.expires <= to.from),

@@ -124,9 +124,9 @@ pub(super) fn page(rows: &[Row], options: &Options) -> String {
          calls, audit log, leases, processes, load balancers and the status of the CloudProviderMigration.\n\n\
          \"Old\" is the kube-controller-manager, \"ours\" is Outrigger's manager. After SIGTERM a leader releases its \
          lease; \"expired\" is a lease that was not released, or one whose next holder started in the last 15 s before \
-         the former one took over from an old manager: it cannot know when that manager's record expired. A needless AWS write has no cause but the change of the \
-         owner. Numbers are not consecutive, because not every planned scenario exists. `proof.jsonl` has the figures \
-         of each run.\n\n",
+         the former one took over from an old manager: it cannot know when that manager's record expired. A needless AWS \
+         write has no cause but the change of the owner. Numbers are not consecutive, because not every planned \
+         scenario exists. `proof.jsonl` has the figures of each run.\n\n",
     );
     text.push_str(INCUMBENT);
     let seed = options.seed;
