@@ -48,7 +48,7 @@ pub async fn of_classic(cluster: &SingleCluster) -> Vec<Damage> {
         Damage {
             name: "the nodes' rule for the load balancer",
             repair: "AuthorizeSecurityGroupIngress",
-            reason: "no rule lets the load balancer reach targets with this group",
+            reason: "rules are missing: all traffic from sg-",
             ..revoke(
                 &cluster.account.security_group_id,
                 &[
@@ -137,7 +137,7 @@ pub async fn of_network(cluster: &SingleCluster, node_port: &str) -> Vec<Damage>
         Damage {
             name: "the nodes' rule for clients",
             repair: "AuthorizeSecurityGroupIngress",
-            reason: "kubernetes.io/rule/nlb/client",
+            reason: "rules are missing: tcp ",
             ..revoke(
                 &cluster.account.security_group_id,
                 &[

@@ -1,6 +1,6 @@
 //! The comparison of our manager with the record. Pure.
 //!
-//! Equal are the Events, the Service, the AWS resources, and the writes in their order. Rows of `docs/parity.md`
+//! Equal are the Events, the Service, the AWS resources, and the writes in their order, rule by rule. Rows of `docs/parity.md`
 //! ([`GENERAL`]) allow these exceptions in all cases:
 //!
 //! - Writes that only set a value ([`SETTERS`]): ours may omit them or set a part, because the resources in the end are
@@ -157,7 +157,8 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
     let mut pairs = aws_fields(&accounts(recorded), &accounts(ours), index);
     pairs.push(("events".to_owned(), events(there), events(here)));
     pairs.push(("service".to_owned(), json!(there.service), json!(here.service)));
-    pairs.push(("writes".to_owned(), json!(there.writes), json!(here.writes)));
+    let writes = |outcome: &Outcome| json!(rule_by_rule(&outcome.writes));
+    pairs.push(("writes".to_owned(), writes(there), writes(here)));
 
     let label = &there.step;
     let of_step = case.differs.iter().filter(|difference| difference.step == *label);
@@ -180,12 +181,11 @@ pub fn problems_of_step(case: &Case, ours: &[Outcome], index: usize) -> Vec<Prob
             "events" => same_events(there, here, nothing_created && index > 0),
             _ => there_value == here_value,
         };
-        let problem = judge(
-            equal,
-            allowed.get(field.as_str()).map(|allowed| &allowed.ours),
-            there_value,
-            here_value,
-        );
+        let allowed = allowed.get(field.as_str()).map(|allowed| match field.as_str() {
+            "writes" => json!(rule_by_rule(&texts(&allowed.ours))),
+            _ => allowed.ours.clone(),
+        });
+        let problem = judge(equal, allowed.as_ref(), there_value, here_value);
         problems.extend(problem.map(|what| found(field, here_value.clone(), what)));
     }
 
@@ -217,11 +217,15 @@ fn without_refused_quotas(outcome: &Outcome) -> Outcome {
     outcome
 }
 
+/// Calls with rules of a security group.
+const RULE_CALLS: [&str; 2] = ["AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress"];
+
 /// Whether ours has the required writes of the record, and no others.
 fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
     let deletes = |line: &String| action(line) == "DeleteLoadBalancer";
-    if !recorded.writes.iter().any(deletes) {
-        return in_order(&recorded.writes, &ours.writes);
+    let (theirs, ours) = (rule_by_rule(&recorded.writes), rule_by_rule(&ours.writes));
+    if !theirs.iter().any(deletes) {
+        return in_order(&theirs, &ours);
     }
 
     let place = |line: &String| DELETION.iter().position(|known| *known == action(line));
@@ -231,7 +235,44 @@ fn same_writes(recorded: &Outcome, ours: &Outcome) -> bool {
         lines
     };
 
-    sorted(&recorded.writes) == sorted(&ours.writes) && ours.writes.is_sorted_by_key(place)
+    sorted(&theirs) == sorted(&ours) && ours.is_sorted_by_key(place)
+}
+
+/// The writes, with one line for each rule of a security group. In calls of one action after another they have no order:
+/// v1.37 makes a call for each kind of rule, and ours makes one for each group.
+fn rule_by_rule(writes: &[String]) -> Vec<String> {
+    let of_rules = |line: &String| RULE_CALLS.contains(&action(line)) && !line.contains(" -> ");
+    let runs = writes.chunk_by(|before, line| of_rules(before) && of_rules(line) && action(before) == action(line));
+    let run = |run: &[String]| {
+        let mut lines: Vec<String> = run.iter().flat_map(|line| single_rules(line)).collect();
+        lines.sort();
+        lines
+    };
+    runs.flat_map(|lines| match lines.iter().all(of_rules) {
+        true => run(lines),
+        false => lines.to_vec(),
+    })
+    .collect()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}
+
+/// The line of a call with several rules as lines with one each.
+fn single_rules(line: &str) -> Vec<String> {
+    const RULES: &str = "IpPermissions=[";
+
+    let parts = line.split_once(RULES);
+    let Some((before, rules, after)) = parts.and_then(|(before, rest)| {
+        let (rules, after) = rest.rsplit_once(']')?;
+        Some((before, rules, after))
+    }) else {
+        return vec![line.to_owned()];
+    };
+    let single = |rule: &str| format!("{before}{RULES}{rule}]{after}");
+    rules.split(", ").map(single).collect()
 }
 
 /// Whether ours has the lines of the record in their order. It may omit optional ones only.
@@ -334,7 +375,7 @@ mod tests {
 
     use super::super::case::Case;
     use super::super::outcome::{Change, Event, Outcome, ServiceState};
-    use super::{GENERAL, problems, same_events, without_cluster_uid};
+    use super::{GENERAL, problems, rule_by_rule, same_events, without_cluster_uid};
 
     fn event(kind: &str, reason: &str, message: &str) -> Event {
         Event {
@@ -400,6 +441,21 @@ mod tests {
             .collect();
         let problems = problems(&case, &ours, &topics);
         problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rules_of_a_group_may_be_in_one_call_or_in_several() {
+        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let of = |rules: &str| format!("AuthorizeSecurityGroupIngress GroupId=a IpPermissions=[{rules}]");
+        let (one, two) = (of("tcp 1 from b (c)"), of("udp 2 from b (d)"));
+        let theirs = lines(&["Create x", &two, &one, "Delete y"]);
+        let ours = lines(&["Create x", &of("tcp 1 from b (c), udp 2 from b (d)"), "Delete y"]);
+        assert_eq!(rule_by_rule(&theirs), rule_by_rule(&ours));
+
+        let apart = lines(&[&one, "Create x", &two]);
+        assert_ne!(rule_by_rule(&apart), rule_by_rule(&lines(&["Create x", &one, &two])));
+        let refused = lines(&[&format!("{one} -> InvalidPermission.Duplicate")]);
+        assert_eq!(rule_by_rule(&refused), refused);
     }
 
     #[test]

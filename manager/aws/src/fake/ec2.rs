@@ -193,9 +193,12 @@ impl Ec2 for FakeAws {
     }
 
     async fn security_groups_page(&self, filters: &[Filter], token: Token) -> Result<Page<SecurityGroup>> {
-        self.list("DescribeSecurityGroups", about(filters), token, |world| {
+        self.turn().await;
+        let listed = self.listed_groups();
+        self.turn().await;
+        self.list("DescribeSecurityGroups", about(filters), token, |_| {
             check("DescribeSecurityGroups", filters)?;
-            let mut groups = select(world.security_groups.values().cloned(), filters, group_passes)?;
+            let mut groups = select(listed.into_values(), filters, group_passes)?;
             for group in &mut groups {
                 group.ingress = join(&group.ingress);
             }
@@ -232,7 +235,8 @@ impl Ec2 for FakeAws {
 
     async fn authorize_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
         const ACTION: &str = "AuthorizeSecurityGroupIngress";
-        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+        self.turn().await;
+        let done = self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             acceptable(world, rules)?;
 
             let quotas = world.quotas;
@@ -251,12 +255,15 @@ impl Ec2 for FakeAws {
             group.ingress = all;
 
             Ok(())
-        })
+        });
+        self.turn().await;
+        done
     }
 
     async fn revoke_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
         const ACTION: &str = "RevokeSecurityGroupIngress";
-        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+        self.turn().await;
+        let done = self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             let group = group_mut(world, ACTION, group_id)?;
             let (mut old, gone) = (split(&group.ingress), split(rules));
             if gone.iter().any(|rule| !old.iter().any(|other| same(rule, other))) {
@@ -267,12 +274,15 @@ impl Ec2 for FakeAws {
             group.ingress = old;
 
             Ok(())
-        })
+        });
+        self.turn().await;
+        done
     }
 
     async fn describe_ingress(&self, group_id: &str, rules: &[IpPermission]) -> Result<()> {
         const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
-        self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
+        self.turn().await;
+        let done = self.write(ACTION, format!("{group_id} {}", describe_rules(rules)), |world| {
             let group = group_mut(world, ACTION, group_id)?;
             let (mut all, described) = (split(&group.ingress), split(rules));
             for rule in described {
@@ -285,7 +295,9 @@ impl Ec2 for FakeAws {
             group.ingress = all;
 
             Ok(())
-        })
+        });
+        self.turn().await;
+        done
     }
 
     async fn delete_security_group(&self, group_id: &str) -> Result<()> {

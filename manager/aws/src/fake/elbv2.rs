@@ -176,6 +176,7 @@ fn create_listener(world: &mut World, arn: &str, wanted: &ListenerSettings, tags
 impl Elbv2 for FakeAws {
     async fn load_balancers_once(&self, names: &[String]) -> Result<Vec<NetworkLoadBalancer>> {
         const ACTION: &str = "DescribeLoadBalancers";
+        self.turn().await;
         self.read("DescribeLoadBalancers/v2", names.join(","), |world| {
             at_most(ACTION, names, MAX_NAMES)?;
             if let Some(name) = names.iter().find(|name| world.network.named(name).is_none()) {
@@ -208,6 +209,7 @@ impl Elbv2 for FakeAws {
     }
 
     async fn delete_load_balancer(&self, arn: &str) -> Result<()> {
+        self.turn().await;
         self.write("DeleteLoadBalancer/v2", short(arn).to_owned(), |world| {
             delete(&mut world.network, arn)
         })
@@ -260,6 +262,7 @@ impl Elbv2 for FakeAws {
     }
 
     async fn listeners_page(&self, load_balancer_arn: &str, token: Token) -> Result<Page<Listener>> {
+        self.turn().await;
         self.list(
             "DescribeListeners",
             short(load_balancer_arn).to_owned(),
@@ -280,6 +283,7 @@ impl Elbv2 for FakeAws {
     }
 
     async fn create_listener(&self, balancer_arn: &str, listener: &ListenerSettings, tags: &Tags) -> Result<String> {
+        self.turn().await;
         let about = format!("{} {}", short(balancer_arn), about(listener));
         self.write("CreateListener", about, |world| {
             create_listener(world, balancer_arn, listener, tags)
@@ -288,6 +292,7 @@ impl Elbv2 for FakeAws {
 
     async fn modify_listener(&self, arn: &str, listener: &ListenerSettings) -> Result<()> {
         const ACTION: &str = "ModifyListener";
+        self.turn().await;
         self.write(ACTION, format!("{} {}", short(arn), about(listener)), |world| {
             let balancer = world.network.listener(ACTION, arn)?.load_balancer.clone();
             let mut network = world.network.clone();
@@ -300,6 +305,7 @@ impl Elbv2 for FakeAws {
     }
 
     async fn delete_listener(&self, arn: &str) -> Result<()> {
+        self.turn().await;
         self.write("DeleteListener", short(arn).to_owned(), |world| {
             world.network.listeners.remove(arn);
             Ok(())
@@ -324,6 +330,7 @@ impl Elbv2 for FakeAws {
     }
 
     async fn modify_target_group(&self, arn: &str, change: &HealthCheckChange) -> Result<()> {
+        self.turn().await;
         self.write("ModifyTargetGroup", short(arn).to_owned(), |world| {
             target_groups::modify(&mut world.network, arn, change)
         })
@@ -336,12 +343,14 @@ impl Elbv2 for FakeAws {
     }
 
     async fn target_health(&self, target_group_arn: &str) -> Result<Vec<TargetHealth>> {
+        self.turn().await;
         self.read("DescribeTargetHealth", short(target_group_arn).to_owned(), |world| {
             target_groups::health(&mut world.network, target_group_arn)
         })
     }
 
     async fn register_targets(&self, target_group_arn: &str, targets: &[Target]) -> Result<()> {
+        self.turn().await;
         let about = format!("{} {}", short(target_group_arn), names(targets));
         self.write("RegisterTargets", about, |world| {
             target_groups::register(world, target_group_arn, targets)

@@ -14,6 +14,7 @@ mod elb;
 mod elb_validation;
 mod elbv2;
 mod instances;
+mod lag;
 mod network;
 mod refusals;
 mod routes;
@@ -59,6 +60,7 @@ struct Inner {
     buckets: Option<buckets::Buckets>,
     page_size: Option<usize>,
     denied: BTreeSet<String>,
+    lag: Option<lag::Lag>,
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -116,6 +118,11 @@ impl FakeAws {
     /// The next call of `action` fails with `error` and has no effect.
     pub fn fail_next(&self, action: &'static str, error: Error) {
         self.plan_next(action, Some(error));
+    }
+
+    /// Drops the planned faults of [`FakeAws::fail_next`] that no call has met.
+    pub fn forget_faults(&self) {
+        self.inner().faults.clear();
     }
 
     /// The next call of `action` for which nothing is planned yet fails with the error, or gets through.
@@ -204,6 +211,10 @@ impl FakeAws {
         let mut inner = self.inner();
         inner.admit(action, about, true)?;
 
+        let Inner { world, lag, .. } = &mut *inner;
+        if let Some(lag) = lag {
+            lag.keep(&world.security_groups);
+        }
         let before = (!inner.witnesses.is_empty()).then(|| inner.world.clone());
         let answer = effect(&mut inner.world);
         inner.testify(before.filter(|_| answer.is_ok()));

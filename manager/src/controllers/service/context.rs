@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use outrigger_leader::Permit;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::execute::node_groups::NodeGroups;
 use super::inventory::Aws;
 use super::queue::creation_queue::CreationQueues;
 use super::queue::node_changes::NodeSync;
@@ -24,8 +24,7 @@ pub struct Context {
     pub node_sync: NodeSync,
     /// Until then no target is removed because its Node is missing: the Nodes may not be complete.
     pub settled_at: Instant,
-    /// Held from the observation before a deletion to its last write: load balancers share rules of the Nodes' groups,
-    /// and two concurrent deletions would each leave a rule to the other.
-    pub deleting: Mutex<()>,
+    /// The security groups of Nodes, in which load balancers share rules.
+    pub node_groups: NodeGroups,
     pub creation_queues: CreationQueues,
 }

@@ -411,8 +411,10 @@ pub(super) async fn report_failure(context: &Context, service: &Service, failure
     let (reason, message) = failure.event();
     let (pause, is_news) = context.states.update(uid(service), |state| {
         let pause = state.fail();
-        // AWS releases the group of a deleted load balancer after a while: not reported for the first minute.
-        let expected = matches!(*failure.error, Error::GroupInUse { .. }) && state.failures < 4;
+        // AWS releases the group of a deleted load balancer after a while, and a start takes some time: not reported for
+        // the first minute.
+        let is_expected = matches!(*failure.error, Error::GroupInUse { .. } | Error::RulesDeferred { .. });
+        let expected = is_expected && state.failures < 4;
         let is_news = !expected
             && !matches!(*failure.error, Error::NotLeader(_))
             && state.reported.is_news(reason, &message, Instant::now());

@@ -60,6 +60,7 @@ use crate::node_cache::NodeCache;
 
 use action::{Next, ServiceAction, action};
 use context::Context;
+use execute::node_groups::NodeGroups;
 use inventory::Aws;
 use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
@@ -207,7 +208,7 @@ fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
         states: ServiceStates::default(),
         node_sync: NodeSync::new(deps.metrics),
         settled_at: Instant::now() + SETTLING,
-        deleting: tokio::sync::Mutex::default(),
+        node_groups: NodeGroups::default(),
         creation_queues: CreationQueues::default(),
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::{Environment, Error};
+use super::execute::node_groups::plan_with_claims;
 use super::inventory::Reader;
 use super::inventory::account::Search;
 use super::inventory::shared::MAX_AGE;
@@ -17,7 +18,7 @@ use super::model::classic::KnownTags;
 use super::plan::targets::{self, Candidate};
 use super::plan::{Plan, PlanInput};
 use super::queue::service_state::{Reason, ServiceState};
-use super::spec::desired::Desired;
+use super::spec::desired::{Desired, classic, network};
 use super::spec::names::{self, other_uid, uid};
 use super::{inventory, model, plan};
 
@@ -80,73 +81,98 @@ async fn observe_with(
     pass: &Pass<'_>,
     search: Search,
 ) -> Result<Observation, Error> {
-    let (candidates, seen_gone) = (pass.candidates, pass.going);
     match pass.desired {
-        Desired::Classic(desired) => {
-            let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
-            context.states.with(uid(pass.service), |state| {
-                observed.unchosen_before = state.unchosen_subnets(Instant::now());
-                if let Some(existing) = &mut observed.load_balancer {
-                    existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
-                }
-            });
-
-            let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-            let candidates = &with_held(context, candidates, registered, seen_gone);
-            let plan = plan::classic::plan(PlanInput {
-                desired,
-                settings: &context.settings,
-                observed: &observed,
-                candidates,
-                seen_gone,
-            })?;
-            let (scheme, has_listeners) = (observed.scheme().map(str::to_owned), observed.has_listeners());
-            let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
-            let groups = observed.groups.into_values().chain(observed.own_group);
-
-            Ok(Observation {
-                plan,
-                identity,
-                scheme,
-                groups: groups.chain(observed.referencing).collect(),
-                ignores_source_ranges: false,
-                is_full: reader.reads_attributes,
-                denied: reader.denied(),
-                given_names: BTreeSet::new(),
-                has_listeners,
-                hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
-            })
-        }
-        Desired::Network(desired) => {
-            let given = &context
-                .states
-                .with(uid(pass.service), |state| state.given_names.clone());
-            let observed =
-                inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
-            let registered = observed.registered();
-            let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
-            let input: plan::NetworkInput<'_> = PlanInput {
-                desired,
-                settings: &context.settings,
-                observed: &observed,
-                candidates,
-                seen_gone,
-            };
-
-            Ok(Observation {
-                plan: plan::network::plan(input)?,
-                ignores_source_ranges: plan::network::ignores_source_ranges(input),
-                hostname: observed.address(),
-                has_listeners: observed.has_listeners(),
-                identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
-                scheme: observed.scheme().map(str::to_owned),
-                given_names: observed.given_names(desired),
-                groups: observed.security_groups(),
-                is_full: reader.reads_attributes,
-                denied: reader.denied(),
-            })
-        }
+        Desired::Classic(desired) => observe_classic(context, reader, pass, desired).await,
+        Desired::Network(desired) => observe_network(context, reader, pass, (desired, search)).await,
     }
+}
+
+async fn observe_classic(
+    context: &Context,
+    reader: &Reader<'_>,
+    pass: &Pass<'_>,
+    desired: &classic::Desired,
+) -> Result<Observation, Error> {
+    let (candidates, seen_gone) = (pass.candidates, pass.going);
+    let since = reader.since();
+    let mut observed = inventory::classic::observe(reader, desired, &context.settings, candidates).await?;
+    context.states.with(uid(pass.service), |state| {
+        observed.unchosen_before = state.unchosen_subnets(Instant::now());
+        if let Some(existing) = &mut observed.load_balancer {
+            existing.tags = std::mem::take(&mut existing.tags).or_set(&state.tags_set);
+        }
+    });
+
+    let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
+    let candidates = &with_held(context, candidates, registered, seen_gone);
+    let plan = plan_with_claims(context, (&desired.name, since), |claims| {
+        plan::classic::plan(PlanInput {
+            desired,
+            settings: &context.settings,
+            observed: &observed,
+            candidates,
+            seen_gone,
+            claims,
+        })
+    })?;
+    let (scheme, has_listeners) = (observed.scheme().map(str::to_owned), observed.has_listeners());
+    let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
+    let groups = observed.groups.into_values().chain(observed.own_group);
+
+    Ok(Observation {
+        plan,
+        identity,
+        scheme,
+        groups: groups.chain(observed.referencing).collect(),
+        ignores_source_ranges: false,
+        is_full: reader.reads_attributes,
+        denied: reader.denied(),
+        given_names: BTreeSet::new(),
+        has_listeners,
+        hostname: observed.load_balancer.map(|existing| existing.described.dns_name),
+    })
+}
+
+async fn observe_network(
+    context: &Context,
+    reader: &Reader<'_>,
+    pass: &Pass<'_>,
+    (desired, search): (&network::Desired, Search),
+) -> Result<Observation, Error> {
+    let (candidates, seen_gone) = (pass.candidates, pass.going);
+    let since = reader.since();
+    let given = &context
+        .states
+        .with(uid(pass.service), |state| state.given_names.clone());
+    let observed = inventory::network::observe(reader, desired, &context.settings, candidates, (search, given)).await?;
+    let registered = observed.registered();
+    let candidates = &with_held(context, candidates, Some(&registered), seen_gone);
+    let mut ignores_source_ranges = false;
+    let plan = plan_with_claims(context, (&desired.name, since), |claims| {
+        let input = PlanInput {
+            desired,
+            settings: &context.settings,
+            observed: &observed,
+            candidates,
+            seen_gone,
+            claims,
+        };
+        ignores_source_ranges = plan::network::ignores_source_ranges(input);
+        plan::network::plan(input)
+    })?;
+
+    Ok(Observation {
+        plan,
+        hostname: observed.address(),
+        has_listeners: observed.has_listeners(),
+        identity: observed.load_balancer.as_ref().map(LoadBalancerIdentity::network),
+        scheme: observed.scheme().map(str::to_owned),
+        ignores_source_ranges,
+        given_names: observed.given_names(desired),
+        groups: observed.security_groups(),
+        is_full: reader.reads_attributes,
+        denied: reader.denied(),
+    })
 }
 
 /// The candidates, and shortly after a start also the registered targets, except for those with a confirmed loss.

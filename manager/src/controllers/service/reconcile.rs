@@ -15,10 +15,11 @@ use super::action::{Next, ServiceAction, action, has_finalizer};
 use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
+use super::execute::node_groups::{claim_as_is, claim_nothing};
 use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
-use super::plan::quota::{RuleCounts, most_first_where_full, revoke_where_full};
+use super::plan::quota::{RuleCounts, revoke_where_full};
 use super::plan::targets::{self, Candidate, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
@@ -29,6 +30,7 @@ use super::queue::service_state::{
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::{Desired, desired, network};
 use super::spec::names::uid;
+use super::spec::request;
 use super::writer::Found;
 use super::{observation, orphans, update_targets, writer};
 
@@ -46,7 +48,10 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     let action = action(service);
     let result = match action {
         ServiceAction::Ignore => orphans::release_unmanaged(context, service).await,
-        ServiceAction::Ensure => priority(context, service).run(ensure_or_update(context, service)).await,
+        ServiceAction::Ensure => {
+            let ensured = Box::pin(ensure_or_update(context, service));
+            priority(context, service).run(ensured).await
+        }
         ServiceAction::Delete => orphans::clean_up(context, service).await,
     };
 
@@ -116,6 +121,9 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     orphans::delete_earlier(context, service).await?;
     context.states.begin(service);
     events::report_begin(context, service, reason).await;
+    if !has_finalizer(service) && request::kind_in_status(service).is_none() {
+        claim_nothing(context, service);
+    }
     if add_finalizer(context, service).await.during(events::ADD_FINALIZER)? == Found::Gone {
         return Ok(Next::OnChange);
     }
@@ -229,6 +237,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         return Err(Error::Environment(refused)).during(events::ENSURE);
     }
 
+    let is_deferred = !made.deferred.is_empty();
     let refused = made.refused.into_iter().map(|refused| refused.instance).collect();
     let hostname = made.dns_name.or(observation.hostname).unwrap_or_default();
     let written = write_address(context, service, &hostname).await;
@@ -255,7 +264,13 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         context.states.update(uid(service), |state| state.last_full = Some(now));
     }
 
-    Ok(settle(context, service, (done, &likely), observation.plan, &refused))
+    Ok(settle(
+        context,
+        service,
+        (done, &likely),
+        observation.plan,
+        (&refused, is_deferred),
+    ))
 }
 
 /// The next reconciliation, if there is nothing to do now: spec and targets are unchanged, nothing is open, and the
@@ -305,6 +320,7 @@ async fn leave_to_other_controller(context: &Context, service: &Service) -> Resu
     let reason = context.states.with(uid(service), read);
     context.states.begin(service);
     events::report_begin(context, service, reason).await;
+    claim_as_is(context, service);
     add_finalizer(context, service).await.during(events::ADD_FINALIZER)?;
 
     let nodes = context.nodes.snapshot();
@@ -329,7 +345,7 @@ async fn execute(context: &Context, pass: &Pass<'_>, observation: &Observation) 
     let (groups, rules_quota) = (&observation.groups, context.settings.rules_quota);
     let plan = revoke_where_full(observation.plan.clone(), groups, rules_quota);
     let counts = RuleCounts::of(&plan, groups, rules_quota);
-    let plan = &most_first_where_full(plan, &counts);
+    let plan = &plan;
     let fullness = quota::check(plan, groups, rules_quota)?;
     events::report_fullness(context, service, fullness).await;
     events::report_writes(context, service, plan, reason).await;
@@ -369,16 +385,14 @@ async fn write_address(context: &Context, service: &Service, hostname: &str) -> 
 /// Records the result and returns when to reconcile next. That is soon if something is open: a loss of targets or an
 /// unchosen subnet is unconfirmed; a target without a candidate is kept until all Nodes are known; a Ready Node is no
 /// target, because EC2 does not list its instance, the instance is terminating or lacks the cluster's tag, or AWS has
-/// refused it; the address is unknown; or the load balancer relies on a rule of another one, and it has just been
-/// changed or a deletion is under way.
+/// refused it; the address is unknown; or rules are revoked when all Services have claimed.
 fn settle(
     context: &Context,
     service: &Service,
     (done, likely): (Done, &BTreeSet<InstanceId>),
     plan: Plan,
-    refused: &BTreeSet<InstanceId>,
+    (refused, is_deferred): (&BTreeSet<InstanceId>, bool),
 ) -> Next {
-    let only_targets = plan.changes_targets_only();
     let (unconfirmed, targets) = (plan.unconfirmed, &plan.targets - refused);
     if !unconfirmed.is_empty() {
         let service = uid(service);
@@ -390,12 +404,8 @@ fn settle(
     let held = targets.difference(likely).any(|id| !unconfirmed.contains(id));
     let until_settled = context.settled_at.saturating_duration_since(done.at);
     let missing = !likely.is_subset(&targets) || !refused.is_empty();
-    // The load balancer may rely on a rule of one that is being deleted. Requeue while deletions run.
-    let made = !plan.steps.is_empty() && !only_targets;
-    let relied = context.states.with(uid(service), |state| state.relies_on_shared_rules);
-    let relies_on_shared_rules = plan.uses_shared_rules && (made || (relied && context.deleting.try_lock().is_err()));
     let unchosen = !plan.unchosen_subnets.is_empty();
-    let open = relies_on_shared_rules || losing || held || unchosen || done.hostname.is_empty() || missing;
+    let open = losing || held || unchosen || done.hostname.is_empty() || missing || is_deferred;
 
     let targets = context.states.share(targets);
     context.states.update(uid(service), |state| {
@@ -407,7 +417,6 @@ fn settle(
             state.clear_unchosen();
         }
 
-        state.relies_on_shared_rules = relies_on_shared_rules;
         state.waiting = losing || held || !refused.is_empty();
         if open {
             state.leave_open(targets);

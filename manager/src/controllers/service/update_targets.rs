@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::error::{Environment, Error};
 use super::execute::apply;
+use super::execute::node_groups::{claim_as_is, plan_with_claims};
 use super::inventory::Reader;
 use super::observation::LoadBalancerIdentity;
 use super::plan::targets::{self, candidates};
@@ -39,16 +40,22 @@ fn lasts(error: &Error) -> bool {
         }
         Error::Kubernetes { .. } | Error::NotLeader(_) => false,
         // These occur after all other steps.
-        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => false,
+        Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } | Error::RulesDeferred { .. } => false,
     }
 }
 
 /// Updates the targets of a failed Service, if it has a load balancer. An error here is only logged: the failure itself
 /// is reported and retried.
 pub(super) async fn update_targets(context: &Context, service: &Service, failure: &Error) {
-    let Some(kind) = request::kind_in_status(service).filter(|_| lasts(failure)) else {
-        return;
+    let Some(kind) = request::kind_in_status(service) else {
+        return claim_as_is(context, service);
     };
+    if matches!(failure, Error::Environment(Environment::ForeignLoadBalancer { .. })) {
+        return claim_as_is(context, service);
+    }
+    if !lasts(failure) {
+        return;
+    }
 
     let began = Instant::now();
     let done = try_update(context, service, kind, began).await;
@@ -80,16 +87,21 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
     let seen_gone = &(&gone | &targets::excluded(&nodes));
     let name = names::load_balancer(uid(service));
     let reader = Reader::fresh(&context.aws);
+    let since = reader.since();
     let (plan, identity) = if kind == Kind::Classic {
         let observed = &inventory::classic::observe_targets(&reader, &name, &context.settings, &candidates).await?;
         let registered = observed.load_balancer.as_ref().map(|lb| &lb.described.instances);
-        let plan = plan::classic::plan_targets(PlanInput {
-            desired: (),
-            settings: &context.settings,
-            candidates: &observation::with_held(context, &candidates, registered, seen_gone),
-            observed,
-            seen_gone,
-        });
+        let candidates = &observation::with_held(context, &candidates, registered, seen_gone);
+        let plan = plan_with_claims(context, (&name, since), |claims| {
+            Ok::<_, Error>(plan::classic::plan_targets(PlanInput {
+                desired: (),
+                settings: &context.settings,
+                candidates,
+                observed,
+                seen_gone,
+                claims,
+            }))
+        })?;
         let identity = observed.load_balancer.as_ref().map(LoadBalancerIdentity::classic);
 
         let without_tags = |identity| LoadBalancerIdentity { tags: None, ..identity };
@@ -97,13 +109,17 @@ async fn try_update(context: &Context, service: &Service, kind: Kind, now: Insta
         (plan, identity.map(without_tags))
     } else {
         let observed = &inventory::network::observe_targets(&reader, &name, &candidates).await?;
-        let plan = plan::network::plan_targets(PlanInput {
-            desired: (),
-            settings: &context.settings,
-            candidates: &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone),
-            observed,
-            seen_gone,
-        });
+        let candidates = &observation::with_held(context, &candidates, Some(&observed.registered()), seen_gone);
+        let plan = plan_with_claims(context, (&name, since), |claims| {
+            Ok::<_, Error>(plan::network::plan_targets(PlanInput {
+                desired: (),
+                settings: &context.settings,
+                candidates,
+                observed,
+                seen_gone,
+                claims,
+            }))
+        })?;
 
         (plan, observed.load_balancer.as_ref().map(LoadBalancerIdentity::network))
     };

@@ -1,10 +1,10 @@
 //! Executes a plan, step by step, while leadership lasts. It makes no decisions.
 
 mod listeners;
+pub mod node_groups;
 pub mod target_batches;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
@@ -13,6 +13,8 @@ use outrigger_aws::{Error as AwsError, InstanceId, Kind};
 
 use super::context::Context;
 use super::error::Error;
+use super::plan::claims::PlannedClaim;
+use super::plan::rule_writes::State;
 use super::plan::{
     BalancerRef, ClassicStep, GroupRef, GroupStep, NetworkStep, Plan, Planned, Step, TargetGroupRef, quota,
 };
@@ -21,9 +23,6 @@ use super::spec::permissions;
 use crate::aws_write;
 use quota::RuleCounts;
 use target_batches::{RejectedTarget, hand_over};
-
-/// Backoff in seconds while restoring rules that were revoked to be handed over.
-const HAND_OVER_BACKOFF: [u64; 4] = [1, 2, 4, 8];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Created {
@@ -40,6 +39,8 @@ pub struct Created {
     pub opened: usize,
     /// Security groups whose quota of rules is too small for the plan.
     pub full_groups: Vec<String>,
+    /// Security groups with rules to revoke when all Services have claimed.
+    pub deferred: BTreeSet<String>,
 }
 
 /// The result of a plan.
@@ -69,23 +70,32 @@ pub async fn apply_within(
     counts: &RuleCounts,
 ) -> Applied {
     let mut created = Created::default();
-    let failure = execute(context, service, (load_balancer, plan), counts, &mut created)
-        .await
-        .err();
+    let executor = Executor {
+        context,
+        load_balancer,
+        claim: plan.claim.as_ref(),
+    };
+    let steps = plan.steps.iter().rev().collect();
+    let mut done = execute(&executor, service, steps, counts, &mut created).await;
+    if done.is_ok() && plan.refused.is_none() {
+        done = Box::pin(executor.end_claim(&mut created)).await;
+    }
+
+    let failure = done.err();
     Applied { created, failure }
 }
 
+/// `steps`: the next one last.
 async fn execute(
-    context: &Context,
+    executor: &Executor<'_>,
     service: &Service,
-    (load_balancer, plan): (&str, &Plan),
+    mut steps: Vec<&Planned>,
     counts: &RuleCounts,
     made: &mut Created,
 ) -> Result<(), Error> {
-    let executor = Executor { context, load_balancer };
+    let (context, load_balancer) = (executor.context, executor.load_balancer);
     let mut held = None;
     let mut omitted: Vec<&Step> = Vec::new();
-    let mut steps: Vec<&Planned> = plan.steps.iter().rev().collect();
 
     while let Some(planned) = steps.pop() {
         let (action, step) = (planned.step.action(), &planned.step);
@@ -176,10 +186,31 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
     }
 }
 
+/// A change of the rules of a security group. Those of Nodes' groups are recorded for the claims.
+#[derive(Debug, Clone, Copy)]
+enum RuleChange {
+    Authorize,
+    Revoke,
+    AuthorizeNodes,
+    RevokeNodes,
+}
+
+impl RuleChange {
+    /// EC2's answer if a rule was written before.
+    fn done_already(self) -> Kind {
+        match self {
+            Self::Authorize | Self::AuthorizeNodes => Kind::AlreadyExists,
+            Self::Revoke | Self::RevokeNodes => Kind::NotFound,
+        }
+    }
+}
+
 /// Writes to AWS. The permit is checked before each write.
 struct Executor<'a> {
     context: &'a Context,
     load_balancer: &'a str,
+    /// The claim of the plan on the groups of Nodes; `None`: it does not change.
+    claim: Option<&'a PlannedClaim>,
 }
 
 impl Executor<'_> {
@@ -211,19 +242,24 @@ impl Executor<'_> {
                 self.write(action, ec2.create_tags(ids, tags)).await
             }
             GroupStep::Authorize(group, rules) => {
-                self.authorize(&resolve(group, made)?, rules).await?;
+                let group_id = resolve(group, made)?;
+                self.write_rules(RuleChange::Authorize, &group_id, rules).await?;
                 made.opened += usize::from(*group != GroupRef::Created);
                 Ok(())
             }
             GroupStep::LetIn { node_group, from } => {
                 let rule = permissions::all_from(&resolve(from, made)?);
-                self.authorize(node_group, &[rule]).await?;
+                Box::pin(self.widen(node_group, &[rule])).await?;
                 made.opened += 1;
                 Ok(())
             }
-            GroupStep::Revoke(id, rules) => self.revoke(id, rules).await,
-            GroupStep::Describe(id, rules) => self.describe(id, rules).await,
-            GroupStep::HandOver { group, rules, to } => self.hand_over(group, rules, to).await,
+            GroupStep::Widen(group, rules) => {
+                Box::pin(self.widen(group, rules)).await?;
+                made.opened += 1;
+                Ok(())
+            }
+            GroupStep::Narrow(group, _) => Box::pin(self.narrow(group, true, made)).await,
+            GroupStep::Revoke(id, rules) => self.write_rules(RuleChange::Revoke, id, rules).await,
             // A group in use is no failure: AWS releases the interfaces of a deleted load balancer some seconds later.
             // The Service is requeued instead of blocking a worker.
             GroupStep::Delete(id) => match self.write(action, ec2.delete_security_group(id)).await {
@@ -233,76 +269,39 @@ impl Executor<'_> {
         }
     }
 
-    /// EC2 refuses all rules of a call if one exists already, which happens if its reads lag behind an earlier write.
-    /// Then each rule is added alone.
-    async fn authorize(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        const ACTION: &str = "AuthorizeSecurityGroupIngress";
-
-        let ec2 = &self.context.aws.ec2;
-        let all = self.write(ACTION, ec2.authorize_ingress(group, rules)).await;
-        if !is(&all, Kind::AlreadyExists) {
+    /// Writes all rules at once. EC2 refuses all rules of a call if one exists already, or is gone already, which happens if
+    /// its reads lag behind an earlier write. Then each rule is written alone.
+    async fn write_rules(&self, change: RuleChange, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
+        let all = Box::pin(self.write_rules_once(change, group, rules)).await;
+        if !is(&all, change.done_already()) {
             return all;
         }
 
         for rule in permissions::one_source_each(rules) {
-            let one = self.write(ACTION, ec2.authorize_ingress(group, &[rule])).await;
-            done_if(one, Kind::AlreadyExists)?;
+            let one = Box::pin(self.write_rules_once(change, group, &[rule])).await;
+            done_if(one, change.done_already())?;
         }
-
         Ok(())
     }
 
-    /// Revokes rules one by one if some are gone already.
-    async fn revoke(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        const ACTION: &str = "RevokeSecurityGroupIngress";
-
+    async fn write_rules_once(&self, change: RuleChange, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         let ec2 = &self.context.aws.ec2;
-        let all = self.write(ACTION, ec2.revoke_ingress(group, rules)).await;
-        if !is(&all, Kind::NotFound) {
-            return all;
-        }
-
-        for rule in permissions::one_source_each(rules) {
-            let one = self.write(ACTION, ec2.revoke_ingress(group, &[rule])).await;
-            done_if(one, Kind::NotFound)?;
-        }
-
-        Ok(())
-    }
-
-    /// A role for v1.37.0 lacks the action. Then the rule keeps the description of the other load balancer.
-    async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
-
-        let described = self
-            .write(ACTION, self.context.aws.ec2.describe_ingress(group, rules))
-            .await;
-        if matches!(&described, Err(Error::Aws(error)) if error.is_denied_action()) {
-            tracing::warn!(
-                group,
-                "keeping the descriptions of rules that another load balancer needs"
-            );
-            return Ok(());
-        }
-        done_if(described, Kind::NotFound)
-    }
-
-    /// A revoked rule has no description any more by which it is found again. So it is restored with retries, also if
-    /// it is unknown whether it was revoked.
-    async fn hand_over(&self, group: &str, rules: &[IpPermission], to: &[IpPermission]) -> Result<(), Error> {
-        let revoked = self.revoke(group, rules).await;
-        if matches!(revoked, Err(Error::NotLeader(_))) || is(&revoked, Kind::AccessDenied) {
-            return revoked;
-        }
-
-        let mut pauses = HAND_OVER_BACKOFF.iter();
-        loop {
-            let back = self.authorize(group, to).await;
-            let passing = [Kind::Throttled, Kind::Transport, Kind::Other];
-            match pauses.next().filter(|_| passing.iter().any(|kind| is(&back, *kind))) {
-                None => return back.and(revoked),
-                Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
+        let write = async {
+            match change {
+                RuleChange::Authorize | RuleChange::AuthorizeNodes => {
+                    self.write("AuthorizeSecurityGroupIngress", ec2.authorize_ingress(group, rules))
+                        .await
+                }
+                RuleChange::Revoke | RuleChange::RevokeNodes => {
+                    self.write("RevokeSecurityGroupIngress", ec2.revoke_ingress(group, rules))
+                        .await
+                }
             }
+        };
+        match change {
+            RuleChange::Authorize | RuleChange::Revoke => write.await,
+            RuleChange::AuthorizeNodes => self.noted((group, rules), State::Present, write).await,
+            RuleChange::RevokeNodes => self.noted((group, rules), State::Absent, write).await,
         }
     }
 

@@ -30,6 +30,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::{MAX_FILTER_VALUES, SecurityGroup, Subnet};
 use outrigger_aws::{Ec2, Elb, Elbv2, Error, Filter, InstanceId};
 use outrigger_shared::tags;
+use tokio::time::Instant;
 
 use super::model::{NodeInstance, Vpc};
 use super::settings::Settings;
@@ -91,6 +92,11 @@ impl<'a> Reader<'a> {
             }
             answer => answer.map(Some),
         }
+    }
+
+    /// No answer is from before this moment, except for those that an own write has invalidated.
+    pub fn since(&self) -> Instant {
+        self.freshness.since()
     }
 
     /// The first read that AWS denied and that the plan was made without.

@@ -6,19 +6,16 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::elbv2::{Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
 use outrigger_aws::{Error, InstanceId, Tags};
 
-use super::super::action::{ServiceAction, action};
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
-use super::super::plan::network::{client_rules, has_unneeded_clients, unneeded_checks};
-use super::super::plan::security_groups::{OtherClients, checks_of};
 use super::super::plan::targets::Candidate;
 use super::super::settings::Settings;
 use super::super::spec::annotations::{Annotations, Kind};
-use super::super::spec::desired::network::{self, Desired, Groups, Port, target_group_names};
+use super::super::spec::desired::network::{Desired, Groups, Port, target_group_names};
 use super::super::spec::names::{
     self, Owner, SERVICE_TAG, TARGET_TYPE, TargetGroupNames, network_security_group, other_owner, target_group_of,
 };
 use super::account::Search;
-use super::target_groups::{GroupOwner, other_users, unused};
+use super::target_groups::{GroupOwner, unused};
 use super::{Aws, Reader, group_by_name, groups_with_rules_of, node_groups, referencing, vpc};
 
 /// The reason of a target that is being deregistered.
@@ -56,18 +53,6 @@ pub async fn observe(
         if search != Search::Named || !observed.registered().is_subset(&ids) {
             let with_rules = groups_with_rules_of(reader, settings, &desired.name).await?;
             observed.groups.extend(with_rules);
-        }
-
-        let unneeded = unneeded_checks(desired, &observed.stands_in(), &observed);
-        let is_cached = reader.freshness.is_cached;
-        if is_cached && !unneeded.is_empty() {
-            reader.freshness.note_older_balancer();
-        }
-        let search = if is_cached { Search::Earlier } else { Search::Now };
-
-        observed.other_users = other_users(reader, settings, &desired.name, &unneeded, search).await?;
-        if has_unneeded_clients(observed.groups.values(), &desired.name, Some(desired)) {
-            observed.other_clients = other_clients(reader, settings, &desired.name);
         }
     }
 
@@ -155,13 +140,6 @@ pub async fn owned_resources(
         owned.groups = node_groups(&reader, settings, &instances).await?;
         let with_rules = groups_with_rules_of(&reader, settings, &owned.name).await?;
         owned.groups.extend(with_rules);
-
-        let checks = checks_of(owned.groups.values(), &owned.name);
-        // All target groups were listed a moment ago.
-        owned.other_users = other_users(&reader, settings, &owned.name, &checks, Search::Earlier).await?;
-        if has_unneeded_clients(owned.groups.values(), &owned.name, None) {
-            owned.other_clients = other_clients(aws, settings, &owned.name);
-        }
     }
 
     let own = network_security_group(&settings.cluster_name, owner);
@@ -172,23 +150,6 @@ pub async fn owned_resources(
     owned.listed = Annotations::of(service).list("security-groups").unwrap_or_default();
 
     Ok(owned)
-}
-
-/// The client rules that the network load balancers of other Services need. A Service with a refused spec needs none.
-pub fn other_clients(aws: &Aws, settings: &Settings, load_balancer: &str) -> OtherClients {
-    let services = (aws.services)();
-    let wanted = services
-        .iter()
-        .filter(|service| action(service) == ServiceAction::Ensure && Annotations::of(service).kind() == Kind::Network);
-    let desired = wanted.filter_map(|service| network::desired(service, settings).ok());
-    let others = desired.filter(|desired| desired.name != load_balancer);
-    let rules = others.flat_map(|desired| {
-        client_rules(&desired)
-            .into_iter()
-            .map(move |key| (key, desired.name.clone()))
-    });
-
-    rules.collect()
 }
 
 /// A network load balancer. With its tags where many are described at once, so that one more call serves all of them,

@@ -51,11 +51,15 @@ impl Shared {
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
         if matches!(step, Step::Group(_)) {
-            self.named.invalidate();
-            self.groups.invalidate();
-            self.referencing.invalidate();
-            self.found.invalidate();
+            self.groups_written();
         }
+    }
+
+    pub fn groups_written(&self) {
+        self.named.invalidate();
+        self.groups.invalidate();
+        self.referencing.invalidate();
+        self.found.invalidate();
     }
 
     pub fn nodes_changed(&self) {
@@ -148,6 +152,12 @@ impl Freshness {
             used_older_shared: AtomicBool::new(false),
             used_older_balancer: AtomicBool::new(false),
         }
+    }
+
+    /// No shared answer is from before this moment.
+    pub(super) fn since(&self) -> Instant {
+        let age = if self.is_cached { MAX_AGE } else { Duration::ZERO };
+        self.began.at.checked_sub(age).unwrap_or(self.began.at)
     }
 
     /// Records the use of a description of the load balancer from before the start.

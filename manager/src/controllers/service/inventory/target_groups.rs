@@ -1,19 +1,15 @@
-//! Searches among all target groups: unused ones of a Service, and users of shared rules for health checks.
+//! Searches for unused target groups of a Service.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use outrigger_aws::elbv2::TargetGroup;
 use outrigger_aws::{Error, Tags};
 
 use super::super::model::network::Existing;
-use super::super::plan::security_groups::{Check, OtherUsers};
 use super::super::settings::Settings;
-use super::super::spec::names::{
-    SERVICE_TAG, TargetGroupNames, in_cluster, is_load_balancer, load_balancer_of, other_uid,
-};
-use super::super::spec::request::TRAFFIC_PORT;
+use super::super::spec::names::{SERVICE_TAG, TargetGroupNames, load_balancer_of, other_uid};
+use super::Aws;
 use super::account::Search;
-use super::{Aws, Reader, subnets_of_vpc};
 
 // Target groups that no listener uses, after an interrupted change or deletion.
 //
@@ -98,73 +94,4 @@ impl GroupOwner<'_> {
         let of_cluster = cluster_tags.any(|(key, value)| tags.get(key) == Some(value));
         of_service && of_cluster && other_uid(tags, self.settings).is_none()
     }
-}
-
-/// The other load balancers of the cluster that need rules for these checks.
-/// Few calls are made without any check, or without another load balancer that has its checks at such a port.
-pub async fn other_users(
-    reader: &Reader<'_>,
-    settings: &Settings,
-    load_balancer: &str,
-    checks: &BTreeSet<Check>,
-    search: Search,
-) -> Result<OtherUsers, Error> {
-    if checks.is_empty() {
-        return Ok(OtherUsers::new());
-    }
-
-    let elb = reader.elbv2.as_ref();
-    let all = reader.target_groups.all(elb, search).await?;
-    let of_others = users(&all, checks, load_balancer);
-    if of_others.is_empty() {
-        return Ok(OtherUsers::new());
-    }
-
-    let arns: Vec<String> = of_others.keys().cloned().collect();
-    let tags = reader.tag_reads.allowed(elb.tags(&arns).await)?;
-    let mut balancers = elb.all_load_balancers().await?;
-    balancers.retain(|lb| lb.vpc_id.as_ref() == Some(&settings.vpc_id) && is_load_balancer(&lb.name));
-
-    // An extra rule does less harm than a missing one: if tags are unknown, every such load balancer of the VPC counts
-    // as the cluster's.
-    let of_cluster = |arn: &str| match &tags {
-        Some(tags) => tags.get(arn).is_some_and(|tags| in_cluster(tags, &settings.cluster_id)),
-        None => true,
-    };
-    balancers.retain(|balancer| of_cluster(&balancer.arn));
-
-    let subnets = subnets_of_vpc(reader, settings).await?;
-    let mut other_users = OtherUsers::new();
-    for balancer in &balancers {
-        for port in of_others.get(&balancer.arn).into_iter().flatten() {
-            let attached = subnets.iter().filter(|subnet| balancer.subnets.contains(&subnet.id));
-            let each = attached.filter_map(|subnet| Some((*port, subnet.cidr_block.clone()?)));
-            for check in each.filter(|check| checks.contains(check)) {
-                other_users.insert(check, balancer.name.clone());
-            }
-        }
-    }
-
-    Ok(other_users)
-}
-
-fn users(all: &[TargetGroup], checks: &BTreeSet<Check>, but: &str) -> BTreeMap<String, BTreeSet<i32>> {
-    let ports: BTreeSet<i32> = checks.iter().map(|(port, _)| *port).collect();
-    let mut users: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
-    for group in all {
-        let port = match group.health_check.port.as_str() {
-            TRAFFIC_PORT => Some(group.port),
-            number => number.parse().ok(),
-        };
-        let Some(port) = port.filter(|port| ports.contains(port)) else {
-            continue;
-        };
-
-        let is_other = |arn: &&String| load_balancer_of(arn).is_some_and(|name| name != but);
-        for arn in group.load_balancers.iter().filter(is_other) {
-            users.entry(arn.clone()).or_default().insert(port);
-        }
-    }
-
-    users
 }

@@ -6,7 +6,6 @@ use outrigger_aws::ec2::{SecurityGroup, Subnet};
 use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup};
 use outrigger_aws::{InstanceId, Tags};
 
-use super::super::plan::security_groups::{OtherClients, OtherUsers};
 use super::super::spec::desired::network::{Desired, Port};
 use super::super::spec::names::TARGET_TYPE;
 use super::{NodeInstance, Vpc};
@@ -39,6 +38,12 @@ impl Group {
             && now.target_type.as_deref().is_none_or(|kind| kind == TARGET_TYPE)
             && check.0.protocol.eq_ignore_ascii_case(&check.1.protocol)
             && check.0.interval == check.1.interval
+    }
+
+    /// The ports of its targets: for traffic, and for health checks.
+    pub fn ports(&self) -> impl Iterator<Item = i32> + use<> {
+        let checked = self.described.health_check.port.parse().ok();
+        [Some(self.described.port), checked].into_iter().flatten()
     }
 
     pub fn instances(&self) -> BTreeSet<InstanceId> {
@@ -90,10 +95,6 @@ pub struct Observed {
     pub instances: BTreeMap<InstanceId, NodeInstance>,
     /// The cluster's security groups and those of the instances.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Other load balancers that need rules for health checks of this one, as far as this one does not need them.
-    pub other_users: OtherUsers,
-    /// Other load balancers that need client rules; only read if this one has rules that it does not need.
-    pub other_clients: OtherClients,
 }
 
 impl Observed {
@@ -167,10 +168,6 @@ pub struct OwnedResources {
     pub target_groups: Vec<TargetGroup>,
     /// The security groups that may have rules for Nodes.
     pub groups: BTreeMap<String, SecurityGroup>,
-    /// Load balancers that need rules for health checks of this one.
-    pub other_users: OtherUsers,
-    /// Load balancers that need client rules; only read if this one has any.
-    pub other_clients: OtherClients,
     /// The group that was created for it, found by name: also when the load balancer is gone or was never created.
     pub own_group: Option<SecurityGroup>,
     /// Groups with a rule that names that group.

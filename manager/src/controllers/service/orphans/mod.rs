@@ -17,7 +17,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{ObjectRef, Store};
 use outrigger_aws::Kind as AwsKind;
-use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +25,7 @@ use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
 use super::execute::apply;
+use super::execute::node_groups::plan_with_claims;
 use super::plan::Plan;
 use super::plan::targets::candidates;
 use super::queue::service_state::ServiceState;
@@ -36,12 +36,14 @@ use super::{inventory, plan, writer};
 use crate::confirmation::{FirstSeen, LossLimit};
 
 /// Deletes the AWS resources of a Service. Returns whether there were any.
-async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()>) -> Result<bool, Failure> {
+async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
+    let name = names::load_balancer(uid(service));
     if Annotations::of(service).kind() == Kind::External {
+        context.node_groups.with(|claims| claims.forget(&name));
         return Ok(false);
     }
 
-    // Leadership may have ended while this waited for the lock; then nothing is read either.
+    // Without leadership nothing is read either.
     context.permit.check().during(events::CHECK_BEFORE_CLEANUP)?;
 
     let plan = plan_deletion(context, service).await;
@@ -49,22 +51,29 @@ async fn delete(context: &Context, service: &Service, _alone: &MutexGuard<'_, ()
     events::report_deletion(context, service, &plan).await;
     context.states.update(uid(service), |state| {
         state.note_balancer(&plan);
-        state.had_resources |= !plan.steps.is_empty();
+        state.had_resources |= !plan.steps.is_empty() || plan.is_deferred();
     });
 
-    let done = apply(context, service, &names::load_balancer(uid(service)), &plan).await;
-    done.during(events::DELETE)?;
+    let made = apply(context, service, &name, &plan).await.during(events::DELETE)?;
+    if let Some(group) = made.deferred.into_iter().next() {
+        return Err(Error::RulesDeferred { group }).during(events::DELETE);
+    }
+    context.node_groups.with(|claims| claims.forget(&name));
 
     Ok(!plan.steps.is_empty())
 }
 
 /// Plans the deletion of load balancers of both kinds: the annotation may have changed since the creation.
 async fn plan_deletion(context: &Context, service: &Service) -> Result<Plan, Error> {
+    let (name, since) = (names::load_balancer(uid(service)), Instant::now());
     let nodes = candidates(&context.nodes.snapshot(), &BTreeMap::new());
     let nodes = nodes.into_iter().map(|candidate| candidate.id).collect();
     let given = &context.states.with(uid(service), |state| state.given_names.clone());
-    let network = inventory::network::owned_resources(&context.aws, service, &context.settings, &nodes, given).await?;
-    let mut plan = plan::network::plan_deletion(&network, &context.settings);
+    let (aws, settings) = (&context.aws, &context.settings);
+    let network = inventory::network::owned_resources(aws, service, settings, &nodes, given).await?;
+    let mut plan = plan_with_claims(context, (&name, since), |claims| {
+        Ok::<_, Error>(plan::network::plan_deletion(&network, settings, claims))
+    })?;
     let classic = inventory::classic::owned_resources(&context.aws, service, &context.settings).await?;
 
     for tags in [&network.tags, &classic.tags] {
@@ -107,7 +116,11 @@ fn lasts(error: &Error) -> bool {
     match error {
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } => true,
         Error::Aws(error) => error.kind() == AwsKind::AccessDenied && !error.operation().starts_with("Describe"),
-        Error::Invalid(_) | Error::Environment(_) | Error::Kubernetes { .. } | Error::NotLeader(_) => false,
+        Error::Invalid(_)
+        | Error::Environment(_)
+        | Error::Kubernetes { .. }
+        | Error::NotLeader(_)
+        | Error::RulesDeferred { .. } => false,
     }
 }
 
@@ -117,12 +130,9 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     context.states.begin(service);
     context.creation_queues.done(uid(service));
 
-    let complete = {
-        let alone = context.deleting.lock().await;
-        match delete(context, service, &alone).await {
-            Ok(_) => true,
-            Err(failure) => end_denied_deletion(context, service, failure).await?,
-        }
+    let complete = match delete(context, service).await {
+        Ok(_) => true,
+        Err(failure) => end_denied_deletion(context, service, failure).await?,
     };
     let had_resources = context.states.with(uid(service), |state| state.had_resources)
         || request::has_address_of(service, &names::load_balancer(uid(service)));
@@ -157,7 +167,7 @@ async fn end_denied_deletion(context: &Context, service: &Service, failure: Fail
     let Ok(left) = plan_deletion(context, service).await else {
         return Err(failure);
     };
-    if left.deletes_balancer() {
+    if left.deletes_balancer() || left.is_deferred() {
         return Err(failure);
     }
     if left.steps.is_empty() {
@@ -306,18 +316,11 @@ async fn delete_orphan(context: &Context, uid: &str) -> Result<(), Failure> {
 /// Deletes the resources of a Service that this process has state of. A failure is returned with the remains of the
 /// Service.
 async fn delete_remembered(context: &Context, uid: &str) -> Result<(), (Service, Failure)> {
-    let remains_now = || context.states.with(uid, |state| state.remains(uid));
-    if remains_now().is_none() {
-        return Ok(());
-    }
-
-    let alone = context.deleting.lock().await;
-    // Check again: the previous holder of the lock may have deleted the same Service.
-    let Some(remains) = remains_now() else {
+    let Some(remains) = context.states.with(uid, |state| state.remains(uid)) else {
         return Ok(());
     };
 
-    match delete(context, &remains, &alone).await {
+    match delete(context, &remains).await {
         Ok(false) => {}
         Ok(true) => events::report_deleted(context, &remains).await,
         Err(failure) => return Err((remains, failure.of_orphan())),

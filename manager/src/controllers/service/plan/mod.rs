@@ -3,9 +3,11 @@
 //! After a crash at any step the rest of the plan is the same: a step counts as done by its effect at AWS, never by
 //! local state.
 
+pub mod claims;
 pub mod classic;
 pub mod network;
 pub mod quota;
+pub mod rule_writes;
 pub mod security_groups;
 mod step;
 pub mod subnets;
@@ -25,6 +27,7 @@ use super::spec::desired::classic::Desired as ClassicDesired;
 use super::spec::desired::network::Desired as NetworkDesired;
 use super::spec::names::other_uid;
 use super::spec::permissions::{self, rules_from};
+use claims::{PlannedClaim, View};
 use targets::Candidate;
 
 pub use step::{
@@ -40,18 +43,10 @@ pub struct Plan {
     /// Attached subnets that are not chosen, but may not be detached after one observation.
     pub unchosen_subnets: BTreeSet<String>,
     pub targets: BTreeSet<InstanceId>,
-    /// Whether it relies on rules of another load balancer, which a deletion may remove.
-    pub uses_shared_rules: bool,
+    /// The claim on rules of the Nodes' groups; `None`: it does not change.
+    pub claim: Option<PlannedClaim>,
     /// The reason why a part of the spec cannot be met; reported after the steps.
     pub refused: Option<Environment>,
-}
-
-/// The value, or a default with the reason why it cannot be met.
-pub fn or_refused<T: Default>(found: Result<T, Environment>) -> (T, Option<Environment>) {
-    match found {
-        Ok(found) => (found, None),
-        Err(world) => (T::default(), Some(world)),
-    }
 }
 
 impl Plan {
@@ -61,6 +56,11 @@ impl Plan {
             steps,
             ..Self::default()
         }
+    }
+
+    /// Whether rules are to be revoked when all Services have claimed.
+    pub fn is_deferred(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| !claim.deferred.is_empty())
     }
 
     pub fn creates_balancer(&self) -> bool {
@@ -147,6 +147,7 @@ pub struct PlanInput<'a, D, O> {
     pub candidates: &'a [Candidate],
     /// Targets with a confirmed loss.
     pub seen_gone: &'a BTreeSet<InstanceId>,
+    pub claims: View<'a>,
 }
 
 pub type ClassicInput<'a, D = &'a ClassicDesired> = PlanInput<'a, D, &'a ClassicObserved>;

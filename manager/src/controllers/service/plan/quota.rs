@@ -35,7 +35,7 @@ pub struct RuleCounts {
 
 impl RuleCounts {
     pub fn of(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Self {
-        let known = counts(plan, groups).into_iter();
+        let known = counts(plan, groups, quota).into_iter();
         let known = known.filter_map(|(id, _, after)| id.map(|id| (id, after)));
         let by_group = known.map(|(id, after)| (id.clone(), (at_aws(groups, &id), after)));
         Self {
@@ -64,7 +64,7 @@ impl RuleCounts {
 /// Fails when the quota is enforced and a group would exceed it at any step of the plan.
 pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<Fullness>, Environment> {
     let mut near: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    for (id, adds, rules) in counts(plan, groups) {
+    for (id, adds, rules) in counts(plan, groups, quota) {
         if adds && rules > quota.rules && quota.enforced {
             return Err(Environment::TooManyRules {
                 group: id.unwrap_or_else(|| "that is about to be created".to_owned()),
@@ -86,18 +86,30 @@ pub fn check(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Result<Vec<
     Ok(near.into_iter().filter_map(full).collect())
 }
 
-/// The changed group of each step that adds or revokes rules, whether it adds any, and the group's rules afterwards.
-fn counts(plan: &Plan, groups: &[SecurityGroup]) -> Vec<(Option<String>, bool, usize)> {
+/// The changed group of each step that adds or revokes rules, whether it adds any, and the group's rules afterwards. In
+/// groups of Nodes the executor revokes rules first where all do not fit.
+fn counts(plan: &Plan, groups: &[SecurityGroup], quota: Quota) -> Vec<(Option<String>, bool, usize)> {
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let changes = plan.steps.iter().filter_map(|planned| change(&planned.step));
-    let count = |(id, add, remove): (Option<String>, usize, usize)| {
+    let narrowed = plan.steps.iter().filter_map(|planned| match &planned.step {
+        Step::Group(GroupStep::Narrow(group, _)) => Some((group, change(&planned.step)?.2)),
+        _ => None,
+    });
+    let mut narrowed: BTreeMap<&String, usize> = narrowed.collect();
+    let count = |planned: &Planned| {
+        let (id, add, mut remove) = change(&planned.step)?;
         let before = || id.as_deref().map_or(0, |id| at_aws(groups, id));
         let rules = counts.entry(id.clone()).or_insert_with(before);
+        let is_full = *rules + add > quota.rules;
+        match &planned.step {
+            Step::Group(GroupStep::Widen(group, _)) if is_full => remove = narrowed.remove(group).unwrap_or_default(),
+            Step::Group(GroupStep::Narrow(group, _)) => remove = narrowed.remove(group).unwrap_or_default(),
+            _ => {}
+        }
         *rules = (*rules + add).saturating_sub(remove);
-        (id, add > 0, *rules)
+        Some((id, add > 0, *rules))
     };
 
-    changes.map(count).collect()
+    plan.steps.iter().filter_map(count).collect()
 }
 
 /// The number of rules of a group; 0 if it is not in `groups`.
@@ -115,12 +127,14 @@ pub(crate) fn change(step: &Step) -> Option<(Option<String>, usize, usize)> {
     match step {
         Step::Group(GroupStep::Authorize(group, rules)) => Some((id(group), count(rules), 0)),
         Step::Group(GroupStep::LetIn { node_group, .. }) => Some((Some(node_group.clone()), count(&[all_from("")]), 0)),
+        Step::Group(GroupStep::Widen(group, rules)) => Some((Some(group.clone()), count(rules), 0)),
+        Step::Group(GroupStep::Narrow(group, change)) => Some((Some(group.clone()), 0, count(&change.revoke))),
         Step::Group(GroupStep::Revoke(group, rules)) => Some((Some(group.clone()), 0, count(rules))),
         _ => None,
     }
 }
 
-// Revokes rules before others are added, in a security group near its quota.
+// Revokes rules before others are added, in a load balancer's own security group near its quota.
 //
 // Normally rules are added first and revoked last, so that a group has both for a while. If the quota does not allow
 // that, rules of this one group are revoked first: by the plan if the quota is configured, else after AWS has refused.
@@ -132,7 +146,7 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
         return plan;
     }
 
-    let over = counts(&plan, groups)
+    let over = counts(&plan, groups, quota)
         .into_iter()
         .filter(|(_, adds, rules)| *adds && *rules > quota.rules);
     let mut seen = BTreeSet::new();
@@ -145,25 +159,6 @@ pub fn revoke_where_full(mut plan: Plan, groups: &[SecurityGroup], quota: Quota)
         let rest = plan.steps.split_off(first);
         let (closing, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|planned| removes(planned, &group));
         plan.steps.extend(closing.into_iter().chain(others));
-    }
-
-    plan
-}
-
-/// The same plan; in a group that may be too small for it, most rules are added first. If AWS refuses them, the group gets
-/// no other rules either.
-pub fn most_first_where_full(mut plan: Plan, counts: &RuleCounts) -> Plan {
-    let groups: Vec<&String> = counts.by_group.keys().filter(|group| !counts.fit(group)).collect();
-    for group in groups {
-        let at: Vec<usize> = (0..plan.steps.len())
-            .filter(|at| adds(&plan.steps[*at], group))
-            .collect();
-        let mut adding: Vec<Planned> = at.iter().map(|at| plan.steps[*at].clone()).collect();
-        let added = |planned: &Planned| change(&planned.step).map_or(0, |(_, added, _)| added);
-        adding.sort_by_key(|planned| std::cmp::Reverse(added(planned)));
-        for (at, planned) in at.into_iter().zip(adding) {
-            plan.steps[at] = planned;
-        }
     }
 
     plan
@@ -198,7 +193,7 @@ fn adds(planned: &Planned, group: &str) -> bool {
 }
 
 fn removes(planned: &Planned, group: &str) -> bool {
-    matches!(change(&planned.step), Some((Some(id), _, remove)) if id == group && remove > 0)
+    matches!(&planned.step, Step::Group(GroupStep::Revoke(id, _)) if id == group)
 }
 
 #[cfg(test)]

@@ -1,19 +1,51 @@
-//! The Nodes' security groups that have to let a load balancer in, tags of managed groups, and rules for health checks that
-//! several load balancers share.
+//! The Nodes' security groups that have to let a load balancer in, and tags of managed groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger_aws::ec2::{IpPermission, IpRange, SecurityGroup};
+use outrigger_aws::ec2::SecurityGroup;
 use outrigger_aws::{InstanceId, Tags};
 
 use super::super::error::Environment;
 use super::super::model::NodeInstance;
-use super::super::spec::names::{self, HEALTH_RULE, rule};
+use super::super::settings::Settings;
+use super::super::spec::names;
+
+/// The Nodes' security groups that have to allow traffic from a load balancer.
+#[derive(Debug, Default)]
+pub struct Open {
+    pub groups: BTreeSet<String>,
+    /// Whether there are no others: a target that EC2 does not describe may be in any group.
+    pub are_all_known: bool,
+    /// The reason why they cannot be chosen.
+    pub refused: Option<Environment>,
+}
+
+/// The groups that are open for these targets, without frozen ones.
+pub fn of_targets(
+    targets: &BTreeSet<InstanceId>,
+    (instances, groups): (&BTreeMap<InstanceId, NodeInstance>, &BTreeMap<String, SecurityGroup>),
+    settings: &Settings,
+) -> Open {
+    match choose(targets, instances, groups, &settings.cluster_id) {
+        Ok(mut chosen) => {
+            chosen.retain(|id| !settings.is_frozen(id));
+            Open {
+                groups: chosen,
+                are_all_known: targets.iter().all(|target| instances.contains_key(target)),
+                refused: None,
+            }
+        }
+        Err(refused) => Open {
+            refused: Some(refused),
+            ..Open::default()
+        },
+    }
+}
 
 /// The group of each target that has to allow traffic from a load balancer: its only group with the cluster's tag, or
 /// its only group if none has one. A target without description or group has none.
 /// Fails when an instance has several such groups.
-pub fn of_targets(
+fn choose(
     targets: &BTreeSet<InstanceId>,
     instances: &BTreeMap<InstanceId, NodeInstance>,
     groups: &BTreeMap<String, SecurityGroup>,
@@ -74,51 +106,6 @@ pub fn missing_tags(group: &SecurityGroup, of_cluster: &Tags) -> Result<Tags, En
     Ok(missing)
 }
 
-// Load balancers with health checks at the same port of all Nodes need the same rules. EC2 keeps each rule once, with
-// the description of the first load balancer. The rule stays as long as that one exists. When it is deleted, its rules
-// are handed over, each to a load balancer with checks at this port from this network.
-
-/// The protocol of every rule for health checks.
-pub const PROTOCOL: &str = "tcp";
-
-/// Port and source network of health checks.
-pub type Check = (i32, String);
-
-/// The other load balancer that needs a check.
-pub type OtherUsers = BTreeMap<Check, String>;
-
-/// Protocol, first and last port, and network, by which EC2 compares rules.
-pub type Key = (String, i32, i32, String);
-
-/// The load balancer of another Service that needs a client rule.
-pub type OtherClients = BTreeMap<Key, String>;
-
-/// The checks that rules with the load balancer's description allow.
-pub fn checks_of<'a>(groups: impl Iterator<Item = &'a SecurityGroup>, load_balancer: &str) -> BTreeSet<Check> {
-    let description = rule(HEALTH_RULE, load_balancer);
-    let rules = groups.flat_map(|group| &group.ingress);
-    let ranges = rules.flat_map(|rule| rule.ranges.iter().map(move |range| (rule, range)));
-    let described = ranges.filter(|(_, range)| range.description.as_ref() == Some(&description));
-    described.filter_map(|(rule, range)| check(rule, range)).collect()
-}
-
-/// The check that a rule allows from one network, if it has the form of a rule for health checks.
-pub fn check(rule: &IpPermission, range: &IpRange) -> Option<Check> {
-    let one_port = rule.protocol == PROTOCOL && rule.from_port == rule.to_port;
-    Some((rule.from_port.filter(|_| one_port)?, range.cidr.clone()))
-}
-
-/// The checks by their new load balancer, without those that nobody needs.
-pub fn shares(other_users: &OtherUsers, checks: impl Iterator<Item = Check>) -> BTreeMap<&String, BTreeSet<Check>> {
-    let mut shares: BTreeMap<&String, BTreeSet<Check>> = BTreeMap::new();
-    for check in checks {
-        if let Some(other_user) = other_users.get(&check) {
-            shares.entry(other_user).or_default().insert(check);
-        }
-    }
-    shares
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +145,7 @@ mod tests {
                 security_groups,
             };
             let instances = BTreeMap::from([(InstanceId::new("i-1"), instance)]);
-            of_targets(&BTreeSet::from([InstanceId::new("i-1")]), &instances, &groups, "prod")
+            choose(&BTreeSet::from([InstanceId::new("i-1")]), &instances, &groups, "prod")
         };
         assert_eq!(of(&["sg-u", "sg-t"]), Ok(BTreeSet::from(["sg-t".to_owned()])));
         assert_eq!(of(&["sg-u"]), Ok(BTreeSet::from(["sg-u".to_owned()])));

@@ -67,8 +67,6 @@ pub struct ServiceState {
     /// Whether targets wait for removal, or AWS has refused some: resources that depend on them are removed later.
     pub waiting: bool,
     pub reported: Reported,
-    /// Whether the load balancer relies on a rule of another one, which a deletion may remove.
-    pub relies_on_shared_rules: bool,
     /// Whether a deletion has found resources: then the finalizer is this controller's.
     pub had_resources: bool,
     /// Since when the deletion finds the load balancer gone and something else left.
@@ -331,7 +329,6 @@ pub fn reason(state: &ServiceState, spec: SpecFingerprint, held: bool, same_targ
         None => Reason::SpecChanged,
         Some(before) if before != spec => Reason::SpecChanged,
         Some(_) if state.failures > 0 => Reason::Retry,
-        Some(_) if state.done.is_none() && state.relies_on_shared_rules => Reason::Retry,
         // All other open points concern targets.
         Some(_) if state.done.is_none() && state.open > 0 => Reason::NodesChanged,
         Some(_) if state.done.is_none() => Reason::Retry,
@@ -403,7 +400,6 @@ mod tests {
             open: _,
             waiting: _,
             reported,
-            relies_on_shared_rules: _,
             had_resources: _,
             balancer_gone: _,
             owned,

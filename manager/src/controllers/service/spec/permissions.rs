@@ -9,8 +9,11 @@ use outrigger_aws::ec2::{GroupPair, IpPermission, IpRange, SecurityGroup};
 /// ICMP type and code.
 const ICMP_UNREACHABLE: (i32, i32) = (3, 4);
 
-/// Protocol, ports and network, by which EC2 compares rules.
+/// Protocol, ports, and network or security group, by which EC2 compares rules.
 pub type Rule = (String, Option<i32>, Option<i32>, String);
+
+/// Rules with one source each, by what EC2 compares.
+pub type Rules = BTreeMap<Rule, IpPermission>;
 
 /// Ingress of a load balancer's own group: each port of the Service, also one without a node port, and path MTU
 /// discovery, from all client networks.
@@ -86,25 +89,50 @@ fn flat(rules: &[IpPermission]) -> BTreeSet<Rule> {
     rules.iter().flat_map(each).collect()
 }
 
-/// Rules with one permission for each protocol and ports.
+/// Rules for networks, with one permission for each protocol and ports.
 pub fn join(rules: impl Iterator<Item = Rule>, description: Option<&str>) -> Vec<IpPermission> {
-    let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), Vec<IpRange>> = BTreeMap::new();
-    for (protocol, from, to, cidr) in rules {
-        joined.entry((protocol, from, to)).or_default().push(IpRange {
-            cidr,
-            description: description.map(str::to_owned),
-        });
-    }
-
-    let rule = |((protocol, from_port, to_port), ranges)| IpPermission {
+    joined(rules.map(|(protocol, from_port, to_port, cidr)| IpPermission {
         protocol,
         from_port,
         to_port,
-        ranges,
+        ranges: vec![IpRange {
+            cidr,
+            description: description.map(str::to_owned),
+        }],
         ..IpPermission::default()
-    };
+    }))
+}
 
-    joined.into_iter().map(rule).collect()
+/// Rules for networks and security groups, with one permission for each protocol and ports.
+pub fn joined(rules: impl Iterator<Item = IpPermission>) -> Vec<IpPermission> {
+    let mut joined: BTreeMap<(String, Option<i32>, Option<i32>), IpPermission> = BTreeMap::new();
+    for rule in rules {
+        let ports = (rule.protocol.clone(), rule.from_port, rule.to_port);
+        let all = joined.entry(ports).or_insert_with(|| without_sources(&rule));
+        all.ranges.extend(rule.ranges);
+        all.groups.extend(rule.groups);
+    }
+
+    joined.into_values().collect()
+}
+
+/// The rules for IPv4 networks and security groups. No group of Nodes gets others from here.
+pub fn by_rule(rules: &[IpPermission]) -> Rules {
+    let single = one_source_each(rules).into_iter();
+    single.filter_map(|rule| Some((as_compared(&rule)?, rule))).collect()
+}
+
+/// The parts of a rule with one source that EC2 compares, if that source is an IPv4 network or a security group.
+pub fn as_compared(rule: &IpPermission) -> Option<Rule> {
+    let network = rule.ranges.first().map(|range| &range.cidr);
+    let source = network.or_else(|| rule.groups.first()?.group_id.as_ref());
+    Some((rule.protocol.clone(), rule.from_port, rule.to_port, source?.clone()))
+}
+
+/// The description of a rule with one source; empty: it has none.
+pub fn description(rule: &IpPermission) -> &str {
+    let range = rule.ranges.first();
+    range.and_then(|range| range.description.as_deref()).unwrap_or_default()
 }
 
 pub fn without_sources(rule: &IpPermission) -> IpPermission {
@@ -152,11 +180,6 @@ pub fn all_from(source: &str) -> IpPermission {
         }],
         ..IpPermission::default()
     }
-}
-
-pub fn lets_in_all_from(group: &SecurityGroup, source: &str) -> bool {
-    let names = |rule: &IpPermission| rule.groups.iter().any(|pair| pair.group_id.as_deref() == Some(source));
-    group.ingress.iter().any(|rule| rule.protocol == "-1" && names(rule))
 }
 
 /// The rules of a group that name `source`, with only that source.

@@ -127,7 +127,6 @@ async fn the_denial_of_one_rule_keeps_nothing_else_from_being_deleted() {
         "DeleteTargetGroup",
         "DeleteTargetGroup",
         REVOKE,
-        REVOKE,
         "DeleteSecurityGroup",
     ];
     assert_eq!(network::actions(&fixture), expected);

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::super::action::Next;
 use super::super::context::Context;
 use super::super::error::Error;
+use super::super::execute::node_groups::NodeGroups;
 use super::super::inventory::Aws;
 use super::super::inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use super::super::inventory::shared::Shared;
@@ -305,7 +306,7 @@ fn context(
         states: ServiceStates::default(),
         node_sync: NodeSync::new(metrics.clone()),
         settled_at: tokio::time::Instant::now(),
-        deleting: tokio::sync::Mutex::default(),
+        node_groups: NodeGroups::default(),
         creation_queues: CreationQueues::default(),
     }
 }

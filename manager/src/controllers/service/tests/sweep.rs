@@ -210,6 +210,7 @@ async fn client_rules_that_another_load_balancer_needs_are_handed_over() {
     let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
     let living = ExistingServices::of([&kubernetes, &neighbour].into_iter());
     fixture.api.neighbours.lock().unwrap().push(neighbour);
+    network::shared_health_rules::sync_neighbour(&fixture).await;
 
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
     for _ in 0..3 {
@@ -225,19 +226,18 @@ async fn client_rules_that_another_load_balancer_needs_are_handed_over() {
 #[tokio::test(start_paused = true)]
 async fn rules_for_health_checks_that_another_load_balancer_needs_are_handed_over() {
     let fixture = network::shared_health_rules::sharing().await;
-    network::shared_health_rules::beside(&fixture, network::shared_health_rules::OTHER, &[1]);
+    let kubernetes = json!({"metadata": {"namespace": "default", "name": "kubernetes", "uid": "u0"}});
+    let kubernetes: Service = serde_json::from_value(kubernetes).unwrap();
+    let neighbour = fixture.api.neighbours.lock().unwrap()[0].clone();
+    let living = ExistingServices::of([&kubernetes, &neighbour].into_iter());
+    fixture.lose_service();
+
     let (delete, mut found) = (settings(Sweep::Delete), LastSweep::default());
-    // The other one's Service is there.
-    fixture.change(|service| {
-        service.metadata.name = Some("other".into());
-        service.metadata.uid = Some("0fffffff-ffff-ffff-ffff-ffffffffffff".into());
-    });
-    let living = living(Some(&fixture));
-    for _ in 0..2 {
+    for _ in 0..3 {
         sweep(&fixture, &delete, &living, &mut found).await;
     }
-    let handed = network::shared_health_rules::of(network::shared_health_rules::OTHER, "10.0.1.0/24");
-    assert_eq!(network::shared_health_rules::checks(&fixture), [handed]);
+    let handed = network::shared_health_rules::of(network::shared_health_rules::OTHER);
+    assert_eq!(network::shared_health_rules::checks(&fixture), handed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 mod balancer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger_aws::InstanceId;
 use outrigger_aws::ec2::{SecurityGroup, Subnet};
@@ -13,34 +13,42 @@ use super::super::model::classic::{Existing, KnownTags, Observed, OwnedResources
 use super::super::settings::Settings;
 use super::super::spec::desired::classic::{Desired, Groups};
 use super::super::spec::names::{self, other_owner};
-use super::super::spec::permissions;
+use super::super::spec::permissions::{all_from, by_rule};
 use super::super::spec::request::Subnets;
+use super::claims::{Claim, ClaimSteps, PlannedClaim};
 use super::subnets::Confirmed;
 use super::{
-    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, or_refused, own_group_deletion,
-    own_group_steps, security_groups, subnets, targets, unused_group_deletion,
+    ClassicInput, ClassicStep as Step, GroupRef, GroupStep, Plan, Planned, own_group_deletion, own_group_steps,
+    security_groups, subnets, targets, unused_group_deletion,
 };
 
 /// A plan that only updates targets, for a Service whose spec is refused.
 pub fn plan_targets(input: ClassicInput<'_, ()>) -> Plan {
-    let Some(existing) = &input.observed.load_balancer else {
-        return Plan::default();
-    };
+    let (observed, since) = (input.observed, input.claims.since);
+    let mut during = in_use(observed);
+    let mut plan = Plan::default();
+    if let Some(existing) = &observed.load_balancer {
+        // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
+        let first = existing.described.security_groups.first();
+        let own = observed.own_group.as_ref().map(|group| &group.id);
+        let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
+        let targets = target_change(input, existing);
+        // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are
+        // revoked when the spec is valid again.
+        let rules = node_rules(input, &existing.described.name, source.as_ref(), &targets.after);
+        during.join(&rules.claim);
+        plan = Plan {
+            steps: [targets.steps, rules.steps.add].concat(),
+            unconfirmed: targets.unconfirmed,
+            targets: targets.after,
+            ..plan
+        };
+    }
 
-    // Rules that name a group of another owner are never revoked, so none is added before the spec is valid.
-    let first = existing.described.security_groups.first();
-    let own = input.observed.own_group.as_ref().map(|group| &group.id);
-    let source = first.filter(|first| Some(*first) == own).cloned().map(GroupRef::Id);
-    let targets = target_change(input, existing);
-    // Targets come first, as in v1.37: whatever happens to a rule, lost Nodes leave and others join. Rules are revoked
-    // when the spec is valid again.
-    let rules = node_rules(input, source.as_ref(), &targets.after).unwrap_or_default();
-
+    let manages_rules = !input.settings.disable_security_group_ingress;
     Plan {
-        steps: [targets.steps, rules.add].concat(),
-        unconfirmed: targets.unconfirmed,
-        targets: targets.after,
-        ..Plan::default()
+        claim: manages_rules.then(|| PlannedClaim::lasting(during, since)),
+        ..plan
     }
 }
 
@@ -54,8 +62,9 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
     let subnets = placement(input)?;
     let existing = observed.load_balancer.clone().unwrap_or_else(|| fresh(desired));
     let targets = target_change(input, &existing);
-    let rules = node_rules(input, groups.first(), &targets.after);
-    let (mut rules, refused) = or_refused(rules);
+    let rules = node_rules(input, &desired.name, groups.first(), &targets.after);
+    let (mut rules, after, refused) = (rules.steps, rules.claim, rules.refused);
+    let claim = rules.claim(in_use(observed), after, input.claims.since);
     let mut steps = own_group(desired, observed)?;
 
     if observed.load_balancer.is_some() {
@@ -78,7 +87,7 @@ pub fn plan(input: ClassicInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: subnets.unconfirmed,
         targets: targets.after,
-        uses_shared_rules: false,
+        claim: (!input.settings.disable_security_group_ingress).then_some(claim),
         refused,
     })
 }
@@ -195,68 +204,71 @@ fn own_group(desired: &Desired, observed: &Observed) -> Result<Vec<Planned>, Env
     Ok([steps.made, steps.opened, steps.closed].concat())
 }
 
-/// Changes of the Nodes' groups: added before targets are registered, removed after targets are deregistered.
+/// The rules of the Nodes' groups for a load balancer.
 #[derive(Debug, Default)]
 struct NodeRules {
-    pub add: Vec<Planned>,
-    pub remove: Vec<Planned>,
+    steps: ClaimSteps,
+    claim: Claim,
+    /// The reason why its groups cannot be chosen.
+    refused: Option<Environment>,
 }
 
-/// Rules of the targets' groups that allow traffic from the load balancer.
-///
-/// Rules are revoked only in groups of the cluster, only in the form created here, and only if every target's groups
-/// are known.
+/// The security groups that the load balancer has.
+fn in_use(observed: &Observed) -> Claim {
+    let described = observed.load_balancer.as_ref().map(|existing| &existing.described);
+    let groups = described.map(|described| &described.security_groups);
+    Claim {
+        sources: groups.into_iter().flatten().cloned().collect(),
+        ..Claim::default()
+    }
+}
+
+/// The steps that let in the load balancer where its targets are.
 fn node_rules<D>(
     input: ClassicInput<'_, D>,
+    name: &str,
     source: Option<&GroupRef>,
     targets: &BTreeSet<InstanceId>,
-) -> Result<NodeRules, Environment> {
+) -> NodeRules {
     let ClassicInput { settings, observed, .. } = input;
     let Some(source) = source.filter(|_| !settings.disable_security_group_ingress) else {
-        return Ok(NodeRules::default());
+        return NodeRules::default();
     };
 
-    let wanted = security_groups::of_targets(targets, &observed.instances, &observed.groups, &settings.cluster_id)?;
     let known = match source {
-        GroupRef::Id(id) => Some(id.as_str()),
+        GroupRef::Id(id) => Some(id),
         GroupRef::Created => None,
     };
-    let open = |id: &String| {
-        let group_and_source = observed.groups.get(id).zip(known);
-        group_and_source.is_some_and(|(group, source)| permissions::lets_in_all_from(group, source))
+    let open = security_groups::of_targets(targets, (&observed.instances, &observed.groups), settings);
+    let needs = known.map(|id| by_rule(&[all_from(id)]));
+    let own = observed.own_group.as_ref().map(|own| &own.id);
+    let claim = Claim {
+        groups: open.groups.iter().cloned().zip(needs.into_iter().cycle()).collect(),
+        // Others may depend on rules that name a shared group.
+        own_group: known.filter(|known| Some(*known) == own).cloned(),
+        sources: known.filter(|_| !open.are_all_known).into_iter().cloned().collect(),
+        ..Claim::default()
     };
-    let missing = wanted.iter().filter(|id| !open(id) && !settings.is_frozen(id));
-    let add = missing.map(|id| {
-        let step = GroupStep::LetIn {
-            node_group: id.clone(),
-            from: source.clone(),
+
+    let groups = observed.groups.values().chain(&observed.referencing);
+    let groups: BTreeMap<&String, &SecurityGroup> = groups.map(|group| (&group.id, group)).collect();
+    let mut steps = ClaimSteps::of(input.claims, (name, &claim), groups.into_values(), settings);
+    if known.is_none() {
+        let let_in = |node_group| {
+            let from = source.clone();
+            Planned::new(
+                GroupStep::LetIn { node_group, from },
+                "the load balancer's security group is new",
+            )
         };
-        Planned::new(step, "no rule lets the load balancer reach targets with this group")
-    });
-    let all_described = targets.iter().all(|target| observed.instances.contains_key(target));
-    // Others may depend on rules that name a shared group.
-    let own = observed.own_group.as_ref();
-    let is_own = own.is_some_and(|own| known == Some(own.id.as_str()));
-    let removable = |group: &&SecurityGroup| {
-        all_described
-            && is_own
-            && known != Some(group.id.as_str())
-            && !settings.is_frozen(&group.id)
-            && !wanted.contains(&group.id)
-            && names::in_cluster(&group.tags, &settings.cluster_id)
-    };
+        steps.add = open.groups.into_iter().map(let_in).collect();
+    }
 
-    let remove = observed.referencing.iter().filter(removable).filter_map(|group| {
-        let mut rules = permissions::rules_from(group, known?);
-        rules.retain(|rule| rule.protocol == "-1");
-        let step = GroupStep::Revoke(group.id.clone(), rules.clone());
-        (!rules.is_empty()).then(|| Planned::new(step, "no target has this group any more"))
-    });
-
-    Ok(NodeRules {
-        add: add.collect(),
-        remove: remove.collect(),
-    })
+    NodeRules {
+        steps,
+        claim,
+        refused: open.refused,
+    }
 }
 
 /// The own group of a load balancer that uses given groups now.

@@ -34,19 +34,27 @@ enum PortChange<'a> {
     Add(Option<&'a Group>),
 }
 
-/// All listeners of an existing load balancer: the steps, and the ARNs that it does not have any more after them.
-pub(super) fn sync(
-    input: NetworkInput<'_>,
-    existing: &Existing,
-    goal: &Goal,
-) -> Result<(Vec<Planned>, BTreeSet<String>), Environment> {
+/// The changes of the listeners of an existing load balancer.
+pub(super) struct Synced {
+    pub steps: Vec<Planned>,
+    /// ARNs that the load balancer does not have any more after the steps.
+    pub gone: BTreeSet<String>,
+    /// Ports of old target groups whose listeners are moved by a later plan, and of their health checks.
+    pub awaited_ports: BTreeSet<i32>,
+}
+
+/// All listeners of an existing load balancer.
+pub(super) fn sync(input: NetworkInput<'_>, existing: &Existing, goal: &Goal) -> Result<Synced, Environment> {
     let ports = &input.desired.ports;
     let mut sync = Sync {
         input,
         existing,
         goal,
-        gone: BTreeSet::new(),
-        steps: Vec::new(),
+        synced: Synced {
+            steps: Vec::new(),
+            gone: BTreeSet::new(),
+            awaited_ports: BTreeSet::new(),
+        },
     };
     let wanted: BTreeSet<i32> = ports.iter().map(|port| port.listener.port).collect();
     let is_unwanted = |old: &&Listener| !wanted.contains(&old.settings.port);
@@ -74,21 +82,20 @@ pub(super) fn sync(
 
     sync.clear();
 
-    Ok((sync.steps, sync.gone))
+    Ok(sync.synced)
 }
 
 struct Sync<'a> {
     input: NetworkInput<'a>,
     existing: &'a Existing,
     goal: &'a Goal,
-    /// ARNs of listeners and target groups that the steps so far delete, lead elsewhere or leave.
-    gone: BTreeSet<String>,
-    steps: Vec<Planned>,
+    /// By the steps so far.
+    synced: Synced,
 }
 
 impl<'a> Sync<'a> {
     fn push(&mut self, step: Step, reason: &str) {
-        self.steps.push(Planned::new(step, reason));
+        self.synced.steps.push(Planned::new(step, reason));
     }
 
     fn change_of(&self, port: &Port) -> PortChange<'a> {
@@ -125,7 +132,8 @@ impl<'a> Sync<'a> {
     fn port(&mut self, port: &Port) -> Result<(), Environment> {
         match self.change_of(port) {
             PortChange::Keep(listener, group) => {
-                self.steps
+                self.synced
+                    .steps
                     .extend(target_groups::upkeep(self.input, port, group, self.goal));
                 let kept = TargetGroupRef::Arn(group.described.arn.clone());
                 if differs(&listener.settings, &port.listener) {
@@ -133,7 +141,11 @@ impl<'a> Sync<'a> {
                 }
             }
             // A new target group would not have the lost targets, whose loss is unconfirmed.
-            PortChange::Lead(..) | PortChange::Renew(..) if !self.goal.unconfirmed.is_empty() => {}
+            PortChange::Lead(listener, _) | PortChange::Renew(listener, _) if !self.goal.unconfirmed.is_empty() => {
+                let group = self.existing.group_behind(listener);
+                let ports = group.into_iter().flat_map(|group| group.ports());
+                self.synced.awaited_ports.extend(ports);
+            }
             PortChange::Lead(listener, usable) => {
                 let group = self.group(port, usable)?;
                 let reason = "the listener's target group does not serve the port any more";
@@ -157,7 +169,7 @@ impl<'a> Sync<'a> {
         if let Some(other) = self.in_the_way(port) {
             let reason = "the target group with the needed name cannot serve the port";
             self.push(gone(), reason);
-            self.gone.insert(listener.arn.clone());
+            self.synced.gone.insert(listener.arn.clone());
             self.delete(other);
 
             let group = self.group(port, usable)?;
@@ -169,7 +181,7 @@ impl<'a> Sync<'a> {
         } else {
             let group = self.group(port, usable)?;
             self.push(gone(), "AWS does not change a listener to this protocol");
-            self.gone.insert(listener.arn.clone());
+            self.synced.gone.insert(listener.arn.clone());
             self.create(port, group, "the listener had another protocol");
         }
 
@@ -180,7 +192,8 @@ impl<'a> Sync<'a> {
     /// The target group for a port, existing or new.
     fn group(&mut self, port: &Port, usable: Option<&'a Group>) -> Result<TargetGroupRef, Environment> {
         if let Some(group) = usable {
-            self.steps
+            self.synced
+                .steps
                 .extend(target_groups::upkeep(self.input, port, group, self.goal));
             return Ok(TargetGroupRef::Arn(group.described.arn.clone()));
         }
@@ -192,8 +205,11 @@ impl<'a> Sync<'a> {
         let vpc = self.existing.described.vpc_id.as_deref();
         let vpc = vpc.unwrap_or(&self.input.settings.vpc_id);
         let reason = "no target group serves the port";
-        self.steps.extend(target_groups::creation(port, vpc, self.goal, reason));
-        self.steps
+        self.synced
+            .steps
+            .extend(target_groups::creation(port, vpc, self.goal, reason));
+        self.synced
+            .steps
             .extend(target_groups::attributes_of_created(self.input, port));
 
         Ok(TargetGroupRef::Created(port.target_group.name.clone()))
@@ -201,7 +217,8 @@ impl<'a> Sync<'a> {
 
     fn create(&mut self, port: &Port, group: TargetGroupRef, reason: &str) {
         let balancer = BalancerRef::Arn(self.existing.described.arn.clone());
-        self.steps
+        self.synced
+            .steps
             .push(listener_creation(self.input, balancer, port, group, reason));
     }
 
@@ -222,7 +239,7 @@ impl<'a> Sync<'a> {
 
     /// The listener does not use its target group any more.
     fn release(&mut self, listener: &Listener) {
-        self.gone.insert(listener.arn.clone());
+        self.synced.gone.insert(listener.arn.clone());
         if let Some(group) = self.existing.group_behind(listener) {
             self.leave(group);
         }
@@ -235,7 +252,7 @@ impl<'a> Sync<'a> {
             return;
         }
         if !self.input.desired.target_groups.has(&group.described.name) {
-            self.gone.insert(group.described.arn.clone());
+            self.synced.gone.insert(group.described.arn.clone());
         } else if !self.is_awaited(group) {
             self.delete(group);
         }
@@ -244,7 +261,7 @@ impl<'a> Sync<'a> {
     fn is_used(&self, group: &Group) -> bool {
         let arn = group.described.arn.as_str();
         let by_listener = self.existing.listeners.iter().any(|listener| {
-            listener.settings.target_group_arn.as_deref() == Some(arn) && !self.gone.contains(&listener.arn)
+            listener.settings.target_group_arn.as_deref() == Some(arn) && !self.synced.gone.contains(&listener.arn)
         });
         by_listener || self.input.desired.ports.iter().any(|port| self.will_have(port, arn))
     }
@@ -267,8 +284,8 @@ impl<'a> Sync<'a> {
     }
 
     fn delete(&mut self, group: &Group) {
-        if self.gone.insert(group.described.arn.clone()) {
-            self.steps.push(deletion(group));
+        if self.synced.gone.insert(group.described.arn.clone()) {
+            self.synced.steps.push(deletion(group));
         }
     }
 

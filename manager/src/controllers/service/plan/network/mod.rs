@@ -15,12 +15,11 @@ use super::super::settings::Settings;
 use super::super::spec::desired::network::{Groups, attribute_differences, attributes_of_new_balancer};
 use super::super::spec::names::{self, other_owner};
 use super::super::spec::request::Subnets;
+use super::claims::{PlannedClaim, View};
 use super::{
-    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, or_refused,
-    own_group_deletion, own_group_steps, subnets, unused_group_deletion,
+    BalancerRef, GroupRef, NetworkInput, NetworkStep as Step, OwnGroupSteps, Plan, Planned, own_group_deletion,
+    own_group_steps, subnets, unused_group_deletion,
 };
-
-pub use node_rules::{client_rules, hand_over, has_unneeded_clients, keep_for_others, unneeded_checks};
 
 /// A plan that only updates targets, for a Service whose spec is refused. Rules of the Nodes' groups depend on the spec
 /// and stay.
@@ -34,6 +33,8 @@ pub fn plan_targets(input: NetworkInput<'_, ()>) -> Plan {
         steps: steps.collect(),
         unconfirmed: goal.unconfirmed,
         targets: goal.after,
+        claim: (!input.settings.disable_security_group_ingress)
+            .then(|| PlannedClaim::lasting(node_rules::in_use(input.observed), input.claims.since)),
         ..Plan::default()
     }
 }
@@ -48,11 +49,12 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
     let targets = target_groups::goal(input);
     let own = own_group(input)?;
     let groups = wanted_groups(input);
-    let (steps, targets, uses_shared_rules, refused) = match &observed.load_balancer {
+    let (steps, targets, claim, refused) = match &observed.load_balancer {
         None => {
             let listeners = listeners::of_new(input, &subnets, &targets)?;
             let targets = targets.without_lost(&listeners, &BTreeSet::new(), observed);
-            let (rules, refused) = or_refused(node_rules::of_nodes(input, &subnets, &targets.after));
+            let nothing = BTreeSet::new();
+            let (rules, claim, refused) = node_rules::of_nodes(input, &subnets, &targets.after, &nothing);
             let mut steps = own.made;
             steps.push(creation(input, &subnets, groups)?);
             steps.extend(listeners);
@@ -61,23 +63,24 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
             steps.extend([own.opened, own.closed, rules.add, rules.remove].concat());
             steps.extend(leftover_group(input));
 
-            (steps, targets, rules.uses_shared_rules, refused)
+            (steps, targets, claim, refused)
         }
         Some(existing) => {
-            let (listeners, gone) = listeners::sync(input, existing, &targets)?;
-            let targets = targets.without_lost(&listeners, &gone, observed);
+            let synced = listeners::sync(input, existing, &targets)?;
+            let targets = targets.without_lost(&synced.steps, &synced.gone, observed);
             let stands_in = observed.stands_in();
-            let (rules, refused) = or_refused(node_rules::of_nodes(input, &stands_in, &targets.after));
+            let (rules, claim, refused) =
+                node_rules::of_nodes(input, &stands_in, &targets.after, &synced.awaited_ports);
             let mut steps = [own.made, own.opened].concat();
             steps.extend(attachment(existing, groups));
             steps.extend(rules.add);
-            steps.extend(listeners);
+            steps.extend(synced.steps);
 
             let arn = BalancerRef::Arn(existing.described.arn.clone());
             steps.extend(balancer_attributes(input, arn));
             steps.extend([own.closed, rules.remove, leftover_group(input)].concat());
 
-            (steps, targets, rules.uses_shared_rules, refused)
+            (steps, targets, claim, refused)
         }
     };
 
@@ -86,7 +89,7 @@ pub fn plan(input: NetworkInput<'_>) -> Result<Plan, Environment> {
         unconfirmed: targets.unconfirmed,
         unchosen_subnets: BTreeSet::new(),
         targets: targets.after,
-        uses_shared_rules,
+        claim,
         refused,
     })
 }
@@ -221,7 +224,7 @@ fn leftover_group(input: NetworkInput<'_>) -> Vec<Planned> {
 }
 
 /// Deletes everything. After a crash at any step the plan is made again without the steps that are done.
-pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> Plan {
+pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings, view: View<'_>) -> Plan {
     let mut steps = Vec::new();
     // Rules of the Nodes' groups are found by the load balancer's name, which another cluster's load balancer may have
     // too.
@@ -236,12 +239,18 @@ pub fn plan_deletion(owned_resources: &OwnedResources, settings: &Settings) -> P
         steps.push(Planned::new(step, "it was created for the load balancer"));
     }
 
+    let mut claim = None;
     if is_ours_to_delete && !settings.disable_security_group_ingress {
-        steps.extend(node_rules::removal(owned_resources, settings));
+        let (rules, of_rules) = node_rules::removal(owned_resources, settings, view);
+        steps.extend(rules.remove);
+        claim = Some(of_rules);
     }
 
     let (own, listed) = (owned_resources.own_group.as_ref(), &owned_resources.listed);
     steps.extend(own_group_deletion(own, listed, &owned_resources.referencing, settings));
 
-    Plan::of(steps)
+    Plan {
+        claim,
+        ..Plan::of(steps)
+    }
 }

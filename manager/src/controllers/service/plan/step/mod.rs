@@ -8,6 +8,7 @@ use outrigger_aws::elbv2::{
 use outrigger_aws::{InstanceId, Tags};
 
 use super::super::spec::names;
+use super::claims::Change;
 
 /// An existing security group, or the one that an earlier step of the same plan creates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,20 +39,14 @@ pub enum GroupStep {
     Tag(String, Tags),
     Authorize(GroupRef, Vec<IpPermission>),
     Revoke(String, Vec<IpPermission>),
-    /// Replace the descriptions of client rules whose load balancer does not need them any more, but another one does.
-    Describe(String, Vec<IpPermission>),
+    /// Add rules that a load balancer needs to a group of Nodes.
+    Widen(String, Vec<IpPermission>),
+    /// Revoke rules of a group of Nodes that no load balancer needs, and describe others by a load balancer that does.
+    Narrow(String, Change),
     /// Allow all traffic from the load balancer's group to a Node's group.
     LetIn {
         node_group: String,
         from: GroupRef,
-    },
-    /// Replace the descriptions of ingress rules, whose load balancer is deleted while others need them. EC2 identifies
-    /// a rule by what it allows, so it is revoked and added again. It is one step, so that no other step comes between.
-    HandOver {
-        group: String,
-        rules: Vec<IpPermission>,
-        /// The same rules with the new descriptions.
-        to: Vec<IpPermission>,
     },
     Delete(String),
 }
@@ -102,7 +97,7 @@ impl Step {
     /// The action that removes a resource, and that resource, for messages.
     pub fn removes(&self) -> String {
         match self {
-            Self::Group(GroupStep::Revoke(id, _) | GroupStep::HandOver { group: id, .. }) => {
+            Self::Group(GroupStep::Revoke(id, _) | GroupStep::Narrow(id, _)) => {
                 format!("RevokeSecurityGroupIngress {id}")
             }
             Self::Group(GroupStep::Delete(id)) | Self::Network(NetworkStep::DeleteTargetGroup(id)) => {
@@ -130,9 +125,11 @@ impl Step {
     /// The existing security group to which it adds rules.
     pub fn opened_group(&self) -> Option<&str> {
         match self {
-            Self::Group(GroupStep::Authorize(GroupRef::Id(group), _) | GroupStep::LetIn { node_group: group, .. }) => {
-                Some(group)
-            }
+            Self::Group(
+                GroupStep::Authorize(GroupRef::Id(group), _)
+                | GroupStep::Widen(group, _)
+                | GroupStep::LetIn { node_group: group, .. },
+            ) => Some(group),
             _ => None,
         }
     }
@@ -152,9 +149,9 @@ impl GroupStep {
         match self {
             Self::Create(_) => "CreateSecurityGroup",
             Self::Tag(..) => "CreateTags",
-            Self::Authorize(..) | Self::LetIn { .. } | Self::HandOver { .. } => "AuthorizeSecurityGroupIngress",
-            Self::Revoke(..) => "RevokeSecurityGroupIngress",
-            Self::Describe(..) => "UpdateSecurityGroupRuleDescriptionsIngress",
+            Self::Authorize(..) | Self::LetIn { .. } | Self::Widen(..) => "AuthorizeSecurityGroupIngress",
+            Self::Narrow(_, change) if change.revoke.is_empty() => "UpdateSecurityGroupRuleDescriptionsIngress",
+            Self::Revoke(..) | Self::Narrow(..) => "RevokeSecurityGroupIngress",
             Self::Delete(_) => "DeleteSecurityGroup",
         }
     }
@@ -329,15 +326,15 @@ impl Step {
     fn depends_on_group(&self, omitted: &GroupStep) -> bool {
         match omitted {
             GroupStep::Create(_) => self.names_created_group(),
-            GroupStep::Authorize(GroupRef::Id(id), _) | GroupStep::LetIn { node_group: id, .. } => match self {
-                Self::Group(GroupStep::Revoke(group, _) | GroupStep::HandOver { group, .. }) => group == id,
+            GroupStep::Authorize(GroupRef::Id(id), _)
+            | GroupStep::Widen(id, _)
+            | GroupStep::LetIn { node_group: id, .. } => match self {
+                Self::Group(GroupStep::Revoke(group, _) | GroupStep::Narrow(group, _)) => group == id,
                 Self::Classic(ClassicStep::DeleteListeners(_) | ClassicStep::ReplaceListeners { .. }) => true,
                 _ => self.moves_listener() || self.moves_clients(omitted),
             },
             GroupStep::Authorize(GroupRef::Created, _) => self.moves_listener() || self.moves_clients(omitted),
-            // Rules that could not be added again under another description.
-            GroupStep::HandOver { .. } => matches!(self, Self::Group(GroupStep::HandOver { .. })),
-            GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Describe(..) | GroupStep::Delete(_) => false,
+            GroupStep::Tag(..) | GroupStep::Revoke(..) | GroupStep::Narrow(..) | GroupStep::Delete(_) => false,
         }
     }
 
@@ -351,6 +348,14 @@ impl Step {
         match omitted {
             GroupStep::Authorize(opened, _) => groups.contains(opened),
             GroupStep::LetIn { from, .. } => groups.contains(from),
+            GroupStep::Widen(_, rules) => {
+                let mut sources = rules.iter().flat_map(|rule| &rule.groups);
+                sources.any(|pair| {
+                    pair.group_id
+                        .clone()
+                        .is_some_and(|id| groups.contains(&GroupRef::Id(id)))
+                })
+            }
             _ => false,
         }
     }
@@ -420,7 +425,7 @@ impl Step {
     fn closes(&self) -> bool {
         matches!(
             self,
-            Self::Group(GroupStep::Revoke(..) | GroupStep::HandOver { .. } | GroupStep::Delete(_))
+            Self::Group(GroupStep::Revoke(..) | GroupStep::Narrow(..) | GroupStep::Delete(_))
         )
     }
 

@@ -1,5 +1,6 @@
 //! Which steps depend on which, and what is known of each.
 
+use super::super::super::spec::permissions::all_from;
 use super::{ClassicStep as Classic, NetworkStep as Network, *};
 
 const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:1:targetgroup/k8s-web/0123";
@@ -64,13 +65,12 @@ fn let_in(from: GroupRef) -> Step {
     GroupStep::LetIn { node_group, from }.into()
 }
 
-fn hand_over(group: &str) -> Step {
-    GroupStep::HandOver {
-        group: group.to_owned(),
-        rules: Vec::new(),
-        to: Vec::new(),
-    }
-    .into()
+fn widen(group: &str) -> Step {
+    GroupStep::Widen(group.to_owned(), vec![all_from("sg-9")]).into()
+}
+
+fn narrow(group: &str) -> Step {
+    GroupStep::Narrow(group.to_owned(), Change::default()).into()
 }
 
 fn given() -> GroupRef {
@@ -161,7 +161,9 @@ fn steps_of_groups() -> Vec<Named> {
         ("let sg-9 into sg-1", let_in(given())),
         ("revoke rules of sg-1", revoke("sg-1")),
         ("revoke rules of sg-2", revoke("sg-2")),
-        ("hand over rules of sg-1", hand_over("sg-1")),
+        ("let sg-9 into sg-1 by a claim", widen("sg-1")),
+        ("narrow sg-1", narrow("sg-1")),
+        ("narrow sg-2", narrow("sg-2")),
         ("delete group", GroupStep::Delete("sg-3".to_owned()).into()),
     ]
 }
@@ -332,7 +334,8 @@ fn assert_dependent(steps: &[Named], expected: &[(&str, &[&[&str]])]) {
 const REMOVE_ACCESS: &[&str] = &[
     "revoke rules of sg-1",
     "revoke rules of sg-2",
-    "hand over rules of sg-1",
+    "narrow sg-1",
+    "narrow sg-2",
     "delete group",
 ];
 
@@ -343,7 +346,7 @@ const USE_NEW_GROUP: &[&str] = &[
     "create balancer in new group",
 ];
 
-const REPLACE_RULES_OF_SG_1: &[&str] = &["revoke rules of sg-1", "hand over rules of sg-1"];
+const REPLACE_RULES_OF_SG_1: &[&str] = &["revoke rules of sg-1", "narrow sg-1"];
 
 const REMOVE_LISTENER: &[&str] = &["delete listener 80", "replace listener 80"];
 
@@ -380,7 +383,10 @@ fn a_denied_action_of_a_network_load_balancer_stops_only_the_steps_that_depend_o
                 "let sg-9 into sg-1",
                 &[REPLACE_RULES_OF_SG_1, MOVE_LISTENER, &["set sg-9"]],
             ),
-            ("hand over rules of sg-1", &[&["hand over rules of sg-1"]]),
+            (
+                "let sg-9 into sg-1 by a claim",
+                &[REPLACE_RULES_OF_SG_1, MOVE_LISTENER, &["set sg-9"]],
+            ),
             ("create balancer in new group", &[&names]),
             ("create balancer in sg-9", &[&names]),
             ("delete balancer", &[all_of_network]),
@@ -435,7 +441,10 @@ fn a_denied_action_of_a_classic_load_balancer_stops_only_the_steps_that_depend_o
                 "let sg-9 into sg-1",
                 &[REPLACE_RULES_OF_SG_1, REMOVE_LISTENER, &["apply sg-9"]],
             ),
-            ("hand over rules of sg-1", &[&["hand over rules of sg-1"]]),
+            (
+                "let sg-9 into sg-1 by a claim",
+                &[REPLACE_RULES_OF_SG_1, REMOVE_LISTENER, &["apply sg-9"]],
+            ),
             ("create balancer in new group", &[&names]),
             ("create balancer in sg-9", &[&names]),
             ("delete balancer", &[all_of_classic]),

@@ -28,7 +28,6 @@ async fn a_new_load_balancer_is_made_in_the_old_order_and_left_alone_after() {
             "RegisterTargets",
             "CreateListener",
             "AuthorizeSecurityGroupIngress",
-            "AuthorizeSecurityGroupIngress",
         ]
     );
     let world = fixture.aws.world();

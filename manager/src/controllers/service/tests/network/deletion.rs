@@ -39,7 +39,6 @@ async fn a_deleted_service_leaves_nothing_and_loses_its_finalizer_last() {
             "DeleteTargetGroup",
             "DeleteTargetGroup",
             "RevokeSecurityGroupIngress",
-            "RevokeSecurityGroupIngress",
             "DeleteSecurityGroup",
         ]
     );

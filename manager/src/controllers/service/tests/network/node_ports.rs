@@ -3,12 +3,11 @@
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
-use super::super::super::action::Next;
 use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::fixture::service;
 use super::*;
 
-const UID: &str = "b2345678-1234-1234-1234-123456789abc";
+pub const UID: &str = "b2345678-1234-1234-1234-123456789abc";
 pub const CLIENT_OF_NEIGHBOUR: &str = "kubernetes.io/rule/nlb/client=ab2345678123412341234123456789ab";
 
 /// A Service with one port beside the one of the fixture.
@@ -101,21 +100,14 @@ async fn without_the_permission_the_rule_keeps_the_old_description() {
     );
 }
 
-/// Both are changed at the same time, and the other one does not know of this one yet.
+/// Both change at the same time: the neighbour finds the rule before the Service revokes it.
 #[tokio::test(start_paused = true)]
-async fn a_service_that_relies_on_a_client_rule_of_another_one_is_requeued() {
+async fn a_node_port_that_moves_during_both_reconciliations_keeps_its_client_rule() {
     let fixture = with_neighbour(30180).await;
+    fixture.change(|service| set_node_port(service, 30280));
     set_node_port(&mut fixture.api.neighbours.lock().unwrap()[0], 30080);
-    let Next::After(pause) = fixture.sync_neighbour(0).await.unwrap() else {
-        panic!("nothing checks the rule again");
-    };
-    fixture.lose_service();
-    fixture.aws.change(|world| {
-        let group = world.security_groups.get_mut("sg-node").unwrap();
-        group.ingress.retain(|rule| rule.from_port != Some(30080));
-    });
-    tokio::time::advance(pause).await;
-    fixture.sync_neighbour(0).await.unwrap();
+    let (first, second) = tokio::join!(fixture.sync(), fixture.sync_neighbour(0));
+    first.and(second).unwrap();
     let expected = [format!("tcp/30080-30080<-0.0.0.0/0 {CLIENT_OF_NEIGHBOUR}")];
     assert_eq!(clients(&fixture, "30080"), expected);
 }

@@ -1,6 +1,7 @@
 //! Properties of the whole controller over many Services and many states of AWS.
 
 mod case;
+mod claims;
 mod cluster;
 mod compare;
 mod crashes;
