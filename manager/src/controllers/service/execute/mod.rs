@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::elbv2::{ListenerSettings, MAX_TARGETS, Target};
 use outrigger_aws::{Error as AwsError, InstanceId, Kind};
+use tokio::time::Instant;
 
 use super::context::Context;
 use super::error::Error;
@@ -186,21 +187,20 @@ fn more_telling(held: Option<Error>, error: Error) -> Error {
     }
 }
 
-/// A change of the rules of a security group. Those of Nodes' groups are recorded for the claims.
+/// A change of the rules of a security group.
 #[derive(Debug, Clone, Copy)]
 enum RuleChange {
     Authorize,
     Revoke,
-    AuthorizeNodes,
-    RevokeNodes,
+    Describe,
 }
 
 impl RuleChange {
-    /// EC2's answer if a rule was written before.
+    /// EC2's answer if a rule was written before, or is gone.
     fn done_already(self) -> Kind {
         match self {
-            Self::Authorize | Self::AuthorizeNodes => Kind::AlreadyExists,
-            Self::Revoke | Self::RevokeNodes => Kind::NotFound,
+            Self::Authorize => Kind::AlreadyExists,
+            Self::Revoke | Self::Describe => Kind::NotFound,
         }
     }
 }
@@ -264,7 +264,11 @@ impl Executor<'_> {
             // The Service is requeued instead of blocking a worker.
             GroupStep::Delete(id) => match self.write(action, ec2.delete_security_group(id)).await {
                 deleted if is(&deleted, Kind::DependencyViolation) => Err(Error::GroupInUse { group: id.clone() }),
-                deleted => done_if(deleted, Kind::NotFound),
+                deleted => {
+                    done_if(deleted, Kind::NotFound)?;
+                    self.context.node_groups.with(|claims| claims.writes.forget_group(id));
+                    Ok(())
+                }
             },
         }
     }
@@ -286,22 +290,23 @@ impl Executor<'_> {
 
     async fn write_rules_once(&self, change: RuleChange, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
         let ec2 = &self.context.aws.ec2;
-        let write = async {
-            match change {
-                RuleChange::Authorize | RuleChange::AuthorizeNodes => {
-                    self.write("AuthorizeSecurityGroupIngress", ec2.authorize_ingress(group, rules))
-                        .await
-                }
-                RuleChange::Revoke | RuleChange::RevokeNodes => {
-                    self.write("RevokeSecurityGroupIngress", ec2.revoke_ingress(group, rules))
-                        .await
-                }
-            }
-        };
         match change {
-            RuleChange::Authorize | RuleChange::Revoke => write.await,
-            RuleChange::AuthorizeNodes => self.noted((group, rules), State::Present, write).await,
-            RuleChange::RevokeNodes => self.noted((group, rules), State::Absent, write).await,
+            RuleChange::Authorize => {
+                let write = self.write("AuthorizeSecurityGroupIngress", ec2.authorize_ingress(group, rules));
+                self.recorded((group, rules), State::Present, write).await
+            }
+            RuleChange::Revoke => {
+                let write = self.write("RevokeSecurityGroupIngress", ec2.revoke_ingress(group, rules));
+                self.recorded((group, rules), State::Absent, write).await
+            }
+            RuleChange::Describe => {
+                let call = ec2.describe_ingress(group, rules);
+                self.write("UpdateSecurityGroupRuleDescriptionsIngress", call).await?;
+                let now = Some(Instant::now());
+                let claims = &self.context.node_groups;
+                claims.with(|claims| claims.writes.note(group, rules, State::Present, now));
+                Ok(())
+            }
         }
     }
 

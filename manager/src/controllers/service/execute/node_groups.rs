@@ -16,7 +16,7 @@ use super::super::plan::claims::{Change, Claim, ClaimSteps, Claims, Decision, Vi
 use super::super::plan::rule_writes::{Purpose, State};
 use super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, load_balancer, uid};
 use super::super::spec::permissions::{self, count};
-use super::{Created, Executor, RuleChange, done_if, is_quota};
+use super::{Created, Executor, RuleChange, is, is_quota};
 
 /// The claims of all load balancers, and the locks of the groups.
 #[derive(Debug, Default)]
@@ -141,8 +141,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Adds as many kinds of rules as fit, if no revocation makes room for all: the one with most rules first. If AWS refuses
-    /// that one, the group gets no others either.
+    /// Adds as many kinds of rules as fit, if no revocation makes room for all: the one with most rules first. The first refusal
+    /// ends it: if that kind does not fit, the group gets no others either.
     async fn add_to_full_group(&self, now: SecurityGroup, rules: &[IpPermission], refused: Error) -> Result<(), Error> {
         let group = now.id.clone();
         let kinds = by_kind(rules);
@@ -238,7 +238,9 @@ impl Executor<'_> {
         let mut done = self.describe(group, &change.describe).await;
         if !change.revoke.is_empty() {
             let rules = permissions::joined(change.revoke.iter().cloned());
-            let revoked = self.write_rules(RuleChange::RevokeNodes, group, &rules).await;
+            let revoked = self.write_rules(RuleChange::Revoke, group, &rules).await;
+            let claims = &self.context.node_groups;
+            claims.with(|claims| claims.writes.end(group, &rules, Instant::now()));
             done = done.and(revoked);
         }
         done
@@ -249,35 +251,29 @@ impl Executor<'_> {
             return Ok(());
         }
         let rules = permissions::joined(rules.iter().cloned());
-        self.write_rules(RuleChange::AuthorizeNodes, group, &rules).await
+        self.write_rules(RuleChange::Authorize, group, &rules).await
     }
 
     /// A role for v1.37 lacks the action. Then the rule keeps the description of the other load balancer.
     async fn describe(&self, group: &str, rules: &[IpPermission]) -> Result<(), Error> {
-        const ACTION: &str = "UpdateSecurityGroupRuleDescriptionsIngress";
-
         if rules.is_empty() {
             return Ok(());
         }
 
         let rules = permissions::joined(rules.iter().cloned());
-        let described = self.context.aws.ec2.describe_ingress(group, &rules);
-        let described = self.write(ACTION, described).await;
+        let described = self.write_rules(RuleChange::Describe, group, &rules).await;
         self.context.aws.shared.groups_written();
-        let claims = &self.context.node_groups;
-        match &described {
-            Ok(()) => claims.with(|claims| claims.writes.note(group, &rules, State::Present, Some(Instant::now()))),
+        match described {
             Err(Error::Aws(error)) if error.is_denied_action() => {
                 tracing::warn!(
                     group,
                     "keeping the descriptions of rules that another load balancer needs"
                 );
-                claims.with(Claims::keep_descriptions);
-                return Ok(());
+                self.context.node_groups.with(Claims::keep_descriptions);
+                Ok(())
             }
-            Err(_) => {}
+            done => done,
         }
-        done_if(described, Kind::NotFound)
     }
 
     /// The group as it is now, with the own writes that EC2 does not list yet; `None`: it is deleted.
@@ -291,21 +287,23 @@ impl Executor<'_> {
 
     /// Writes rules. Until the write has ended, and after an error that is no answer of EC2, its effect is in doubt. A refusal
     /// has no effect.
-    pub(super) async fn noted(
+    pub(super) async fn recorded(
         &self,
         (group, rules): (&str, &[IpPermission]),
         state: State,
         write: impl Future<Output = Result<(), Error>>,
     ) -> Result<(), Error> {
         let claims = &self.context.node_groups;
-        claims.with(|claims| claims.writes.note(group, rules, State::InDoubt, None));
+        let former = claims.with(|claims| claims.writes.begin(group, rules));
         let done = write.await;
         self.context.aws.shared.groups_written();
 
+        let is_gone = state == State::Absent && count(rules) == 1 && is(&done, Kind::NotFound);
         let ended = Some(Instant::now());
         claims.with(|claims| match &done {
             Ok(()) => claims.writes.note(group, rules, state, ended),
-            Err(error) if is_refusal(error) => claims.writes.forget(group, rules),
+            Err(_) if is_gone => claims.writes.note(group, rules, State::Absent, ended),
+            Err(error) if is_refusal(error) => claims.writes.restore(group, former),
             Err(_) => claims.writes.note(group, rules, State::InDoubt, ended),
         });
         done

@@ -147,6 +147,9 @@ pub(super) async fn clean_up(context: &Context, service: &Service) -> Result<Nex
     released.during(events::REMOVE_FINALIZER)?;
     if complete {
         events::report_deleted(context, service).await;
+    } else {
+        let name = names::load_balancer(uid(service));
+        context.node_groups.with(|claims| claims.abandon(&name));
     }
 
     context.states.forget(uid(service));

@@ -155,11 +155,17 @@ impl Claims {
         }
     }
 
-    /// Drops a load balancer that is deleted, unless rules may still have its name.
+    /// Drops a load balancer that is deleted. While rules may still have its name, it stays known, without needs.
     pub fn forget(&mut self, owner: &str) {
-        if !self.keeps_descriptions {
-            self.by_owner.remove(owner);
+        self.abandon(owner);
+        if self.keeps_descriptions {
+            self.by_owner.insert(owner.to_owned(), Claim::default());
         }
+    }
+
+    /// Drops a load balancer whose rules AWS refuses to revoke.
+    pub fn abandon(&mut self, owner: &str) {
+        self.by_owner.remove(owner);
         self.left.remove(owner);
     }
 
@@ -194,7 +200,7 @@ impl Claims {
         for other in &change.left_to {
             self.leave(other, std::iter::once(group.id.clone()));
         }
-        Decision::Change(self.permitted(change))
+        Decision::Change(change)
     }
 
     /// The rules of a group that no load balancer needs, and those whose load balancer does not need them, but another one
@@ -205,16 +211,9 @@ impl Claims {
             now: &self.by_owner,
             by: by.0,
             as_if: by.1.map(|claim| (by.0, claim)),
+            keeps_descriptions: self.keeps_descriptions,
         };
         wanted.change(group, settings)
-    }
-
-    /// A change without what AWS has refused.
-    fn permitted(&self, mut change: Change) -> Change {
-        if self.keeps_descriptions {
-            change.describe.clear();
-        }
-        change
     }
 
     /// Whether all Services that may have traffic have claimed, except for this one. Without our finalizer and without an
@@ -275,6 +274,7 @@ struct Wanted<'a> {
     now: &'a BTreeMap<String, Claim>,
     by: &'a str,
     as_if: Option<(&'a str, &'a Claim)>,
+    keeps_descriptions: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -358,25 +358,23 @@ impl<'a> Wanted<'a> {
         }
 
         let needing = |(to, claim): (&'a str, &'a Claim)| Some((to, claim.needs(self.group, key)?.clone()));
-        if let Some((to, described)) = self.owners().find_map(needing) {
-            return Fate::Moves {
+        let using = |(to, claim): (&'a str, &'a Claim)| {
+            let mut described = of.clone();
+            for range in &mut described.ranges {
+                range.description = Some(rule(kind, to));
+            }
+            claim.may_use(key).then_some((to, described))
+        };
+        let (needing, using) = (self.owners().find_map(needing), self.owners().find_map(using));
+        match (needing, using) {
+            (Some(_), _) if self.keeps_descriptions => Fate::Stays,
+            (None, Some((to, _))) if self.keeps_descriptions => Fate::StaysMeanwhile(to),
+            (Some((to, described)), _) | (None, Some((to, described))) => Fate::Moves {
                 from: owner,
                 to,
                 described,
-            };
-        }
-        let Some((to, _)) = self.owners().find(|(_, claim)| claim.may_use(key)) else {
-            return Fate::Ends(owner);
-        };
-
-        let mut described = of.clone();
-        for range in &mut described.ranges {
-            range.description = Some(rule(kind, to));
-        }
-        Fate::Moves {
-            from: owner,
-            to,
-            described,
+            },
+            (None, None) => Fate::Ends(owner),
         }
     }
 
@@ -455,7 +453,6 @@ impl ClaimSteps {
 
             let by = (owner, Some(claim));
             let change = view.claims.unneeded(&now(group, Purpose::Revoke), by, settings);
-            let change = view.claims.permitted(change);
             if change.is_empty() {
                 continue;
             }
@@ -526,7 +523,7 @@ mod tests {
 
     /// The changes as `port: description`, and `port` for a revoked rule.
     fn changes(claims: &Claims, group: &SecurityGroup) -> Vec<String> {
-        let change = claims.permitted(claims.unneeded(group, ("", None), &Settings::default()));
+        let change = claims.unneeded(group, ("", None), &Settings::default());
         let port = |rule: &IpPermission| rule.from_port.unwrap_or_default();
         let described = change
             .describe

@@ -5,7 +5,7 @@
 //! decides that the rule is added again, because somebody else may have revoked it: EC2 refuses a duplicate, which is no
 //! failure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use outrigger_aws::ec2::{IpPermission, SecurityGroup};
@@ -61,6 +61,10 @@ impl Written {
     }
 }
 
+/// The records of rules before a write.
+#[derive(Debug)]
+pub struct Former(Vec<(Rule, Option<Written>)>);
+
 /// The last write of each rule, by group.
 #[derive(Debug, Default)]
 pub struct RuleWrites(HashMap<String, BTreeMap<Rule, Written>>);
@@ -78,12 +82,40 @@ impl RuleWrites {
         }
     }
 
-    /// Drops the record of rules that EC2 has refused to write: its answers decide.
-    pub fn forget(&mut self, group: &str, rules: &[IpPermission]) {
-        if let Some(of_group) = self.0.get_mut(group) {
-            let refused = permissions::by_rule(rules);
-            of_group.retain(|key, _| !refused.contains_key(key));
+    /// Records a write that is under way.
+    pub fn begin(&mut self, group: &str, rules: &[IpPermission]) -> Former {
+        let of_group = self.0.entry(group.to_owned()).or_default();
+        let keys = permissions::by_rule(rules).into_keys();
+        let former = Former(keys.map(|key| (key.clone(), of_group.get(&key).cloned())).collect());
+        self.note(group, rules, State::InDoubt, None);
+        former
+    }
+
+    /// Records that a write had no effect: EC2 has refused it.
+    pub fn restore(&mut self, group: &str, former: Former) {
+        let of_group = self.0.entry(group.to_owned()).or_default();
+        for (key, written) in former.0 {
+            match written {
+                Some(written) => _ = of_group.insert(key, written),
+                None => _ = of_group.remove(&key),
+            }
         }
+    }
+
+    /// Records that no write of these rules is under way any more.
+    pub fn end(&mut self, group: &str, rules: &[IpPermission], now: Instant) {
+        let Some(of_group) = self.0.get_mut(group) else {
+            return;
+        };
+        for key in permissions::by_rule(rules).into_keys() {
+            if let Some(written) = of_group.get_mut(&key) {
+                written.ended = written.ended.or(Some(now));
+            }
+        }
+    }
+
+    pub fn forget_group(&mut self, group: &str) {
+        self.0.remove(group);
     }
 
     /// A group that EC2 has described after this moment, with the writes that the description may lack.
@@ -96,13 +128,19 @@ impl RuleWrites {
             return group;
         }
 
-        let is_newer = |rule: &IpPermission| {
-            let key = permissions::as_compared(rule);
-            newer.iter().any(|(written, ..)| Some(*written) == key.as_ref())
-        };
         group.ingress = permissions::one_source_each(&group.ingress);
-        group.ingress.retain(|rule| !is_newer(rule));
-        let present = newer.iter().filter(|(.., is_present)| *is_present);
+        let listed: BTreeSet<Rule> = group.ingress.iter().filter_map(permissions::as_compared).collect();
+        // A listed rule in doubt keeps its description: it may be the rule of somebody else.
+        let replaces = |key: &Rule, written: &Written| written.state != State::InDoubt || !listed.contains(key);
+        let is_replaced = |rule: &IpPermission| {
+            let key = permissions::as_compared(rule);
+            let mut newer = newer.iter().filter(|(written, ..)| Some(*written) == key.as_ref());
+            newer.any(|(key, written, is_present)| !is_present || replaces(key, written))
+        };
+        group.ingress.retain(|rule| !is_replaced(rule));
+        let present = newer
+            .iter()
+            .filter(|(key, written, is_present)| *is_present && replaces(key, written));
         group
             .ingress
             .extend(present.map(|(_, written, _)| written.rule.clone()));
@@ -166,11 +204,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_ec2_has_refused_counts_for_nothing() {
+    async fn a_refused_write_leaves_the_record_of_the_one_before() {
         let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
-        writes.note(GROUP, &rule, State::InDoubt, None);
-        writes.forget(GROUP, &rule);
+        let former = writes.begin(GROUP, &rule);
+        writes.restore(GROUP, former);
         assert_eq!(seen(&writes, &[], start), [0, 0]);
         assert_eq!(seen(&writes, &rule, start), [1, 1]);
+
+        writes.note(GROUP, &rule, State::Absent, Some(start));
+        let former = writes.begin(GROUP, &rule);
+        writes.restore(GROUP, former);
+        assert_eq!(seen(&writes, &rule, start), [0, 0], "revoked just before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decided_revocation_ends_even_if_it_was_refused() {
+        let (rule, mut writes, start) = ([all_from("sg-lb")], RuleWrites::default(), Instant::now());
+        writes.note(GROUP, &rule, State::InDoubt, None);
+        let former = writes.begin(GROUP, &rule);
+        writes.restore(GROUP, former);
+        assert_eq!(seen(&writes, &[], start + STALE * 9), [0, 1], "under way");
+        writes.end(GROUP, &rule, start);
+        assert_eq!(seen(&writes, &rule, start + STALE * 2), [1, 1]);
+    }
+
+    /// A user has added it before a call of ours whose answer was lost.
+    #[tokio::test(start_paused = true)]
+    async fn a_listed_rule_in_doubt_keeps_the_description_that_ec2_lists() {
+        let of = |description: &str| permissions::join(std::iter::once(key()), Some(description));
+        let (mut writes, start) = (RuleWrites::default(), Instant::now());
+        writes.note(GROUP, &of("ours"), State::InDoubt, Some(start));
+        let seen = writes.applied_to(&group(&of("by hand")), start, Purpose::Revoke);
+        assert_eq!(seen.ingress, of("by hand"));
+        let seen = writes.applied_to(&group(&[]), start, Purpose::Revoke);
+        assert_eq!(seen.ingress, of("ours"));
+        writes.note(GROUP, &of("ours"), State::Present, Some(start));
+        let seen = writes.applied_to(&group(&of("before")), start, Purpose::Revoke);
+        assert_eq!(seen.ingress, of("ours"), "described anew just before");
+    }
+
+    fn key() -> Rule {
+        ("tcp".to_owned(), Some(1), Some(1), "0.0.0.0/0".to_owned())
     }
 }
