@@ -28,7 +28,8 @@ pub enum Error {
     )]
     GroupInUse { group: String },
     #[error(
-        "rules of security group {group} cannot be revoked yet: after a start of the manager it is not known which of them          other Services need, until each Service with a load balancer has been reconciled"
+        "rules of security group {group} cannot be revoked yet: after a start of the manager it is not known which of them \
+         other Services need, until each Service with a load balancer has been reconciled"
     )]
     RulesDeferred { group: String },
 }

@@ -39,7 +39,7 @@ fn lasts(error: &Error) -> bool {
             !passing && !read && !OF_TARGETS.contains(&error.operation())
         }
         Error::Kubernetes { .. } | Error::NotLeader(_) => false,
-        // These occur after all other steps.
+        // Failures of deletions, which end without a change by a user.
         Error::TargetGroupInUse { .. } | Error::GroupInUse { .. } | Error::RulesDeferred { .. } => false,
     }
 }

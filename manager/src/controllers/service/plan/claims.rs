@@ -5,8 +5,9 @@
 //!
 //! - a claim is widened with the plan, by what the spec needs and by what AWS has for the load balancer, and narrowed to the
 //!   needs of the spec after all steps have succeeded;
-//! - a rule is revoked only if this process knows the load balancer that its description names, no claim has the rule, and
-//!   all Services have claimed. If another load balancer needs it, it gets the description of that one;
+//! - a rule is revoked only if this process knows the load balancer that its description or its source names, no claim has
+//!   the rule, and all Services have claimed. If another load balancer needs it, it gets the description of that one. A rule
+//!   of path MTU discovery is revoked with the last clients of its network;
 //! - all other rules stay: those of users, and those of load balancers that this process has never reconciled.
 
 use std::collections::{BTreeMap, BTreeSet};
