@@ -387,12 +387,19 @@ fn the_limits_of_node_deletions_have_defaults_and_bounds() {
 #[test]
 fn the_share_of_the_budget_is_a_part() {
     let share = |line: &str| run(line).general.aws_api_share;
-    assert_eq!(Some(share("")), Share::new(0.25));
+    assert_eq!(Some(share("")), Share::between(0.25, 0.9));
     assert_eq!(share(""), Share::default());
-    assert_eq!(Some(share("--aws-api-budget-share=1")), Share::new(1.0));
-    for wrong in ["0", "1.01", "200"] {
-        let said = error(&format!("--aws-api-budget-share={wrong}"));
-        assert!(said.contains(wrong) && said.contains("at most 1"), "{said}");
+    assert_eq!(Some(share("--aws-api-budget-share=1")), Share::fixed(1.0));
+    let line = "--aws-api-budget-share=0.1 --aws-api-budget-share-limit=0.2";
+    assert_eq!(Some(share(line)), Share::between(0.1, 0.2));
+    for flag in ["--aws-api-budget-share", "--aws-api-budget-share-limit"] {
+        for wrong in ["0", "1.01", "200"] {
+            let said = error(&format!("{flag}={wrong}"));
+            assert!(
+                said.contains(&format!("{flag}={wrong}")) && said.contains("at most 1"),
+                "{said}"
+            );
+        }
     }
 }
 

@@ -112,6 +112,7 @@ async fn a_start_holds_up_nobody(cluster: &SingleCluster, all: &[&New]) {
         "--leader-elect=false",
         "--controllers=service-lb-controller",
         "--aws-api-budget-share=0.1",
+        "--aws-api-budget-share-limit=0.1",
     ];
     let _manager = cluster.manager(SECOND, &flags).expect("the manager starts");
     let begun = |calls: &[Call]| (looked_at(calls, SECOND, all) > 0).then_some(());

@@ -136,13 +136,21 @@ fn general(line: &mut CommandLine) -> General {
 }
 
 fn aws_api_share(line: &mut CommandLine) -> Share {
-    let part = line.float("aws-api-budget-share");
-    Share::new(part).unwrap_or_else(|| {
-        line.fail(format!(
-            "--aws-api-budget-share={part}: expected a share greater than 0 and at most 1, such as 0.25"
-        ));
-        Share::default()
-    })
+    let mut part = |flag: &'static str, example: &str| {
+        let part = line.float(flag);
+        if Share::fixed(part).is_none() {
+            line.fail(format!(
+                "--{flag}={part}: expected a share greater than 0 and at most 1, such as {example}"
+            ));
+        }
+        part
+    };
+    let (least, most) = (
+        part("aws-api-budget-share", "0.25"),
+        part("aws-api-budget-share-limit", "0.9"),
+    );
+
+    Share::between(least, most).unwrap_or_default()
 }
 
 fn feature_gates(line: &mut CommandLine) -> BTreeMap<String, bool> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bucket_size::BucketSize;
+use super::bucket_size::{BucketSize, Budget};
 
 /// The pause after the first throttled call.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -12,10 +12,64 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// weigh on an account whose buckets refill by 5 to 20 calls a second, and a recovery is noticed soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// While calls wait, the part grows each time by this much of AWS's bucket.
+const GROWTH: f64 = 0.05;
+const GROWTH_PERIOD: Duration = Duration::from_secs(10);
+
+/// After a time without a waiting call the part is the least again, so that each burst begins gently.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The part of AWS's bucket that this process takes.
+#[derive(Debug)]
+struct Part {
+    budget: Budget,
+    now: f64,
+    /// When it last changed, or calls began to wait.
+    changed: Instant,
+    /// When a call last had to wait.
+    waited: Option<Instant>,
+}
+
+impl Part {
+    fn size(&self) -> BucketSize {
+        self.budget.of_aws.part(self.now)
+    }
+
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.waited
+            .is_none_or(|waited| now.saturating_duration_since(waited) >= QUIET)
+    }
+
+    fn rest(&mut self, now: Instant) {
+        if self.is_quiet(now) {
+            self.now = self.budget.least;
+        }
+    }
+
+    /// A call has to wait for a token.
+    fn wait(&mut self, now: Instant) {
+        if self.is_quiet(now) {
+            self.changed = now;
+        }
+        self.waited = Some(now);
+
+        if now.saturating_duration_since(self.changed) >= GROWTH_PERIOD {
+            self.now = f64::min(self.now + GROWTH, self.budget.most);
+            self.changed = now;
+        }
+    }
+
+    /// AWS throttles: others take more than this process has left to them.
+    fn halve(&mut self, now: Instant) {
+        self.now = f64::max(self.now / 2.0, self.budget.least);
+        self.changed = now;
+    }
+}
+
 /// The bucket of one action.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    size: BucketSize,
+    part: Part,
     tokens: f64,
     /// The time up to which tokens were added. During a backoff it is in the future, and no tokens are added.
     counted: Instant,
@@ -26,10 +80,16 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn full(size: BucketSize, now: Instant) -> Self {
+    pub(super) fn full(budget: Budget, now: Instant) -> Self {
+        let part = Part {
+            budget,
+            now: budget.least,
+            changed: now,
+            waited: None,
+        };
         Self {
-            size,
-            tokens: size.capacity,
+            tokens: part.size().capacity,
+            part,
             counted: now,
             pause: Duration::ZERO,
             throttled: None,
@@ -45,8 +105,10 @@ impl Bucket {
             return Err(self.counted);
         }
 
-        let new = (now - self.counted).as_secs_f64() * self.size.refill_rate;
-        self.tokens = f64::min(self.tokens + new, self.size.capacity);
+        self.part.rest(now);
+        let size = self.part.size();
+        let new = (now - self.counted).as_secs_f64() * size.refill_rate;
+        self.tokens = f64::min(self.tokens + new, size.capacity);
         self.counted = now;
         // Sums of fractions may end a hair below the whole.
         if self.tokens > 0.999_999 {
@@ -54,20 +116,22 @@ impl Bucket {
             return Ok(());
         }
 
+        self.part.wait(now);
         // At least a millisecond, the grain of timers.
-        let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.size.refill_rate);
+        let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.part.size().refill_rate);
         Err(now + missing.max(Duration::from_millis(1)))
     }
 
     /// The expected wait of a call after `ahead` other calls, if AWS throttles none of them.
     pub(super) fn expected_wait(&self, now: Instant, ahead: u32) -> Duration {
         let pause = self.counted.saturating_duration_since(now);
-        let new = now.saturating_duration_since(self.counted).as_secs_f64() * self.size.refill_rate;
-        let missing = 1.0 + f64::from(ahead) - f64::min(self.tokens + new, self.size.capacity);
+        let size = self.part.size();
+        let new = now.saturating_duration_since(self.counted).as_secs_f64() * size.refill_rate;
+        let missing = 1.0 + f64::from(ahead) - f64::min(self.tokens + new, size.capacity);
         if missing <= 1e-6 {
             return pause;
         }
-        pause.saturating_add(Duration::try_from_secs_f64(missing / self.size.refill_rate).unwrap_or(Duration::MAX))
+        pause.saturating_add(Duration::try_from_secs_f64(missing / size.refill_rate).unwrap_or(Duration::MAX))
     }
 
     /// AWS throttled a call that was sent at `sent`: a pause, twice as long as the last one, then a single call.
@@ -81,6 +145,7 @@ impl Bucket {
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
 
         let pause = self.pause.mul_f64(1.0 - random / 2.0);
+        self.part.halve(now);
         self.tokens = 1.0;
         self.counted = now + pause;
         self.throttled = Some(now);
@@ -115,9 +180,13 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    const SIZE: BucketSize = BucketSize {
-        capacity: 3.0,
-        refill_rate: 2.0,
+    const SIZE: Budget = Budget {
+        of_aws: BucketSize {
+            capacity: 3.0,
+            refill_rate: 2.0,
+        },
+        least: 1.0,
+        most: 1.0,
     };
 
     fn taken(bucket: &mut Bucket, now: Instant) -> usize {
@@ -174,6 +243,59 @@ mod tests {
         assert_eq!(bucket.throttled(start, later, 0.5), Some(Duration::from_millis(750)));
         assert_eq!(bucket.throttled(start, later, 0.5), None);
         assert!(!bucket.answered(start), "sent before AWS began to throttle");
+    }
+
+    /// The part of AWS's bucket, in hundredths, after so many seconds in which calls wait.
+    fn part_after(bucket: &mut Bucket, now: &mut Instant, seconds: u32) -> f64 {
+        for _ in 0..seconds * 10 {
+            *now += Duration::from_millis(100);
+            taken(bucket, *now);
+        }
+        (bucket.part.now * 100.0).round()
+    }
+
+    #[test]
+    fn the_part_grows_while_calls_wait_and_a_throttle_halves_it() {
+        let mut now = Instant::now();
+        let budget = Budget {
+            of_aws: BucketSize {
+                capacity: 40.0,
+                refill_rate: 10.0,
+            },
+            least: 0.25,
+            most: 0.9,
+        };
+        let mut bucket = Bucket::full(budget, now);
+        assert_eq!(taken(&mut bucket, now), 10);
+        assert_eq!(part_after(&mut bucket, &mut now, 9), 25.0);
+        assert_eq!(part_after(&mut bucket, &mut now, 2), 30.0);
+        assert_eq!(part_after(&mut bucket, &mut now, 200), 90.0);
+
+        let pause = bucket.throttled(now, now, 0.0).unwrap();
+        assert_eq!(part_after(&mut bucket, &mut now, 9), 45.0);
+        bucket.throttled(now, now, 0.0).unwrap();
+        assert_eq!(part_after(&mut bucket, &mut now, 5), 25.0, "at least");
+
+        part_after(&mut bucket, &mut now, 100);
+        assert!(bucket.part.now > 0.5);
+        now += QUIET + pause;
+        assert_eq!(taken(&mut bucket, now), 10, "a burst begins with the least");
+    }
+
+    #[test]
+    fn the_part_does_not_grow_while_no_call_waits() {
+        let mut now = Instant::now();
+        let budget = Budget {
+            least: 0.5,
+            most: 0.9,
+            ..SIZE
+        };
+        let mut bucket = Bucket::full(budget, now);
+        for _ in 0..100 {
+            now += Duration::from_secs(2);
+            assert_eq!(bucket.take(now), Ok(()));
+        }
+        assert_eq!(bucket.part.now, 0.5);
     }
 
     #[test]

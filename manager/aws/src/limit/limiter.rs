@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
-use super::bucket_size::BucketSize;
+use super::bucket_size::Budget;
 use super::task::{Priority, Waiting};
 
 /// The bucket of one action or kind of action, and its waiting calls: by priority, then by order of arrival.
@@ -43,11 +43,11 @@ impl Drop for QueueEntry<'_> {
 }
 
 impl Limiter {
-    pub(super) fn new(action: &'static str, size: BucketSize) -> Self {
+    pub(super) fn new(action: &'static str, budget: Budget) -> Self {
         Self {
             action,
             state: Mutex::new(State {
-                bucket: Bucket::full(size, Instant::now()),
+                bucket: Bucket::full(budget, Instant::now()),
                 waiting: BTreeSet::new(),
                 arrivals: 0,
             }),

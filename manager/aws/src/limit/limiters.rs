@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bucket_size::BucketSize;
+use super::bucket_size::Budget;
 use super::limiter::Limiter;
 use super::task::Priority;
 use crate::{Kind, Result};
@@ -19,22 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Limiters by the names of their buckets.
 pub(super) struct Limiters {
-    size: Box<dyn Fn(&str) -> BucketSize + Send + Sync>,
+    budget: Box<dyn Fn(&str) -> Budget + Send + Sync>,
     limiters: Mutex<HashMap<&'static str, Arc<Limiter>>>,
 }
 
 impl Limiters {
-    /// Limiters whose buckets have these shapes.
-    pub(super) fn new(size: impl Fn(&str) -> BucketSize + Send + Sync + 'static) -> Self {
+    /// Limiters whose buckets have these budgets.
+    pub(super) fn new(budget: impl Fn(&str) -> Budget + Send + Sync + 'static) -> Self {
         Self {
-            size: Box::new(size),
+            budget: Box::new(budget),
             limiters: Mutex::default(),
         }
     }
 
     fn limiter(&self, bucket: &'static str) -> Arc<Limiter> {
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Limiter::new(bucket, (self.size)(bucket)));
+        let new = || Arc::new(Limiter::new(bucket, (self.budget)(bucket)));
         Arc::clone(limiters.entry(bucket).or_insert_with(new))
     }
 

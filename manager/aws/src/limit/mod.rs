@@ -2,7 +2,7 @@
 //!
 //! AWS has token buckets per account and region: EC2 one for each action, Elastic Load Balancing one for each kind of
 //! action. This module has buckets of the same sizes, scaled by a [`Share`], so that the rest remains for others in the
-//! account. Waiting calls are served by [`Priority`]. If AWS throttles nevertheless, the calls of that bucket back off, and
+//! account. The share grows while calls wait, and is halved when AWS throttles. Waiting calls are served by [`Priority`]. If AWS throttles nevertheless, the calls of that bucket back off, and
 //! the throttled call is retried.
 
 mod bucket;

@@ -135,7 +135,7 @@ async fn after_the_throttling_calls_go_through_again_within_seconds() {
 async fn a_long_row_of_calls_is_never_throttled_by_an_aws_with_its_real_buckets() {
     let aws = Arc::new(FakeAws::default());
     aws.throttle_like_aws();
-    let ec2 = Limited::new(aws.clone(), Share::new(1.0).unwrap());
+    let ec2 = Limited::new(aws.clone(), Share::fixed(1.0).unwrap());
     let start = Instant::now();
     for _ in 0..300 {
         tag(&ec2).await.unwrap();
@@ -266,12 +266,37 @@ async fn thirty_new_load_balancers_come_at_the_rate_of_aws_and_each_knows_its_wa
 async fn many_reads_about_load_balancers_keep_to_the_share_and_are_never_throttled() {
     let aws = Arc::new(FakeAws::default());
     aws.throttle_like_aws();
-    let elb: Arc<dyn Elb> = Arc::new(Limited::elb(aws, Share::default()));
+    let elb: Arc<dyn Elb> = Arc::new(Limited::elb(aws, Share::fixed(0.25).unwrap()));
     let start = Instant::now();
     for number in 0..60 {
         assert_eq!(elb.describe(&number.to_string()).await.unwrap(), None);
     }
     assert_eq!(start.elapsed().as_secs(), 20, "10 at once, then 2.5 a second");
+}
+
+/// The reads of a start beside 700 load balancers. Alone, they are never throttled; beside a tenant who takes half of each
+/// bucket, a few are.
+#[tokio::test(start_paused = true)]
+async fn the_share_of_reads_adapts_to_what_others_take() {
+    let read = async |taken: f64, share: Share| {
+        let aws = Arc::new(FakeAws::default());
+        aws.throttle_beside(taken);
+        let elb: Arc<dyn Elb> = Arc::new(Limited::elb(aws.clone(), share));
+        let start = Instant::now();
+        for number in 0..700 {
+            assert_eq!(elb.describe(&number.to_string()).await.unwrap(), None);
+        }
+        (start.elapsed().as_secs(), aws.calls().len() - 700)
+    };
+    let (quarter, alone) = (
+        read(0.0, Share::fixed(0.25).unwrap()).await,
+        read(0.0, Share::default()).await,
+    );
+    let beside = read(0.5, Share::default()).await;
+    println!("a quarter: {quarter:?}; alone: {alone:?}; beside: {beside:?}");
+    assert_eq!((quarter.1, alone.1), (0, 0), "throttled");
+    assert!(alone.0 * 2 < quarter.0 && beside.0 < quarter.0);
+    assert!(beside.1 < 30);
 }
 
 #[tokio::test(start_paused = true)]

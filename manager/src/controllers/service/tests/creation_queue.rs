@@ -19,7 +19,7 @@ async fn used_up() -> Fixture {
 }
 
 async fn budget_used_up(fixture: &Fixture) -> Arc<dyn Elb> {
-    let limited: Arc<dyn Elb> = Arc::new(Limited::elb(fixture.aws.clone(), Share::new(1.0).unwrap()));
+    let limited: Arc<dyn Elb> = Arc::new(Limited::elb(fixture.aws.clone(), Share::fixed(1.0).unwrap()));
     for n in 0..10 {
         let listener = Listener {
             port: 80,
