@@ -22,8 +22,12 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Application name in the user agent when the settings name none.
 const APP_NAME: &str = "outrigger-manager";
 
-/// Session name of the assumed role, as it shows in AWS's audit trail.
+/// Session name of the assumed role, as it shows in AWS's audit trail, or its beginning.
 const SESSION_NAME: &str = "outrigger-manager";
+
+/// Characters of a session name:
+/// <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html>.
+const LONGEST_SESSION_NAME: usize = 64;
 
 /// One client per AWS service.
 #[derive(Clone)]
@@ -137,6 +141,7 @@ fn with_role(config: SdkConfig, settings: &Settings, observing: &Observing) -> R
     let role = AssumedRole {
         sts,
         role_arn: role_arn.into(),
+        session_name: session_name(&settings.session_of),
         account: account.into(),
         source_arn: source_arn.map(str::to_owned),
     };
@@ -154,10 +159,20 @@ fn with_role(config: SdkConfig, settings: &Settings, observing: &Observing) -> R
 struct AssumedRole {
     sts: aws_sdk_sts::Client,
     role_arn: String,
+    session_name: String,
     /// For the header `x-amz-source-account`.
     account: String,
     /// For the header `x-amz-source-arn`.
     source_arn: Option<String>,
+}
+
+/// The managers of many clusters may assume roles of one account: its audit trail tells them apart by this name.
+fn session_name(cluster: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@-".contains(c);
+    let cluster = cluster.chars().map(|c| if allowed(c) { c } else { '-' });
+    let separator = if cluster.clone().next().is_some() { "@" } else { "" };
+    let name = SESSION_NAME.chars().chain(separator.chars()).chain(cluster);
+    name.take(LONGEST_SESSION_NAME).collect()
 }
 
 impl AssumedRole {
@@ -167,7 +182,7 @@ impl AssumedRole {
             .sts
             .assume_role()
             .role_arn(&self.role_arn)
-            .role_session_name(SESSION_NAME)
+            .role_session_name(&self.session_name)
             .customize()
             .mutate_request(move |request| {
                 request.headers_mut().insert("x-amz-source-account", account.clone());
@@ -206,6 +221,15 @@ impl ProvideCredentials for AssumedRole {
 mod tests {
     use super::*;
     use crate::Unobserved;
+
+    #[test]
+    fn the_session_name_has_the_cluster_as_far_as_aws_allows_it() {
+        assert_eq!(session_name(""), "outrigger-manager");
+        assert_eq!(session_name("prod"), "outrigger-manager@prod");
+        assert_eq!(session_name("p/ü:1"), "outrigger-manager@p---1");
+        let longest = session_name(&"a".repeat(200));
+        assert_eq!(longest.len(), LONGEST_SESSION_NAME);
+    }
 
     #[tokio::test]
     async fn without_a_region_the_error_names_the_key_to_set() {

@@ -18,6 +18,9 @@ pub struct Settings {
     pub role_arn: Option<String>,
     /// The resource on whose behalf the role is assumed (`SourceARN`), sent as `x-amz-source-arn`.
     pub source_arn: Option<String>,
+    /// The cluster, which the session name of an assumed role has after `outrigger-manager@`, as far as AWS allows its
+    /// characters and its length. Empty: the session name is `outrigger-manager`.
+    pub session_of: String,
     /// Name in the user agent of every call, `outrigger-manager` when empty. Letters, digits and `!#$%&'*+-.^_|~`.
     pub app_name: String,
     /// Proxies of all clients, of STS and single sign-on too.

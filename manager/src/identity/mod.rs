@@ -69,8 +69,13 @@ impl Cloud {
             Some(given) => given,
             None => own.region().await?,
         };
+        let given_cluster = config.given_cluster(options.general.cluster_id.as_deref())?;
         let settings = Settings {
             region: region.value.clone(),
+            session_of: given_cluster
+                .as_ref()
+                .map(|cluster| cluster.id.clone())
+                .unwrap_or_default(),
             endpoints: config.service_overrides.iter().map(endpoint).collect(),
             keys_file: keys_file(options.general.aws_keys_file.as_deref(), environment)?,
             role_arn: config.role_arn.clone(),
@@ -82,7 +87,7 @@ impl Cloud {
         };
 
         let clients = outrigger_aws::connect(&settings, observer).await?;
-        let cluster = match config.given_cluster(options.general.cluster_id.as_deref())? {
+        let cluster = match given_cluster {
             Some(cluster) => cluster,
             None => own.cluster(clients.ec2.as_ref()).await?,
         };
