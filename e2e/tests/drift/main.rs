@@ -200,7 +200,7 @@ async fn repaired_when_touched(cluster: &SingleCluster, manager: &Manager, whole
     assert_eq!(differences(&damaged, &state(cluster).await), Vec::<String>::new());
     assert_eq!(cluster.service_events().await.expect("Events"), before);
 
-    let touch = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
+    let touch = json!({"metadata": {"annotations": {"outrigger.dev/reconcile": "1"}}});
     for name in NAMES {
         cluster.patch_service(name, &touch).await.expect("touched");
     }

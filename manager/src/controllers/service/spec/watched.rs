@@ -21,9 +21,9 @@ const FINALIZERS: usize = 100;
 /// A load balancer has at most 100 listeners, a network one 50:
 /// <https://docs.aws.amazon.com/elasticloadbalancing/latest/classic/elb-limits.html>.
 const PORTS: usize = 200;
-/// The hash of the annotations that nothing reads: as under v1.37, a change of them has the Service reconciled, which users
-/// rely on. No API server takes a key like this.
-const OTHERS: &str = "outrigger.dev//others";
+/// A change of this annotation has everything about the Service read again. Its hash is kept. v1.37 does so at a change of
+/// any annotation, and other programs write theirs often.
+pub const RECONCILE: &str = "outrigger.dev/reconcile";
 /// Marks a Service of which something was left out. No API server takes a key like this.
 const LEFT_OUT: &str = "outrigger.dev//left-out";
 
@@ -47,9 +47,9 @@ pub fn reduce(service: &mut Service) {
     metadata.managed_fields = None;
     metadata.owner_references = None;
     metadata.labels = None;
-    let all = metadata.annotations.take().filter(|_| is_managed);
-    let is_read = |(key, _): &(String, String)| key.starts_with(PREFIX);
-    let (mut annotations, others): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(is_read);
+    let mut all = metadata.annotations.take().filter(|_| is_managed).unwrap_or_default();
+    let asked = all.remove(RECONCILE);
+    let mut annotations: Vec<_> = all.into_iter().filter(|(key, _)| key.starts_with(PREFIX)).collect();
 
     // The short ones first: they say of which kind the load balancer is.
     annotations.sort_by_key(|(key, value)| key.len() + value.len());
@@ -64,10 +64,10 @@ pub fn reduce(service: &mut Service) {
     if !is_whole {
         annotations.push((LEFT_OUT.to_owned(), String::new()));
     }
-    if !others.is_empty() {
+    if let Some(asked) = asked {
         let mut hasher = DefaultHasher::new();
-        others.hash(&mut hasher);
-        annotations.push((OTHERS.to_owned(), hasher.finish().to_string()));
+        asked.hash(&mut hasher);
+        annotations.push((RECONCILE.to_owned(), hasher.finish().to_string()));
     }
     metadata.annotations = Some(annotations.into_iter().collect());
 
@@ -120,22 +120,22 @@ mod tests {
     fn only_what_is_read_is_kept() {
         let tags = "service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags";
         let spec = |kind: &str| json!({"type": kind, "selector": {"app": "a"}, "ports": [{"port": 80}]});
-        let noted = |note: &str, finalizers: &[&str]| {
+        let asked = |value: &str, finalizers: &[&str]| {
             json!({
                 "name": "a", "labels": {"a": "b"}, "finalizers": finalizers,
-                "annotations": {"note": note.repeat(200_000), tags: "a=b"},
+                "annotations": {"note": "n".repeat(200_000), RECONCILE: value.repeat(50_000), tags: "a=b"},
             })
         };
-        let metadata = |finalizers| noted("n", finalizers);
+        let metadata = |finalizers| asked("n", finalizers);
         let managed = reduced(json!({"metadata": metadata(&[]), "spec": spec("LoadBalancer")}));
         let kept = |service: &Service| {
             let all = annotations(service);
             all.iter().map(|(key, _)| (*key).to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(kept(&managed), [OTHERS, tags]);
-        let hash = |note| {
-            let service = reduced(json!({"metadata": noted(note, &[]), "spec": spec("LoadBalancer")}));
-            service.metadata.annotations.unwrap().remove(OTHERS).unwrap()
+        assert_eq!(kept(&managed), [RECONCILE, tags]);
+        let hash = |value| {
+            let service = reduced(json!({"metadata": asked(value, &[]), "spec": spec("LoadBalancer")}));
+            service.metadata.annotations.unwrap().remove(RECONCILE).unwrap()
         };
         assert!(hash("n") == hash("n") && hash("n") != hash("m") && hash("n").len() <= 20);
         assert_eq!((managed.metadata.labels.as_ref(), whole(&managed)), (None, Ok(())));
@@ -144,7 +144,7 @@ mod tests {
         let other = reduced(json!({"metadata": metadata(&[]), "spec": spec("ClusterIP")}));
         assert!(annotations(&other).is_empty());
         let former = reduced(json!({"metadata": metadata(&[FINALIZER]), "spec": spec("ClusterIP")}));
-        assert_eq!(kept(&former), [OTHERS, tags], "its load balancer has to be deleted");
+        assert_eq!(kept(&former), [RECONCILE, tags], "its load balancer has to be deleted");
     }
 
     #[test]
