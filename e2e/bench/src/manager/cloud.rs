@@ -54,6 +54,14 @@ impl Cloud {
         })
     }
 
+    /// One more instance of moto.
+    pub async fn machine(&mut self) -> Result<Machines> {
+        let known = self.account.instances.len();
+        let mut machines = self.machines(known + 1).await?;
+        machines.instances.drain(..known);
+        Ok(machines)
+    }
+
     /// Instances, of moto up to [`MOTO_INSTANCES`].
     pub async fn machines(&mut self, count: usize) -> Result<Machines> {
         if count <= MOTO_INSTANCES {

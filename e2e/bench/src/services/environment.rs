@@ -55,6 +55,14 @@ impl Environment {
         Ok(Self { cloud, cluster })
     }
 
+    /// Adds a Node with a new instance.
+    pub async fn add_node(&mut self) -> Result<()> {
+        let machines = self.cloud.machine().await?;
+        self.cluster
+            .create(machines.instances.iter().map(node::initialized))
+            .await
+    }
+
     /// Creates Services, numbered from 0.
     pub async fn create(&self, kind: Kind, count: usize) -> Result<()> {
         let services = (0..count).map(|number| service(kind, &format!("{}-{number}", kind.name())));

@@ -1,4 +1,4 @@
-//! The three measurements. Each candidate runs its service controller alone, so that no other controller calls AWS.
+//! The measurements. Each candidate runs its service controller alone, so that no other controller calls AWS.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use super::environment::{Environment, Kind};
 use crate::manager::candidate::{Candidate, Programs};
 use crate::manager::result::AwsCalls;
 use crate::usage::Usage;
+use outrigger_aws_sim::Call;
 use outrigger_cluster_harness::process::Process;
 
 /// Flags of the tuned incumbent.
@@ -52,6 +53,17 @@ pub struct Restart {
     pub usage: Usage,
 }
 
+/// A Node that joins a cluster with many load balancers, with AWS's limits.
+#[derive(Debug, Clone)]
+pub struct Join {
+    pub candidate: Candidate,
+    pub classic: usize,
+    pub network: usize,
+    /// From the creation of the Node to the last call of AWS.
+    pub last: Duration,
+    pub calls: AwsCalls,
+}
+
 /// Many new Services at once.
 #[derive(Debug, Clone)]
 pub struct Burst {
@@ -67,6 +79,7 @@ pub struct Burst {
 pub struct Results {
     pub unchanged: Vec<Unchanged>,
     pub restarts: Vec<Restart>,
+    pub joins: Vec<Join>,
     pub bursts: Vec<Burst>,
     /// Errors. With one, the run has no result.
     pub failures: Vec<String>,
@@ -100,7 +113,8 @@ pub async fn unchanged(
             let mark = environment.cloud.proxy.mark();
             let new_value = usize::try_from(mark)? + number;
             environment.touch(&format!("{}-0", kind.name()), new_value).await?;
-            environment.quiet(mark, 1, RECONCILED, &process, PATIENCE).await?;
+            // A manager may have nothing to do.
+            environment.quiet(mark, 0, RECONCILED, &process, PATIENCE).await?;
         }
 
         measured.push(Unchanged {
@@ -129,14 +143,13 @@ pub async fn prepare(environment: &Environment, programs: &Programs, classic: us
     Ok(())
 }
 
-/// A start beside the load balancers of [`prepare`].
+/// A start beside the load balancers of [`prepare`], and a Node that joins after it.
 pub async fn restart(
-    environment: &Environment,
+    environment: &mut Environment,
     programs: &Programs,
     candidate: Candidate,
-    classic: usize,
-    network: usize,
-) -> Result<Restart> {
+    (classic, network): (usize, usize),
+) -> Result<(Restart, Join)> {
     let count = classic + network;
     environment.delete_leases().await?;
 
@@ -145,21 +158,47 @@ pub async fn restart(
     let patience = patience(count);
     let calls = environment.quiet(mark, count, STARTED, &process, patience).await?;
     let usage = Usage::of(process.pid())?;
-    process.stop(GRACE).await?;
-
     let addressed = environment.addressed().await?;
     let complete = addressed == count;
     ensure!(complete, "only {addressed} of {count} Services have an address");
-
-    let last = calls.last().context("no call of AWS")?;
-    Ok(Restart {
+    let restart = Restart {
         candidate,
         classic,
         network,
-        last: Duration::try_from(last.at.duration_since(begin))?,
+        last: until_last(begin, &calls)?,
         calls: AwsCalls::of_calls(&calls),
         usage,
-    })
+    };
+
+    environment.cloud.proxy.set_limits(true);
+    let joined = joined(environment, &process, count).await;
+    environment.cloud.proxy.set_limits(false);
+    process.stop(GRACE).await?;
+
+    let (last, calls) = joined.context("a Node joins")?;
+    let join = Join {
+        candidate,
+        classic,
+        network,
+        last,
+        calls,
+    };
+    Ok((restart, join))
+}
+
+/// The time until the last call after a Node has joined, and all calls. Each load balancer gets it by at least one write.
+async fn joined(environment: &mut Environment, process: &Process, count: usize) -> Result<(Duration, AwsCalls)> {
+    let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
+    environment.add_node().await?;
+    let calls = environment
+        .quiet(mark, count, STARTED, process, patience(2 * count))
+        .await?;
+    Ok((until_last(begin, &calls)?, AwsCalls::of_calls(&calls)))
+}
+
+fn until_last(begin: Timestamp, calls: &[Call]) -> Result<Duration> {
+    let last = calls.last().context("no call of AWS")?;
+    Ok(Duration::try_from(last.at.duration_since(begin))?)
 }
 
 /// moto works on one call at a time, and a new load balancer takes some 15 calls.

@@ -1,6 +1,6 @@
 //! The tables of the service controllers.
 
-use super::measure::{Burst, Restart, Results, TUNING, Unchanged};
+use super::measure::{Burst, Join, Restart, Results, TUNING, Unchanged};
 use crate::manager::candidate::Candidate;
 use crate::table::{count, failures, mebibytes, number, table};
 
@@ -9,6 +9,7 @@ pub fn services(results: &Results, machine: &str) -> String {
     let tables = [
         unchanged(&results.unchanged),
         restarts(&results.restarts),
+        joins(&results.joins),
         bursts(&results.bursts),
     ];
     let (tuning, failures) = (TUNING.join(" "), failures(&results.failures));
@@ -69,6 +70,35 @@ fn restarts(rows: &[Restart]) -> String {
     table(columns, rows.iter().map(row))
 }
 
+fn joins(rows: &[Join]) -> String {
+    let columns = [
+        "a Node joins",
+        "by",
+        "seconds to the last call:",
+        "Outrigger ÷ this:",
+        "AWS calls:",
+        "reads:",
+        "writes:",
+        "throttled:",
+    ];
+    let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger);
+    let row = |row: &Join| {
+        let other = ours.filter(|_| row.candidate != Candidate::Outrigger);
+        let ratio = other.map(|ours| number(ours.last.as_secs_f64() / row.last.as_secs_f64()));
+        [
+            format!("{} classic, {} network", row.classic, row.network),
+            row.candidate.name().to_owned(),
+            number(row.last.as_secs_f64()),
+            ratio.unwrap_or_default(),
+            row.calls.total().to_string(),
+            row.calls.reads().to_string(),
+            row.calls.writes().to_string(),
+            row.calls.throttled.to_string(),
+        ]
+    };
+    table(columns, rows.iter().map(row))
+}
+
 fn bursts(rows: &[Burst]) -> String {
     let columns = [
         "new Services, classic:",
@@ -101,7 +131,7 @@ mod tests {
     use crate::manager::candidate::Candidate;
     use crate::manager::result::AwsCalls;
     use crate::services::environment::Kind;
-    use crate::services::measure::{Burst, Restart, Results, Unchanged};
+    use crate::services::measure::{Burst, Join, Restart, Results, Unchanged};
     use crate::usage::Usage;
 
     fn calls(reads: usize, writes: usize) -> AwsCalls {
@@ -130,6 +160,13 @@ mod tests {
                 processor: Duration::from_secs(1),
             },
         };
+        let join = |candidate, seconds| Join {
+            candidate,
+            classic: 400,
+            network: 100,
+            last: Duration::from_secs(seconds),
+            calls: calls(10, 500),
+        };
         let results = Results {
             unchanged: vec![Unchanged {
                 candidate: Candidate::Outrigger,
@@ -138,6 +175,7 @@ mod tests {
                 calls: calls(15, 0),
             }],
             restarts: vec![restart(Candidate::Outrigger, 500), restart(Candidate::Incumbent, 5000)],
+            joins: vec![join(Candidate::Outrigger, 60), join(Candidate::Incumbent, 80)],
             bursts: vec![Burst {
                 candidate: Candidate::Tuned,
                 services: 30,
@@ -150,6 +188,7 @@ mod tests {
         for line in [
             "| classic | Outrigger | 3.00 | 0 | 15 DescribeTags |",
             "| 400 classic, 100 network | incumbent | 20.0 | 5000 | 0.100 | 5000 | 0 | 1.00 | 2.00 | 5000 DescribeTags |",
+            "| 400 classic, 100 network | incumbent | 80.0 | 0.750 | 510 | 10 | 500 | 3 |",
             "| 30 | incumbent, tuned | 100 | 150 | 100 | 50 | 3 |",
             "FAILED: all is lost",
         ] {

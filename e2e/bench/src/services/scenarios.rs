@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use futures::future::join_all;
 
 use super::environment::{Environment, Kind};
-use super::measure::{self, Burst, Restart, Results, Unchanged, WITHOUT_NODE_RULES};
+use super::measure::{self, Burst, Join, Restart, Results, Unchanged, WITHOUT_NODE_RULES};
 use crate::manager::candidate::Candidate;
 use crate::manager::scenarios::Bench;
 
@@ -63,7 +63,7 @@ impl Bench<'_> {
         }
 
         if extent.classic + extent.network > 0 {
-            let restarts = self.restarts(extent, &mut results.restarts).await;
+            let restarts = self.restarts(extent, &mut results.restarts, &mut results.joins).await;
             self.keep(restarts, failures);
         }
 
@@ -92,20 +92,25 @@ impl Bench<'_> {
             .with_context(|| format!("unchanged load balancers, {name}"))
     }
 
-    async fn restarts(&self, extent: &Extent, restarts: &mut Vec<Restart>) -> Result<()> {
+    async fn restarts(&self, extent: &Extent, restarts: &mut Vec<Restart>, joins: &mut Vec<Join>) -> Result<()> {
         let (classic, network) = (extent.classic, extent.network);
         let title = format!("{classic} classic and {network} network load balancers");
         (self.progress)(&format!("creating {title}"));
 
-        let environment = self.environment(WITHOUT_NODE_RULES).await?;
+        let mut environment = self.environment(WITHOUT_NODE_RULES).await?;
         let prepared = measure::prepare(&environment, &self.programs, classic, network).await;
         prepared.with_context(|| title.clone())?;
         for candidate in &extent.candidates {
-            (self.progress)(&format!("a start beside them, {}", candidate.name()));
-            let measured = measure::restart(&environment, &self.programs, *candidate, classic, network).await;
-            let measured = measured.with_context(|| format!("{title}: a start, {}", candidate.name()))?;
-            (self.progress)(&format!("  {:.1} s", measured.last.as_secs_f64()));
-            restarts.push(measured);
+            (self.progress)(&format!(
+                "a start beside them, and a Node that joins, {}",
+                candidate.name()
+            ));
+            let measured = measure::restart(&mut environment, &self.programs, *candidate, (classic, network)).await;
+            let (restart, join) = measured.with_context(|| format!("{title}: {}", candidate.name()))?;
+            let (started, joined) = (restart.last.as_secs_f64(), join.last.as_secs_f64());
+            (self.progress)(&format!("  {started:.1} s, and {joined:.1} s"));
+            restarts.push(restart);
+            joins.push(join);
         }
 
         Ok(())
