@@ -15,7 +15,7 @@ use super::action::{Next, ServiceAction, action, has_finalizer};
 use super::context::Context;
 use super::error::Error;
 use super::events::{self, During, Failure};
-use super::execute::node_groups::{claim_as_is, claim_nothing};
+use super::execute::node_groups::{claim_after_failures, claim_as_is, claim_nothing};
 use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
@@ -85,6 +85,7 @@ async fn ensure_or_update(context: &Context, service: &Service) -> Result<Next, 
     let ensured = ensure(context, service).await;
     if let Err(failure) = &ensured {
         update_targets::update_targets(context, service, &failure.error).await;
+        claim_after_failures(context, service);
     }
     ensured
 }

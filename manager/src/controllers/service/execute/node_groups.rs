@@ -80,6 +80,19 @@ pub fn claim_as_is(context: &Context, service: &Service) {
     claim(context, service, &as_is);
 }
 
+/// How often a Service fails before it claims what is known of it: for half a minute.
+const FAILURES: u32 = 3;
+
+/// Lets a Service claim that goes on failing before AWS is read. Without its claim no rule of the cluster is revoked.
+pub fn claim_after_failures(context: &Context, service: &Service) {
+    let owner = load_balancer(uid(service));
+    let has_claimed = context.node_groups.with(|claims| claims.has(&owner));
+    let failures = context.states.with(uid(service), |state| state.failures);
+    if !has_claimed && failures >= FAILURES {
+        claim_as_is(context, service);
+    }
+}
+
 fn claim(context: &Context, service: &Service, claim: &Claim) {
     let owner = load_balancer(uid(service));
     context.node_groups.with(|claims| claims.widen(&owner, claim));

@@ -128,6 +128,10 @@ impl Claims {
         self.by_owner.entry(owner.to_owned()).or_default().join(claim);
     }
 
+    pub fn has(&self, owner: &str) -> bool {
+        self.by_owner.contains_key(owner)
+    }
+
     /// Widens a claim by that of a plan.
     pub fn begin(&mut self, owner: &str, planned: &PlannedClaim) {
         self.widen(owner, &planned.during);
@@ -226,7 +230,7 @@ impl Claims {
         });
         serving.all(|service| {
             let name = names::load_balancer(names::uid(service));
-            name == but || self.by_owner.contains_key(&name)
+            name == but || self.has(&name)
         })
     }
 }
@@ -595,6 +599,22 @@ mod tests {
             assert_eq!(is_changed, name == "a1" && !is_denied);
             assert_eq!(claims.narrow("a2", &Claim::default()), [GROUP.to_owned()].into());
         }
+    }
+
+    /// It is revoked with the next plan of its load balancer that does not keep it.
+    #[test]
+    fn a_rule_that_its_load_balancer_keeps_for_health_checks_is_left_to_it() {
+        let keeping = Claim {
+            keeps_checks: true,
+            ..claim("a2", &[1])
+        };
+        let mut claims = claims(&[("a1", Claim::default()), ("a2", keeping)]);
+        let mut group = group(&[(2, "a2")]);
+        group.ingress[0].ranges[0].description = Some(rule(HEALTH_RULE, "a2"));
+        let decision = claims.decide(("a1", None), &group, (&[], &Settings::default()), |_| true);
+        assert!(matches!(decision, Decision::Change(change) if change.is_empty()));
+        let left = claims.narrow("a2", &claim("a2", &[1]));
+        assert_eq!(left, [GROUP.to_owned()].into());
     }
 
     /// Another one may have described its rule by the claim that is narrowed.

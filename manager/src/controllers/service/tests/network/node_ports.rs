@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use super::super::super::queue::service_state::CONFIRMATION;
-use super::super::fixture::service;
+use super::super::fixture::{Answer, service};
 use super::*;
 
 pub const UID: &str = "b2345678-1234-1234-1234-123456789abc";
@@ -55,6 +55,27 @@ pub fn clients(fixture: &Fixture, port: &str) -> Vec<String> {
     let mut rules = rules(&fixture.aws.world(), "sg-node");
     rules.retain(|rule| rule.starts_with(&format!("tcp/{port}")));
     rules
+}
+
+/// It has no claim after a restart, since its finalizer cannot be written.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_goes_on_failing_does_not_keep_the_rules_of_others() {
+    let mut fixture = with_neighbour(30180).await;
+    fixture.restart();
+    fixture.api.neighbours.lock().unwrap()[0].metadata.finalizers = None;
+    fixture.change(|service| set_node_port(service, 30280));
+    let old = clients(&fixture, "30080");
+    assert_eq!(old.len(), 1);
+
+    for failed in 0..4 {
+        fixture.sync().await.unwrap();
+        assert_eq!(clients(&fixture, "30080"), old, "after {failed} failures");
+        fixture.api.answers.lock().unwrap().push(Answer::Refused);
+        fixture.sync_neighbour(0).await.unwrap_err();
+    }
+    fixture.sync().await.unwrap();
+    assert_eq!(clients(&fixture, "30080"), Vec::<String>::new());
+    assert_eq!(clients(&fixture, "30180").len(), 1, "that of the other one");
 }
 
 fn to_cluster_ip(service: &mut Service) {

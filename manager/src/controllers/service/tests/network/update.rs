@@ -6,6 +6,7 @@ use serde_json::json;
 use super::super::super::error::{Environment, Error};
 use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::fixture::Fixture;
+use super::node_ports::clients;
 use super::*;
 
 fn port(fixture: &Fixture, at: usize, change: impl Fn(&mut k8s_openapi::api::core::v1::ServicePort)) {
@@ -312,12 +313,15 @@ async fn targets_of_a_full_group_are_deregistered_first() {
 #[tokio::test(start_paused = true)]
 async fn a_sudden_loss_waits_and_so_does_a_new_target_group() {
     let fixture = settled().await;
+    let before = clients(&fixture, "30080");
+    assert_eq!(before.len(), 1);
     fixture.drop_node("i-1");
     fixture.drop_node("i-2");
     port(&fixture, 0, |port| port.node_port = Some(31080));
     fixture.sync().await.unwrap();
     let kept = behind(&fixture.aws.world(), 80);
     assert_eq!(targets(&kept), ["i-1:30080", "i-2:30080"]);
+    assert_eq!(clients(&fixture, "30080"), before, "the targets still serve");
     tokio::time::advance(CONFIRMATION).await;
     fixture.settle().await;
     assert_eq!(targets(&behind(&fixture.aws.world(), 80)), Vec::<String>::new());
