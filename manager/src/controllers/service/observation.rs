@@ -50,6 +50,8 @@ pub(super) struct Pass<'a> {
     pub reason: Reason,
     /// Whether the next full observation is due.
     pub due: bool,
+    /// Whether the last reconciliation left nothing open.
+    pub is_settled: bool,
     /// No Node may be a target of any Service.
     pub no_nodes: bool,
 }
@@ -63,7 +65,7 @@ pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) 
     let often = period.is_some_and(|period| period < 2 * MAX_AGE);
     if !often && !pass.reason.needs_fresh_reads() {
         let cached = match pass.reason {
-            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws),
+            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws, pass.is_settled),
             _ => Reader::cached(&context.aws),
         };
         let observation = observe_with(context, &cached, pass, search).await;
@@ -188,17 +190,14 @@ pub(super) fn with_held(
 
 /// Whether a plan or an error of these reads may be acted upon, or fresh reads have to come first.
 ///
-/// Nothing is written and no error is reported because of an answer from before the start, with one exception: a
-/// description of the load balancer from the last minute is enough to change targets, since adding one that is
-/// registered or removing one that is not changes nothing, and subnets and groups do not decide which Nodes are
-/// targets.
+/// Nothing is written and no error is reported because of an answer from before the start, with one exception: targets
+/// are changed, since adding one that is registered or removing one that is not changes nothing, and subnets and groups do
+/// not decide which Nodes are targets.
 fn suffices(reader: &Reader<'_>, outcome: &Result<&Plan, &Error>) -> bool {
-    let older_balancer = reader.freshness.used_older_balancer();
     let older = reader.freshness.used_older();
     match outcome {
         Ok(plan) if plan.refused.is_some() => !older && reader.reads_attributes,
-        Ok(plan) if plan.steps.is_empty() => true,
-        Ok(plan) if plan.changes_targets_only() => !older_balancer,
+        Ok(plan) if plan.steps.is_empty() || plan.changes_targets_only() => true,
         // The other steps may concern attributes, which were not read for targets.
         Ok(_) => !older && reader.reads_attributes,
         Err(_) if !older => true,

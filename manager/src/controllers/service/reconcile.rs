@@ -150,6 +150,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         going: &going,
         reason,
         due: before.is_due,
+        is_settled: before.is_settled,
         no_nodes: eligible.is_empty(),
     };
 
@@ -176,6 +177,8 @@ struct Before {
     gone: BTreeSet<InstanceId>,
     /// Whether the next full observation is due.
     is_due: bool,
+    /// Whether the last reconciliation left nothing open.
+    is_settled: bool,
     search: Search,
 }
 
@@ -191,6 +194,7 @@ impl Before {
             rest: next_if_unchanged(context, service, state, reason, now),
             gone: state.confirmed_gone(now),
             is_due: until_resync(context, service, state, now).is_some_and(|left| left.is_zero()),
+            is_settled: done.is_some(),
             search: state.search(is_held),
         }
     }

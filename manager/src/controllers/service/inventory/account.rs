@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::super::model::NodeInstance;
 use super::super::plan::subnets::{unknown_zones, zone_by_name};
 use super::super::spec::names;
+use super::shared::Stamp;
 use crate::instances::{Answer, Instances, Priority, addresses};
 
 /// A denied read that the controller can do without. It is reported once per process: the role is the same for all
@@ -153,24 +154,24 @@ pub enum Search {
     Now,
 }
 
-/// All target groups, listed at once. One listing serves all Services for a while.
+/// All target groups, listed at once. One listing serves all Services for a while, and all that wait when it begins.
 #[derive(Debug, Default)]
 pub struct TargetGroupList {
-    last: tokio::sync::Mutex<Option<(Instant, Arc<Vec<TargetGroup>>)>>,
+    last: tokio::sync::Mutex<Option<(Stamp, Arc<Vec<TargetGroup>>)>>,
 }
 
 impl TargetGroupList {
     pub async fn all(&self, elb: &dyn Elbv2, search: Search) -> Result<Arc<Vec<TargetGroup>>, Error> {
+        let called = Stamp::now();
         let mut last = self.last.lock().await;
-        if let Some((at, groups)) = last.as_ref()
-            && search == Search::Earlier
-            && at.elapsed() < LIST_MAX_AGE
-        {
+        let is_young = |asked: &Stamp| search == Search::Earlier && asked.age(called) < LIST_MAX_AGE;
+        if let Some((_, groups)) = last.as_ref().filter(|(asked, _)| *asked > called || is_young(asked)) {
             return Ok(Arc::clone(groups));
         }
 
+        let asked = Stamp::now();
         let groups = Arc::new(elb.all_target_groups().await?);
-        *last = Some((Instant::now(), Arc::clone(&groups)));
+        *last = Some((asked, Arc::clone(&groups)));
 
         Ok(groups)
     }
@@ -258,6 +259,23 @@ mod tests {
         assert_eq!(aws.calls().len(), 1);
         cache.refresh(&aws).await.unwrap();
         assert_eq!(aws.calls().len(), 2, "who asks later has EC2 asked again");
+    }
+
+    #[tokio::test]
+    async fn deletions_that_wait_share_the_next_list_of_target_groups() {
+        let (list, aws) = (TargetGroupList::default(), FakeAws::new(World::default()));
+        let busy = list.last.lock().await;
+        let asked = futures::future::join_all((0..4).map(|_| list.all(&aws, Search::Now)));
+        let (answers, ()) = tokio::join!(asked, async {
+            tokio::task::yield_now().await;
+            drop(busy);
+        });
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(aws.calls().len(), 1);
+        list.all(&aws, Search::Now).await.unwrap();
+        assert_eq!(aws.calls().len(), 2, "who asks later has AWS asked again");
+        list.all(&aws, Search::Earlier).await.unwrap();
+        assert_eq!(aws.calls().len(), 2);
     }
 
     #[tokio::test]

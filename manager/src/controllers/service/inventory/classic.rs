@@ -128,15 +128,23 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(LoadBa
 }
 
 async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
-    let Some((described, tags)) = load_balancer(reader, name).await? else {
-        return Ok(None);
-    };
+    let facts = &reader.shared.facts;
+    if let Some(known) = facts.classic(name).filter(|_| reader.remembers) {
+        reader.freshness.note_older();
+        return Ok(Some(known));
+    }
 
-    Ok(Some(Existing {
-        described,
-        attributes: reader.attributes(reader.elb.attributes(name)).await?,
-        tags,
-    }))
+    let existing = match load_balancer(reader, name).await? {
+        Some((described, tags)) => Some(Existing {
+            described,
+            attributes: reader.attributes(reader.elb.attributes(name)).await?,
+            tags,
+        }),
+        None => None,
+    };
+    facts.put_classic(name, existing.as_ref());
+
+    Ok(existing)
 }
 
 /// The load balancer's groups in rules of the Nodes' groups, now or before the annotations changed.

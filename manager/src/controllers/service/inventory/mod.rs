@@ -6,7 +6,8 @@
 //!   call, with those that other Services will need;
 //! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
 //!   description is used once; later observations read their own load balancer;
-//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]).
+//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]), and of a settled Service only what
+//!   is not in memory ([`facts`]).
 //!
 //! Stale answers do no harm. After a change of the Service or a failure no shared answer is used, since AWS may have
 //! changed too. Otherwise a [`Reader`] records the use of an answer that is older than its start. A plan from such
@@ -18,6 +19,7 @@
 
 pub mod account;
 pub mod classic;
+pub mod facts;
 pub mod network;
 pub mod shared;
 pub mod target_groups;
@@ -45,6 +47,8 @@ pub struct Reader<'a> {
     /// The age limits, and whether an older answer was used.
     pub freshness: Freshness,
     pub reads_attributes: bool,
+    /// Whether it takes what is in memory about the load balancer.
+    remembers: bool,
     denied: Mutex<Option<Error>>,
 }
 
@@ -55,10 +59,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
-    /// not read.
-    pub fn for_targets(aws: &'a Aws) -> Self {
+    /// not read. `remembers`: nor is the load balancer, if it is in memory.
+    pub fn for_targets(aws: &'a Aws, remembers: bool) -> Self {
         Self {
             reads_attributes: false,
+            remembers,
             ..Self::new(aws, true)
         }
     }
@@ -73,6 +78,7 @@ impl<'a> Reader<'a> {
             aws,
             freshness: Freshness::starting_now(cached),
             reads_attributes: true,
+            remembers: false,
             denied: Mutex::default(),
         }
     }

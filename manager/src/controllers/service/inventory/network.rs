@@ -181,21 +181,28 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
 }
 
 async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
-    let elb = reader.elbv2.as_ref();
-    let Some((described, tags)) = load_balancer(reader, &desired.name).await? else {
+    let (elb, facts, name) = (reader.elbv2.as_ref(), &reader.shared.facts, &desired.name);
+    if let Some(known) = facts.network(name).filter(|_| reader.remembers) {
+        reader.freshness.note_older();
+        return Ok(Some(known));
+    }
+    let Some((described, tags)) = load_balancer(reader, name).await? else {
+        facts.forget(name);
         return Ok(None);
     };
 
     let listeners = elb.listeners(&described.arn).await?;
     let used = used(reader, &described.arn, &listeners, search).await?;
-
-    Ok(Some(Existing {
+    let existing = Existing {
         attributes: reader.attributes(elb.attributes(&described.arn)).await?,
         tags,
         groups: describe_fully(reader, desired, used).await?,
         listeners,
         described,
-    }))
+    };
+    facts.put_network(name, Some(&existing));
+
+    Ok(Some(existing))
 }
 
 /// The target groups of a load balancer and of its listeners: AWS may return one later than the other.
@@ -208,7 +215,7 @@ async fn used(
     let aws: &Aws = reader;
     let mut groups = if reader.freshness.is_cached && search == Search::Earlier {
         // All target groups are listed anyway, and after a start the list is shared.
-        reader.freshness.note_older_balancer();
+        reader.freshness.note_older();
         let all = aws.target_groups.all(aws.elbv2.as_ref(), search).await?;
         let using = all.iter().filter(|group| group.load_balancers.contains(arn));
         using.cloned().collect()

@@ -17,6 +17,7 @@ use super::super::model::classic::KnownTags;
 use super::super::plan::Step;
 use super::super::spec::annotations::{Annotations, Kind};
 use super::super::spec::{names, request};
+use super::facts::Facts;
 
 type Services = Box<dyn Fn() -> Vec<Arc<Service>> + Send + Sync>;
 
@@ -33,6 +34,7 @@ pub struct Shared {
     pub(super) classic: Prefetch<(LoadBalancer, KnownTags)>,
     /// Network load balancers, with their tags if they were read.
     pub(super) network: Prefetch<(NetworkLoadBalancer, Option<Tags>)>,
+    pub facts: Facts,
     services: OnceLock<Services>,
 }
 
@@ -48,6 +50,7 @@ impl Shared {
     /// groups: which other answers it changes, by a rule that names a group or by a filter, would have to be guessed. A
     /// failed write may have had an effect.
     pub fn written(&self, load_balancer: &str, step: &Step) {
+        self.facts.written(load_balancer, step);
         self.classic.forget(load_balancer);
         self.network.forget(load_balancer);
         if matches!(step, Step::Group(_)) {
@@ -111,13 +114,13 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// The time of a call or write. Stamps have a strict order even if the clock is coarse or stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Stamp {
+pub(super) struct Stamp {
     number: u64,
     at: Instant,
 }
 
 impl Stamp {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         Self {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             at: Instant::now(),
@@ -125,7 +128,7 @@ impl Stamp {
     }
 
     /// Time from this one to the other; zero if this one is later.
-    fn age(&self, other: Self) -> Duration {
+    pub(super) fn age(&self, other: Self) -> Duration {
         other.at.saturating_duration_since(self.at)
     }
 }
@@ -139,8 +142,7 @@ pub struct Freshness {
     began: Stamp,
     /// Whether it accepts answers from before its start.
     pub is_cached: bool,
-    used_older_shared: AtomicBool,
-    used_older_balancer: AtomicBool,
+    used_older: AtomicBool,
 }
 
 impl Freshness {
@@ -149,8 +151,7 @@ impl Freshness {
         Self {
             began: Stamp::now(),
             is_cached,
-            used_older_shared: AtomicBool::new(false),
-            used_older_balancer: AtomicBool::new(false),
+            used_older: AtomicBool::new(false),
         }
     }
 
@@ -160,38 +161,24 @@ impl Freshness {
         self.began.at.checked_sub(age).unwrap_or(self.began.at)
     }
 
-    /// Records the use of a description of the load balancer from before the start.
-    pub fn note_older_balancer(&self) {
-        self.used_older_balancer.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a description of the load balancer is from before the start.
-    pub fn used_older_balancer(&self) -> bool {
-        self.used_older_balancer.load(Ordering::Relaxed)
+    /// Records the use of an answer from before the start.
+    pub fn note_older(&self) {
+        self.used_older.store(true, Ordering::Relaxed);
     }
 
     pub fn used_older(&self) -> bool {
-        self.used_older_balancer() || self.used_older_shared.load(Ordering::Relaxed)
+        self.used_older.load(Ordering::Relaxed)
     }
 
-    /// Whether an answer of that moment serves as what is shared.
-    fn takes_shared(&self, answered: Stamp) -> bool {
-        self.takes(answered, MAX_AGE, &self.used_older_shared)
-    }
-
-    /// Whether a prefetched description of that moment serves as the load balancer's.
-    fn takes_prefetched(&self, described: Stamp, max_age: Duration) -> bool {
-        self.takes_shared(described) || self.takes(described, max_age, &self.used_older_balancer)
-    }
-
-    fn takes(&self, answered: Stamp, max_age: Duration, older: &AtomicBool) -> bool {
+    /// Whether an answer of that moment serves this observation.
+    fn takes(&self, answered: Stamp, max_age: Duration) -> bool {
         if answered > self.began {
             return true;
         }
 
         let serves = self.is_cached && answered.age(self.began) < max_age;
         if serves {
-            older.store(true, Ordering::Relaxed);
+            self.note_older();
         }
 
         serves
@@ -271,7 +258,9 @@ impl<V: Clone + Default> SingleFlight<V> {
         let kept = self.kept();
         let answer = |key: &String| {
             let (answered, value) = kept.answers.get(key)?;
-            freshness.takes_shared(*answered).then(|| (key.clone(), value.clone()))
+            freshness
+                .takes(*answered, MAX_AGE)
+                .then(|| (key.clone(), value.clone()))
         };
         keys.iter().filter_map(answer).collect()
     }
@@ -383,7 +372,7 @@ impl<T> Prefetch<T> {
         let batch = {
             let mut state = self.state();
             if let Some((answered, described)) = state.ready.remove(name)
-                && freshness.takes_prefetched(answered, PREFETCH_MAX_AGE)
+                && freshness.takes(answered, PREFETCH_MAX_AGE)
             {
                 return Some(described);
             }

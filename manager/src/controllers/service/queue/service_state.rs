@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -14,6 +14,8 @@ use outrigger_shared::backoff::doubled;
 use tokio::time::Instant;
 
 use super::super::inventory::account::Search;
+use super::super::inventory::facts::SharedSets;
+pub use super::super::inventory::facts::hash_of;
 use super::super::plan::Plan;
 use super::super::spec::names::{namespaced_name, uid};
 use super::reported::Reported;
@@ -82,6 +84,7 @@ pub struct ServiceState {
 #[derive(Debug, Default)]
 pub struct ServiceStates {
     all: Mutex<All>,
+    targets: SharedSets,
 }
 
 #[derive(Debug, Default)]
@@ -89,15 +92,6 @@ struct All {
     by_uid: HashMap<String, ServiceState>,
     /// UIDs by `namespace/name`, usually one.
     by_name: HashMap<String, BTreeSet<String>>,
-    /// The sets of targets that Services have, by [`hash_of`].
-    targets: HashMap<u64, Weak<BTreeSet<InstanceId>>>,
-}
-
-/// Differs for different sets, except with a probability of about 2^-64.
-pub fn hash_of(targets: &BTreeSet<InstanceId>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    targets.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl ServiceState {
@@ -242,17 +236,7 @@ impl ServiceStates {
 
     /// The same set, or an equal one that another Service has.
     pub fn share(&self, targets: BTreeSet<InstanceId>) -> Arc<BTreeSet<InstanceId>> {
-        let (hash, mut all) = (hash_of(&targets), self.all());
-        let known = all.targets.get(&hash).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| **known == targets) {
-            return known;
-        }
-
-        let targets = Arc::new(targets);
-        all.targets.retain(|_, known| known.strong_count() > 0);
-        all.targets.insert(hash, Arc::downgrade(&targets));
-
-        targets
+        self.targets.share(targets)
     }
 
     pub fn update<T>(&self, uid: &str, change: impl FnOnce(&mut ServiceState) -> T) -> T {
@@ -502,7 +486,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&first), 1);
         drop(first);
         drop(states.share(nodes(2)));
-        assert_eq!(states.all().targets.len(), 2);
+        assert_eq!(states.targets.len(), 2);
     }
 
     #[test]

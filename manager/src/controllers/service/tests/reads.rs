@@ -402,6 +402,7 @@ async fn errors_are_reported_only_from_fresh_reads() {
         lb.described.subnets = world.subnets.iter().map(|subnet| subnet.id.clone()).collect();
     });
     // By what was told the load balancer stands in wrong subnets; by what is it stands in the right ones.
+    fixture.context.aws.shared.facts.forget(LB);
     fixture.aws.forget_calls();
     fixture.node("i-3", true);
     fixture.sync().await.unwrap();
