@@ -149,11 +149,6 @@ impl Queue {
         }
     }
 
-    /// The keys that wait, and the time when each was added.
-    pub fn waiting(&self) -> HashMap<String, Instant> {
-        self.state().waiting.clone()
-    }
-
     /// Counts a retry. [`Queue::add`] records the start of the wait.
     pub fn retry(&self) {
         self.0.retries.inc();
@@ -205,7 +200,6 @@ impl Drop for Working {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use crate::metrics::Metrics;
@@ -220,12 +214,7 @@ mod tests {
         queue.add("gone");
         queue.forget("gone");
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(
-            queue.waiting().into_keys().collect::<BTreeSet<_>>(),
-            ["a".into(), "b".into()].into()
-        );
         let first = queue.start("a");
-        assert_eq!(queue.waiting().into_keys().collect::<Vec<_>>(), ["b"]);
         tokio::time::advance(Duration::from_secs(3)).await;
         let second = queue.start("unannounced");
         tokio::time::advance(Duration::from_secs(1)).await;

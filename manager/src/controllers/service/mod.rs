@@ -38,14 +38,11 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use outrigger_aws::{Ec2, Elb, Elbv2};
@@ -55,10 +52,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::instances::Instances;
-use crate::metrics::{Metrics, Queue};
+use crate::metrics::{self, Metrics};
 use crate::node_cache::NodeCache;
 
-use action::{Next, ServiceAction, action};
+use action::Next;
 use context::Context;
 use execute::node_groups::NodeGroups;
 use inventory::Aws;
@@ -66,11 +63,12 @@ use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
 use orphans::sweep::{self, SweepSettings};
 use queue::creation_queue::CreationQueues;
+use queue::keyed::{Class, Due};
 use queue::node_changes::{self, NodeSync};
-use queue::service_state::{self, ServiceStates, SpecFingerprint};
-use queue::{MAX_WAITING, WorkerPool, is_requested};
+use queue::service_state::{self, ServiceStates};
+use queue::{WorkQueue, watch};
 use settings::Settings;
-use spec::names::{namespaced_name, uid};
+use spec::names::uid;
 use spec::watched::reduce;
 use writer::ApiWriter;
 
@@ -98,7 +96,8 @@ pub struct Deps {
     pub metrics: Metrics,
 }
 
-/// Runs until `stop`, and returns after the last write has ended. Nothing is reconciled before all Nodes are known.
+/// Runs until `stop`, and returns after the last write has ended. Nothing is reconciled before all Nodes and all Services
+/// are known.
 ///
 /// # Errors
 /// None so far: failures concern single Services and are reported by Events.
@@ -110,51 +109,42 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
 
     let _ended = WatchEnds(deps.metrics.clone());
     let (listed, writer) = reflector::store();
-    let services = Api::<Service>::all(deps.client.clone());
-    let services = watcher(services, watcher::Config::default().page_size(PAGE))
+    let events = Api::<Service>::all(deps.client.clone());
+    let events = watcher(events, watcher::Config::default().page_size(PAGE))
         .default_backoff()
         .modify(reduce)
-        .reflect(writer)
-        .applied_objects();
-    let controller = Controller::for_stream(services, listed.clone());
+        .reflect(writer);
     let all = listed.clone();
     let labels = move || node_changes::named_labels(all.state().iter().map(AsRef::as_ref));
     let nodes = node_changes::relevant(deps.nodes.clone(), labels);
-    let sweep = deps.sweep.clone();
-    let workers = Arc::new(Workers {
-        queue: deps.metrics.queue("service"),
-        pool: WorkerPool::new(u16::try_from(deps.concurrent_syncs).unwrap_or(u16::MAX)),
+    let (sweep, concurrent_syncs) = (deps.sweep.clone(), deps.concurrent_syncs.max(1));
+    let metrics = deps.metrics.queue("service");
+    let queue = Arc::new(WorkQueue::new(concurrent_syncs, metrics.clone()));
+    let context = context(deps, permit, listed.clone());
+    let (order, services) = (Arc::clone(&queue), listed.clone());
+    context.aws.shared.prefetch_for(move || {
+        let keys = order.order();
+        keys.iter().filter_map(|key| watch::of_key(&services, key)).collect()
+    });
+
+    let workers = Workers {
+        context: &context,
+        queue: &queue,
+        metrics,
         services: listed.clone(),
-        context: context(deps, permit, listed.clone()),
         stop: stop.clone(),
-    });
-    let notified = Arc::clone(&workers);
-    let nodes = nodes.inspect(move |()| {
-        notified.context.node_sync.nodes_changed();
-        notified.context.aws.shared.nodes_changed();
-    });
-    let (services, queue) = (listed.clone(), workers.queue.clone());
-    let shared = &workers.context.aws.shared;
-    shared.prefetch_for(move || in_order(services.state(), &queue.waiting()));
+    };
+    let watches = futures::future::join(
+        watch::services(&context, &queue, &listed, events),
+        watch::nodes(&context, &queue, &listed, nodes),
+    );
+    let working = futures::future::join_all((0..concurrent_syncs).map(|_| work(&workers)));
+    let orphaned = orphans::watch(&context, &listed, &stop);
+    let sweep = sweep::watch(&context, &sweep, &listed, &stop);
 
-    let running = controller
-        .with_config(Config::default().concurrency(MAX_WAITING))
-        .reconcile_all_on(nodes)
-        .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(reconcile, retry, Arc::clone(&workers))
-        .for_each(|result| async move {
-            if let Err(kube::runtime::controller::Error::QueueError(error)) = result {
-                tracing::warn!(%error, "watch of Services failed; restarting it");
-            }
-        });
-
-    let orphaned = orphans::watch(&workers.context, &listed, &stop);
-    let sweep = sweep::watch(&workers.context, &sweep, &listed, &stop);
-
-    tokio::select! {
-        _ = futures::future::join3(running, orphaned, sweep) => {}
-        () = stopped_before(listed.clone(), stop.clone()) => {}
-    }
+    // Boxed, because each of them is large.
+    let all = futures::future::join4(stop.run_until_cancelled(watches), working, orphaned, sweep);
+    Box::pin(all).await;
 
     Ok(())
 }
@@ -168,21 +158,12 @@ impl Drop for WatchEnds {
     }
 }
 
-/// Waits for a stop before the Services have been listed. The runtime's graceful shutdown waits for that list, and so
-/// for an API server that may be unavailable; no work has begun by then.
-async fn stopped_before(listed: Store<Service>, stop: CancellationToken) {
-    tokio::select! {
-        biased;
-        _ = listed.wait_until_ready() => std::future::pending().await,
-        () = stop.cancelled() => {}
-    }
-}
-
-struct Workers {
-    queue: Queue,
-    pool: WorkerPool,
+/// Everything that the workers share.
+struct Workers<'a> {
+    context: &'a Context,
+    queue: &'a WorkQueue,
+    metrics: metrics::Queue,
     services: Store<Service>,
-    context: Context,
     stop: CancellationToken,
 }
 
@@ -213,71 +194,45 @@ fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
     }
 }
 
-/// Services in the order in which they get workers: those that wait for the longest time first, those that do not wait
-/// yet last.
-fn in_order(mut services: Vec<Arc<Service>>, waiting: &HashMap<String, Instant>) -> Vec<Arc<Service>> {
-    services.sort_by_cached_key(|service| {
-        let added = waiting.get(&namespaced_name(service));
-        (added.is_none(), added.copied())
-    });
-    services
+/// Reconciles one Service after the other, until the stop. No Service is begun after it.
+async fn work(workers: &Workers<'_>) {
+    loop {
+        let (key, class) = tokio::select! {
+            biased;
+            () = workers.stop.cancelled() => return,
+            turn = workers.queue.next() => turn,
+        };
+        let next = reconcile(workers, &key, class).await;
+        workers.queue.finish(&key, next);
+    }
 }
 
-/// Waits for a worker and reconciles a Service. A queued Service is not begun after the stop.
-async fn reconcile(service: Arc<Service>, workers: Arc<Workers>) -> Result<Action, Error> {
-    let key = namespaced_name(&service);
-    workers.queue.add(&key);
-
-    let of_service = ObjectRef::from_obj(&*service);
-    let seen = SpecFingerprint::of(&service);
-    let requested = || {
-        let now = workers.services.get(&of_service);
-        let states = &workers.context.states;
-        now.is_none_or(|now| states.with(uid(&service), |state| is_requested(&now, state, &seen)))
-    };
-    let now = || workers.services.get(&of_service);
-    let is_deleted = || now().is_some_and(|service| action(&service) == ServiceAction::Delete);
-    let permit = async {
-        loop {
-            let to_delete = is_deleted();
-            let permit = match to_delete {
-                true => workers.pool.acquire_for_deletion(is_deleted).await,
-                false => workers.pool.acquire(requested).await,
-            };
-            // If the Service switched between sync and delete while queued, queue it again.
-            if is_deleted() == to_delete {
-                return permit;
-            }
-        }
+/// Returns when the Service has its next turn, if nothing changes.
+async fn reconcile(workers: &Workers<'_>, key: &str, class: Class) -> Option<Due> {
+    let Some(service) = watch::of_key(&workers.services, key) else {
+        workers.metrics.forget(key);
+        return None;
     };
 
-    let permit = tokio::select! {
-        biased;
-        () = workers.stop.cancelled() => None,
-        permit = permit => Some(permit),
-    };
-    // The Service may have changed while queued; then it is reconciled again anyway, unless it is gone.
-    let (Some(_permit), Some(service)) = (permit, now()) else {
-        workers.queue.forget(&key);
-        return Ok(Action::await_change());
-    };
-
-    let _working = workers.queue.start(&key);
+    let _working = workers.metrics.start(key);
     let metadata = &service.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     let span = tracing::info_span!("reconcile", controller = "service", namespace, name);
-    // Boxed, so that queued Services take little memory.
-    let next = Box::pin(reconcile::reconcile(&workers.context, &service))
-        .instrument(span)
-        .await?;
+    let context = workers.context;
+    let reconciled = Box::pin(reconcile::reconcile(context, &service));
+    let after = match class.priority().run(reconciled).instrument(span).await {
+        Ok(Next::OnChange) => return None,
+        Ok(Next::After(time)) => time,
+        Err(_) => {
+            workers.metrics.retry();
+            reconcile::retry_after(context, &service)
+        }
+    };
 
-    Ok(match next {
-        Next::OnChange => Action::await_change(),
-        Next::After(time) => Action::requeue(time),
-    })
-}
+    // Without a success, the next turn has the same cause.
+    let is_done = context.states.with(uid(&service), |state| state.done.is_some());
+    let class = if is_done { Class::Drift } else { class };
+    let at = Instant::now() + after;
 
-fn retry(service: Arc<Service>, _: &Error, workers: Arc<Workers>) -> Action {
-    workers.queue.retry();
-    Action::requeue(reconcile::retry_after(&workers.context, &service))
+    Some(Due { class, at })
 }

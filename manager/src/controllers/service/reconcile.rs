@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::InstanceId;
-use outrigger_aws::limit::Priority;
 use tokio::time::Instant;
 
 use super::action::{Next, ServiceAction, action, has_finalizer};
@@ -20,10 +19,9 @@ use super::execute::{Applied, Created, apply_within, is_quota};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass};
 use super::plan::quota::{RuleCounts, revoke_where_full};
-use super::plan::targets::{self, Candidate, candidates};
+use super::plan::targets::{self, candidates};
 use super::plan::{Plan, quota};
 use super::queue::creation_queue::Slot;
-use super::queue::is_requested;
 use super::queue::service_state::{
     CONFIRMATION, Done, Reason, SUBNET_CONFIRMATION, ServiceState, SpecFingerprint, hash_of, reason,
 };
@@ -48,10 +46,7 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     let action = action(service);
     let result = match action {
         ServiceAction::Ignore => orphans::release_unmanaged(context, service).await,
-        ServiceAction::Ensure => {
-            let ensured = Box::pin(ensure_or_update(context, service));
-            priority(context, service).run(ensured).await
-        }
+        ServiceAction::Ensure => Box::pin(ensure_or_update(context, service)).await,
         ServiceAction::Delete => orphans::clean_up(context, service).await,
     };
 
@@ -66,19 +61,6 @@ pub async fn reconcile(context: &Context, service: &Service) -> Result<Next, Err
     }
 
     result.map_err(|failure| *failure.error)
-}
-
-/// A Service that a user has created or changed goes before all others: after a start, or a change of Nodes, hundreds of
-/// them may wait for AWS's request limits.
-fn priority(context: &Context, service: &Service) -> Priority {
-    let now = SpecFingerprint::of(service);
-    match context
-        .states
-        .with(uid(service), |state| is_requested(service, state, &now))
-    {
-        true => Priority::Initialize,
-        false => Priority::current(),
-    }
 }
 
 async fn ensure_or_update(context: &Context, service: &Service) -> Result<Next, Failure> {
@@ -111,7 +93,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
     let nodes = context.nodes.snapshot();
     let candidates = candidates(&nodes, &labels.unwrap_or_default());
     let registered = context.states.with(uid(service), |state| Arc::clone(&state.targets));
-    let likely = hash_of(&likely_targets(&candidates, &registered));
+    let likely = hash_of(&targets::likely(&candidates, &registered));
     let read = |state: &ServiceState| Before::of(context, service, state, (likely, now));
     let before = context.states.with(uid(service), read);
     let reason = before.reason;
@@ -258,7 +240,7 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         state.given_names.clone_from(&observation.given_names);
     });
 
-    let likely = likely_targets(pass.candidates, &observation.plan.targets);
+    let likely = targets::likely(pass.candidates, &observation.plan.targets);
     let done = Done {
         targets: hash_of(&likely),
         at: now,
@@ -438,12 +420,6 @@ fn settle(
 
         until_resync(context, service, state, now).map_or(Next::OnChange, Next::After)
     })
-}
-
-fn likely_targets(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> BTreeSet<InstanceId> {
-    let is_likely = |candidate: &&Candidate| candidate.ready && candidate.is_own || targets.contains(&candidate.id);
-    let likely = candidates.iter().filter(is_likely);
-    likely.map(|candidate| candidate.id.clone()).collect()
 }
 
 /// When to reconcile again, if no load balancer can be created for this Service now. A long wait is reported.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use outrigger_aws::Kind as AwsKind;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,7 @@ use super::execute::node_groups::plan_with_claims;
 use super::plan::Plan;
 use super::plan::targets::candidates;
 use super::queue::service_state::ServiceState;
+use super::queue::watch::of_key;
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::names::{self, namespaced_name, other_owner, uid};
 use super::spec::request;
@@ -208,17 +209,11 @@ pub(super) struct MissingServices {
 
 pub(super) async fn watch(context: &Context, services: &Store<Service>, stop: &CancellationToken) {
     let mut missing = MissingServices::default();
-    let exists = |name: &str, of: &str| {
-        let Some((namespace, name)) = name.split_once('/') else {
-            return true;
-        };
-        let service = services.get(&ObjectRef::new(name).within(namespace));
-        service.is_some_and(|service| uid(&service) == of)
-    };
+    let exists = |name: &str, of: &str| of_key(services, name).is_some_and(|service| uid(&service) == of);
 
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
         // Every cluster has this Service. If it is missing, the list is incomplete.
-        if services.get(&ObjectRef::new("kubernetes").within("default")).is_some() {
+        if of_key(services, "default/kubernetes").is_some() {
             delete_orphaned(context, &mut missing, exists).await;
         }
     }

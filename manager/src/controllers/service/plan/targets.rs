@@ -116,6 +116,13 @@ pub fn candidates(nodes: &[Arc<NodeView>], labels: &BTreeMap<String, String>) ->
     candidates
 }
 
+/// The candidates that are targets, or become one if EC2 knows their instances.
+pub fn likely(candidates: &[Candidate], targets: &BTreeSet<InstanceId>) -> BTreeSet<InstanceId> {
+    let is_likely = |candidate: &&Candidate| candidate.ready && candidate.is_own || targets.contains(&candidate.id);
+    let likely = candidates.iter().filter(is_likely);
+    likely.map(|candidate| candidate.id.clone()).collect()
+}
+
 /// A hash of everything that decides whether a Node is a target of a Service that chooses Nodes by some of these labels.
 pub fn fingerprint(node: &NodeView, labels: &BTreeSet<String>) -> u64 {
     let chosen: Vec<Option<&str>> = labels.iter().map(|key| node.label(key)).collect();

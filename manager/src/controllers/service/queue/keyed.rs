@@ -1,15 +1,14 @@
-//! The queue of the service controller: keys with a class and a time. Pure: the time is an argument, and
-//! the caller waits.
+//! Keys with a class and a time. Pure: the time is an argument, and the caller waits.
 //!
 //! - A key has one turn at a time. If it is added during its turn, it is due again at the end of the turn: each add is
 //!   followed by a turn that began after it.
-//! - A key that is due waits for those of better classes. It gains one class in each [`AGEING`], so it waits a bounded
-//!   time.
+//! - A key that is due waits for those of better classes, and for those of its class that were due before. One turn in
+//!   [`TURNS_PER_OLDEST`] goes to the key that has been due longest, so each key gets a turn.
 //! - One worker is left to keys that a user waits for, if there are several workers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use outrigger_aws::limit::Priority;
 use tokio::time::Instant;
 
 /// Why a key is in the queue, the best class first.
@@ -17,10 +16,11 @@ use tokio::time::Instant;
 pub enum Class {
     /// A user has created or changed the Service.
     Asked,
-    /// Nodes have left.
+    /// A target has left.
     Deregister,
-    /// Nodes have joined.
+    /// A target may have joined.
     Register,
+    /// The Service is deleted, or requests no load balancer any more.
     Deletion,
     /// First pass after a start.
     Start,
@@ -28,23 +28,18 @@ pub enum Class {
     Drift,
 }
 
-/// A key that is due gains one class in this time.
-pub const AGEING: Duration = Duration::from_secs(30);
-
 impl Class {
-    /// The head start of [`Class::Asked`].
-    fn handicap(self) -> Duration {
-        let steps = match self {
-            Self::Asked => 0,
-            Self::Deregister => 1,
-            Self::Register => 2,
-            Self::Deletion => 3,
-            Self::Start => 4,
-            Self::Drift => 5,
-        };
-        AGEING * steps
+    /// The priority of AWS calls within the manager's part of the request limits.
+    pub fn priority(self) -> Priority {
+        match self {
+            Self::Asked => Priority::Initialize,
+            Self::Deregister | Self::Register | Self::Deletion | Self::Start | Self::Drift => Priority::Lifecycle,
+        }
     }
 }
+
+/// One turn in so many goes to the key that has been due longest, whatever its class.
+pub const TURNS_PER_OLDEST: u32 = 8;
 
 /// When a key is due, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,12 +65,6 @@ impl Due {
             at: self.at.min(other.at),
         }
     }
-
-    /// Keys that are due get workers in this order. Ageing is in it: a key that is due for so long that it has gained the
-    /// difference of the classes goes before a new one.
-    fn rank(self) -> Instant {
-        self.at + self.class.handicap()
-    }
 }
 
 /// A key with a worker.
@@ -91,11 +80,13 @@ pub struct Queue<K> {
     workers: usize,
     waiting: BTreeMap<K, Due>,
     running: BTreeMap<K, Turn>,
-    /// Waiting keys that are not due yet, by time.
+    /// Waiting keys that are not due yet.
     later: BTreeSet<(Instant, K)>,
-    /// Waiting keys that are due, by [`Due::rank`]: those that a user waits for, and all others.
-    asked: BTreeSet<(Instant, K)>,
-    background: BTreeSet<(Instant, K)>,
+    /// Waiting keys that are due, twice: in the order of turns, and those that are due longest first.
+    due: BTreeSet<(Class, Instant, K)>,
+    oldest: BTreeSet<(Instant, K)>,
+    /// Turns since the last one of the key that was due longest.
+    turns: u32,
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -106,39 +97,50 @@ impl<K: Ord + Clone> Queue<K> {
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             later: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            background: BTreeSet::new(),
+            due: BTreeSet::new(),
+            oldest: BTreeSet::new(),
+            turns: 0,
         }
     }
 
-    /// Adds a key, which is due from `due` on. A key that waits already keeps its better class and earlier time.
-    pub fn add(&mut self, key: K, due: Due, now: Instant) {
+    /// Adds a key, which is due from `due` on. A key that waits already keeps its better class and earlier time. Returns
+    /// whether it waits for a worker now.
+    pub fn add(&mut self, key: K, due: Due, now: Instant) -> bool {
         let due = due.not_before(now);
         if let Some(turn) = self.running.get_mut(&key) {
             turn.again = Some(due.and(turn.again));
-            return;
+            return false;
         }
 
         let before = self.waiting.remove(&key);
         if let Some(before) = before {
             self.unlist(&key, before);
         }
-        self.enlist(key, due.and(before), now);
+
+        self.enlist(key, due.and(before), now)
     }
 
-    /// Begins the turn of the next key, if one is due and a worker is free.
-    pub fn start(&mut self, now: Instant) -> Option<(K, Class)> {
-        self.enlist_due(now);
-        let (free, in_background) = (self.workers - self.running.len(), self.in_background());
-        if free == 0 {
+    /// Moves the keys that have become due to those that wait for a worker, and returns them.
+    pub fn enlist_due(&mut self, now: Instant) -> Vec<K> {
+        let mut moved = Vec::new();
+        while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
+            self.later.remove(&(at, key.clone()));
+            if let Some(due) = self.waiting.get(&key).copied() {
+                self.enlist(key.clone(), due, now);
+                moved.push(key);
+            }
+        }
+
+        moved
+    }
+
+    /// Begins the turn of the next key, if one waits for a worker and a worker is free for it.
+    pub fn start(&mut self) -> Option<(K, Class)> {
+        if self.running.len() == self.workers {
             return None;
         }
 
-        let may_background = self.workers == 1 || in_background + 1 < self.workers;
-        let asked = self.asked.first();
-        let background = self.background.first().filter(|_| may_background);
-        let (_, key) = asked.into_iter().chain(background).min()?.clone();
-
+        let key = self.next()?;
         let due = self.waiting.remove(&key)?;
         self.unlist(&key, due);
         let turn = Turn {
@@ -150,65 +152,76 @@ impl<K: Ord + Clone> Queue<K> {
         Some((key, due.class))
     }
 
-    /// Ends the turn of a key. It is due again at `next`, and for each add during the turn.
-    pub fn finish(&mut self, key: &K, next: Option<Due>, now: Instant) {
+    fn next(&mut self) -> Option<K> {
+        let turns = self.running.values();
+        let in_background = turns.filter(|turn| turn.class != Class::Asked).count();
+        let (class, _, first) = self.due.first()?;
+        if self.workers > 1 && in_background + 1 >= self.workers {
+            return (*class == Class::Asked).then(|| first.clone());
+        }
+
+        self.turns += 1;
+        if self.turns < TURNS_PER_OLDEST {
+            return Some(first.clone());
+        }
+        self.turns = 0;
+
+        self.oldest.first().map(|(_, key)| key.clone())
+    }
+
+    /// Ends the turn of a key. It is due again at `next`, and for each add during the turn. Returns whether it waits for a
+    /// worker now.
+    pub fn finish(&mut self, key: &K, next: Option<Due>, now: Instant) -> bool {
         let Some((key, turn)) = self.running.remove_entry(key) else {
-            return;
+            return false;
         };
-        let next = next.map(|next| next.not_before(now));
         // An add during the turn has waited since then.
-        let due = match next {
+        let due = match next.map(|next| next.not_before(now)) {
             Some(next) => Some(next.and(turn.again)),
             None => turn.again,
         };
-        if let Some(due) = due {
-            self.enlist(key, due, now);
-        }
+
+        due.is_some_and(|due| self.enlist(key, due, now))
     }
 
-    /// When the first key that is not due yet is due. Keys that are due wait for [`Queue::finish`] only.
+    /// When the first key that is not due yet is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(at, _)| *at)
     }
 
-    pub fn len(&self) -> usize {
-        self.waiting.len() + self.running.len()
+    /// The keys that have a turn.
+    pub fn running(&self) -> impl Iterator<Item = &K> {
+        self.running.keys()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// The keys that wait for a worker, in the order of their turns.
+    pub fn due(&self) -> impl Iterator<Item = &K> {
+        self.due.iter().map(|(.., key)| key)
     }
 
-    fn in_background(&self) -> usize {
-        let turns = self.running.values();
-        turns.filter(|turn| turn.class != Class::Asked).count()
-    }
-
-    fn enlist(&mut self, key: K, due: Due, now: Instant) {
+    /// Returns whether the key waits for a worker now.
+    fn enlist(&mut self, key: K, due: Due, now: Instant) -> bool {
         self.waiting.insert(key.clone(), due);
-        match (due.at <= now, due.class) {
-            (false, _) => self.later.insert((due.at, key)),
-            (true, Class::Asked) => self.asked.insert((due.rank(), key)),
-            (true, _) => self.background.insert((due.rank(), key)),
-        };
+        if due.at > now {
+            self.later.insert((due.at, key));
+            return false;
+        }
+
+        self.oldest.insert((due.at, key.clone()));
+        self.due.insert((due.class, due.at, key));
+        true
     }
 
     fn unlist(&mut self, key: &K, due: Due) {
-        // It may be in one list only, which depends on the time of the last call of `enlist_due`.
+        // Which of them it is in depends on the time of the last call of `enlist_due`.
         self.later.remove(&(due.at, key.clone()));
-        self.asked.remove(&(due.rank(), key.clone()));
-        self.background.remove(&(due.rank(), key.clone()));
+        self.oldest.remove(&(due.at, key.clone()));
+        self.due.remove(&(due.class, due.at, key.clone()));
     }
 
-    /// Moves keys that are due now to the lists of those.
-    fn enlist_due(&mut self, now: Instant) {
-        while let Some((_, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
-            let Some(due) = self.waiting.get(&key).copied() else {
-                return;
-            };
-            self.unlist(&key, due);
-            self.enlist(key, due, now);
-        }
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.waiting.len() + self.running.len()
     }
 }
 

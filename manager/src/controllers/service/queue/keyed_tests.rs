@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tokio::time::Instant;
 
-use super::{AGEING, Class, Due, Queue};
+use super::{Class, Due, Queue, TURNS_PER_OLDEST};
 
 const CLASSES: [Class; 6] = [
     Class::Asked,
@@ -22,14 +22,13 @@ const CLASSES: [Class; 6] = [
 ];
 const SECOND: Duration = Duration::from_secs(1);
 
-fn due(class: Class, at: Instant) -> Due {
-    Due { class, at }
+fn start<K: Ord + Clone>(queue: &mut Queue<K>, now: Instant) -> Option<(K, Class)> {
+    queue.enlist_due(now);
+    queue.start()
 }
 
-/// The classes that a key has gained, and its own: steps of 30 s, as a list is sorted by hand.
-fn place(class: Class, at: Instant) -> Instant {
-    let step = CLASSES.iter().position(|other| *other == class).unwrap();
-    at + AGEING * u32::try_from(step).unwrap()
+fn due(class: Class, at: Instant) -> Due {
+    Due { class, at }
 }
 
 /// A list in which each operation looks at all entries.
@@ -40,6 +39,8 @@ struct List {
     running: Vec<(u8, Class)>,
     /// Adds of running keys.
     again: Vec<(u8, Class, Instant)>,
+    /// Begins of turns while background keys might begin one.
+    begun: u32,
 }
 
 impl List {
@@ -63,8 +64,12 @@ impl List {
         }
 
         let may_run = |entry: &&(u8, Class, Instant)| entry.2 <= now && is_left(entry.1);
-        let best = self.waiting.iter().filter(may_run);
-        let (key, class, _) = *best.min_by_key(|(key, class, at)| (place(*class, *at), *key))?;
+        let candidates: Vec<_> = self.waiting.iter().filter(may_run).collect();
+        let best = candidates.iter().min_by_key(|(key, class, at)| (*class, *at, *key))?;
+        let oldest = candidates.iter().min_by_key(|(key, _, at)| (*at, *key))?;
+        self.begun += u32::from(is_left(Class::Drift));
+        let is_for_oldest = is_left(Class::Drift) && self.begun.is_multiple_of(TURNS_PER_OLDEST);
+        let (key, class, _) = if is_for_oldest { **oldest } else { **best };
         self.waiting.retain(|(other, ..)| *other != key);
         self.running.push((key, class));
         Some((key, class))
@@ -140,7 +145,7 @@ proptest! {
                     history.push(Happened::Added(key));
                 }
                 Operation::Start => {
-                    let started = queue.start(now);
+                    let started = start(&mut queue, now);
                     prop_assert_eq!(started, list.start(now));
                     history.extend(started.map(|(key, _)| Happened::Began(key)));
                 }
@@ -161,14 +166,14 @@ proptest! {
         }
 
         // All keys get their turn, and nothing stays.
-        while !queue.is_empty() {
+        while queue.len() > 0 {
             for (key, _) in std::mem::take(&mut list.running) {
                 queue.finish(&key, None, now);
             }
-            if let Some((key, class)) = queue.start(now) {
+            if let Some((key, class)) = start(&mut queue, now) {
                 list.running.push((key, class));
                 history.push(Happened::Began(key));
-            } else if list.running.is_empty() && !queue.is_empty() {
+            } else if list.running.is_empty() && queue.len() > 0 {
                 now = queue.next_due().expect("a key that is due has a worker");
             }
         }
@@ -180,32 +185,49 @@ proptest! {
 fn an_add_during_a_turn_makes_the_key_due_at_its_end() {
     let (mut queue, now) = (Queue::new(7), Instant::now());
     queue.add("a", due(Class::Drift, now), now);
-    assert_eq!(queue.start(now), Some(("a", Class::Drift)));
+    assert_eq!(start(&mut queue, now), Some(("a", Class::Drift)));
     queue.add("a", due(Class::Asked, now), now);
-    assert_eq!(queue.start(now), None, "one turn at a time");
+    assert_eq!(start(&mut queue, now), None, "one turn at a time");
 
     // Its next turn would be later without the add.
     queue.finish(&"a", Some(due(Class::Drift, now + 1800 * SECOND)), now + SECOND);
-    assert_eq!(queue.start(now + SECOND), Some(("a", Class::Asked)));
+    assert_eq!(start(&mut queue, now + SECOND), Some(("a", Class::Asked)));
     queue.finish(&"a", None, now + SECOND);
-    assert!(queue.is_empty());
+    assert_eq!(queue.len(), 0);
 }
 
+/// All keys of one class, and after them those of the next.
 #[test]
 fn better_classes_go_first_and_the_first_of_a_class() {
     let (mut queue, now) = (Queue::new(7), Instant::now());
-    for (key, class) in CLASSES.iter().enumerate().rev() {
+    for (key, class) in CLASSES.iter().take(3).enumerate().rev() {
         queue.add(2 * key, due(*class, now), now);
         queue.add(2 * key + 1, due(*class, now + SECOND), now);
     }
-    let order: Vec<usize> = (0..12)
+    queue.enlist_due(now + SECOND);
+    assert_eq!(queue.due().copied().collect::<Vec<_>>(), (0..6).collect::<Vec<_>>());
+    let order: Vec<usize> = (0..6)
         .filter_map(|_| {
-            let (key, _) = queue.start(now + SECOND)?;
+            let (key, _) = queue.start()?;
+            assert_eq!(queue.running().collect::<Vec<_>>(), [&key]);
             queue.finish(&key, None, now + SECOND);
             Some(key)
         })
         .collect();
-    assert_eq!(order, (0..12).collect::<Vec<_>>());
+    assert_eq!(order, (0..6).collect::<Vec<_>>());
+}
+
+/// 2,000 keys of a start wait when a target leaves. Keys that have waited for long do not go before it.
+#[test]
+fn a_target_that_leaves_goes_before_all_keys_of_a_start() {
+    let (mut queue, now) = (Queue::new(1), Instant::now());
+    for key in 0..2000 {
+        queue.add(key, due(Class::Start, now), now);
+    }
+    let later = now + 600 * SECOND;
+    queue.add(5000, due(Class::Deregister, later), later);
+    let (key, _) = start(&mut queue, later).unwrap();
+    assert_eq!(key, 5000);
 }
 
 #[test]
@@ -214,30 +236,33 @@ fn one_worker_is_left_to_keys_that_a_user_waits_for() {
     for key in 0..5 {
         queue.add(key, due(Class::Deregister, now), now);
     }
-    assert!(queue.start(now).is_some() && queue.start(now).is_some());
+    assert!(start(&mut queue, now).is_some() && start(&mut queue, now).is_some());
     let much_later = now + 3600 * SECOND;
-    assert_eq!(queue.start(much_later), None, "also not after a long wait");
+    assert_eq!(start(&mut queue, much_later), None, "also not after a long wait");
     queue.add(9, due(Class::Asked, much_later), much_later);
-    assert_eq!(queue.start(much_later), Some((9, Class::Asked)));
+    assert_eq!(start(&mut queue, much_later), Some((9, Class::Asked)));
 
     let mut single = Queue::new(1);
     single.add(1, due(Class::Drift, now), now);
-    assert!(single.start(now).is_some(), "a single worker does everything");
+    assert!(start(&mut single, now).is_some(), "a single worker does everything");
 }
 
-/// One worker with turns of one second, and a new key that a user waits for in each second.
+/// One worker, and a new key that a user waits for before each turn.
 #[test]
-fn the_last_class_waits_for_two_and_a_half_minutes_at_most() {
-    let (mut queue, start) = (Queue::new(1), Instant::now());
-    queue.add(0, due(Class::Drift, start), start);
-    let waited = (0..1000_u32).find(|second| {
-        let now = start + SECOND * *second;
-        queue.add(1 + second, due(Class::Asked, now), now);
-        let (key, _) = queue.start(now).unwrap();
+fn one_turn_in_eight_goes_to_the_key_that_is_due_longest() {
+    let (mut queue, begin) = (Queue::new(1), Instant::now());
+    queue.add(0, due(Class::Drift, begin), begin);
+    queue.add(1, due(Class::Drift, begin + SECOND), begin);
+    let mut turns = Vec::new();
+    for second in 2..40_u32 {
+        let now = begin + SECOND * second;
+        queue.add(second, due(Class::Asked, now), now);
+        let (key, _) = start(&mut queue, now).unwrap();
         queue.finish(&key, None, now);
-        key == 0
-    });
-    assert_eq!(waited, Some(150));
+        turns.push(key);
+    }
+    let begun = |key: u32| turns.iter().position(|other| *other == key).unwrap() + 1;
+    assert_eq!((begun(0), begun(1)), (8, 16));
 }
 
 /// A key that waits for its time is not in the way, and one that is due before is not forgotten.
@@ -245,11 +270,17 @@ fn the_last_class_waits_for_two_and_a_half_minutes_at_most() {
 fn the_earliest_time_and_the_best_class_of_a_key_count() {
     let (mut queue, now) = (Queue::new(7), Instant::now());
     queue.add("a", due(Class::Drift, now + 1800 * SECOND), now);
-    assert_eq!((queue.start(now), queue.next_due()), (None, Some(now + 1800 * SECOND)));
+    assert_eq!(
+        (start(&mut queue, now), queue.next_due()),
+        (None, Some(now + 1800 * SECOND))
+    );
     queue.add("a", due(Class::Register, now + 5 * SECOND), now);
     queue.add("a", due(Class::Drift, now + 60 * SECOND), now);
-    assert_eq!((queue.start(now), queue.next_due()), (None, Some(now + 5 * SECOND)));
-    assert_eq!(queue.start(now + 5 * SECOND), Some(("a", Class::Register)));
+    assert_eq!(
+        (start(&mut queue, now), queue.next_due()),
+        (None, Some(now + 5 * SECOND))
+    );
+    assert_eq!(start(&mut queue, now + 5 * SECOND), Some(("a", Class::Register)));
     assert_eq!(queue.next_due(), None);
 }
 
@@ -293,10 +324,10 @@ fn no_add_is_lost_and_no_key_has_two_turns_with_many_threads() {
         loop {
             let mut waiting = queue.lock().unwrap();
             let (key, _) = loop {
-                if let Some(started) = waiting.start(Instant::now()) {
+                if let Some(started) = start(&mut waiting, Instant::now()) {
                     break started;
                 }
-                if adding.load(Ordering::SeqCst) == 0 && waiting.is_empty() {
+                if adding.load(Ordering::SeqCst) == 0 && waiting.len() == 0 {
                     changed.notify_all();
                     return;
                 }

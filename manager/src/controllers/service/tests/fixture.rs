@@ -18,9 +18,11 @@ use super::super::execute::node_groups::NodeGroups;
 use super::super::inventory::Aws;
 use super::super::inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use super::super::inventory::shared::Shared;
+use super::super::queue::class_of;
 use super::super::queue::creation_queue::CreationQueues;
+use super::super::queue::keyed::Class;
 use super::super::queue::node_changes::NodeSync;
-use super::super::queue::service_state::ServiceStates;
+use super::super::queue::service_state::{ServiceState, ServiceStates};
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::writer::{Found, Writer};
@@ -245,12 +247,19 @@ impl Fixture {
     /// Reconciles a neighbour.
     pub async fn sync_neighbour(&self, at: usize) -> Result<Next, Error> {
         let service = self.api.neighbours.lock().unwrap()[at].clone();
-        Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
+        Box::pin(self.turn(service)).await
     }
 
     pub async fn sync(&self) -> Result<Next, Error> {
-        let service = self.service();
-        Box::pin(super::super::reconcile::reconcile(&self.context, &service)).await
+        Box::pin(self.turn(self.service())).await
+    }
+
+    /// A turn of the Service, as after a list of all Services, or because it is due.
+    async fn turn(&self, service: Service) -> Result<Next, Error> {
+        let class = |state: &ServiceState| class_of(&service, state, true);
+        let class = self.context.states.with(names::uid(&service), class);
+        let reconciled = Box::pin(super::super::reconcile::reconcile(&self.context, &service));
+        class.unwrap_or(Class::Drift).priority().run(reconciled).await
     }
 
     pub fn events(&self) -> Vec<String> {

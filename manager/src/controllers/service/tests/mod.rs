@@ -17,6 +17,7 @@ mod orphaned_services;
 mod permissions;
 mod priority;
 mod properties;
+mod queue;
 mod quotas;
 mod reads;
 mod refusals;

@@ -1,6 +1,6 @@
 //! The number of reads of an observation; a stale answer never leads to a wrong write.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use outrigger_aws::ec2::IpPermission;
 use outrigger_aws::fake::World;
 use serde_json::{Value, json};
-use tokio::time::{Instant, advance};
+use tokio::time::advance;
 
 use super::super::error::Error;
 use super::super::inventory::shared::MAX_AGE;
@@ -156,23 +156,6 @@ async fn after_a_change_of_nodes_descriptions_are_read_in_the_order_of_the_queue
         counts["DescribeLoadBalancerAttributes"],
     );
     assert_eq!(read, (3, 3, 60), "{counts:?}");
-}
-
-#[test]
-fn services_that_wait_the_longest_are_reconciled_first() {
-    let services: Vec<Arc<Service>> = (0..4).map(|number| Arc::new(numbered(number))).collect();
-    let now = Instant::now();
-    let added = |number: usize, seconds| {
-        let key = super::super::namespaced_name(&services[number]);
-        (key, now + Duration::from_secs(seconds))
-    };
-    let waiting = HashMap::from([added(1, 3), added(3, 1), added(0, 2)]);
-    let order = super::super::in_order(services.clone(), &waiting);
-    let names: Vec<&str> = order
-        .iter()
-        .map(|service| service.metadata.name.as_deref().unwrap())
-        .collect();
-    assert_eq!(names, ["web-3", "web-0", "web-1", "web-2"]);
 }
 
 #[tokio::test(start_paused = true)]

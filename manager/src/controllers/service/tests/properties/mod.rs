@@ -13,7 +13,7 @@ mod likeness;
 mod named;
 mod network_edits;
 mod quotas;
-mod run;
+pub(super) mod run;
 mod specs;
 mod targets;
 
