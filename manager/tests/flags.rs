@@ -393,7 +393,7 @@ fn the_share_of_the_budget_is_a_part() {
     let line = "--aws-api-budget-share=0.1 --aws-api-budget-share-limit=0.2";
     assert_eq!(Some(share(line)), Share::between(0.1, 0.2));
     for flag in ["--aws-api-budget-share", "--aws-api-budget-share-limit"] {
-        for wrong in ["0", "1.01", "200"] {
+        for wrong in ["0", "0.0001", "1.01", "200"] {
             let said = error(&format!("{flag}={wrong}"));
             assert!(
                 said.contains(&format!("{flag}={wrong}")) && said.contains("at most 1"),

@@ -140,7 +140,7 @@ fn aws_api_share(line: &mut CommandLine) -> Share {
         let part = line.float(flag);
         if Share::fixed(part).is_none() {
             line.fail(format!(
-                "--{flag}={part}: expected a share greater than 0 and at most 1, such as {example}"
+                "--{flag}={part}: expected a share of at least 0.001 and at most 1, such as {example}"
             ));
         }
         part

@@ -26,7 +26,7 @@ struct Part {
     now: f64,
     /// When it last changed, or calls began to wait.
     changed: Instant,
-    /// When a call last had to wait.
+    /// Until when a call last had to wait.
     waited: Option<Instant>,
 }
 
@@ -51,7 +51,6 @@ impl Part {
         if self.is_quiet(now) {
             self.changed = now;
         }
-        self.waited = Some(now);
 
         if now.saturating_duration_since(self.changed) >= GROWTH_PERIOD {
             self.now = f64::min(self.now + GROWTH, self.budget.most);
@@ -119,7 +118,9 @@ impl Bucket {
         self.part.wait(now);
         // At least a millisecond, the grain of timers.
         let missing = Duration::from_secs_f64((1.0 - self.tokens) / self.part.size().refill_rate);
-        Err(now + missing.max(Duration::from_millis(1)))
+        let due = now + missing.max(Duration::from_millis(1));
+        self.part.waited = Some(due);
+        Err(due)
     }
 
     /// The expected wait of a call after `ahead` other calls, if AWS throttles none of them.
@@ -151,6 +152,11 @@ impl Bucket {
         self.throttled = Some(now);
 
         Some(pause)
+    }
+
+    /// AWS throttles other calls of the same account: this process leaves more to others.
+    pub(super) fn halve(&mut self, now: Instant) {
+        self.part.halve(now);
     }
 
     /// AWS answered a call that was sent at `sent`: the next pause would be shorter. Returns whether the trouble is over.
@@ -280,6 +286,23 @@ mod tests {
         assert!(bucket.part.now > 0.5);
         now += QUIET + pause;
         assert_eq!(taken(&mut bucket, now), 10, "a burst begins with the least");
+    }
+
+    #[test]
+    fn the_part_grows_although_a_token_takes_minutes() {
+        let mut now = Instant::now();
+        let budget = Budget {
+            least: 0.001,
+            most: 0.9,
+            ..SIZE
+        };
+        let mut bucket = Bucket::full(budget, now);
+        taken(&mut bucket, now);
+        for _ in 0..3 {
+            now = bucket.take(now).unwrap_err();
+            assert_eq!(bucket.take(now), Ok(()));
+        }
+        assert!(bucket.part.now > 0.04, "{}", bucket.part.now);
     }
 
     #[test]

@@ -8,18 +8,21 @@ pub struct Share {
     most: f64,
 }
 
+/// With it AWS is called once in some minutes.
+const SMALLEST: f64 = 0.001;
+
 impl Share {
-    /// Parts greater than 0 and at most 1. A `most` below `least` counts as `least`.
+    /// Parts of at least [`SMALLEST`] and at most 1. A `most` below `least` counts as `least`.
     #[must_use]
     pub fn between(least: f64, most: f64) -> Option<Self> {
-        let is_part = |part: f64| part > 0.0 && part <= 1.0;
+        let is_part = |part: f64| (SMALLEST..=1.0).contains(&part);
         (is_part(least) && is_part(most)).then_some(Self {
             least,
             most: most.max(least),
         })
     }
 
-    /// A part greater than 0 and at most 1 that does not grow.
+    /// A part of at least [`SMALLEST`] and at most 1 that does not grow.
     #[must_use]
     pub fn fixed(part: f64) -> Option<Self> {
         Self::between(part, part)
@@ -97,7 +100,7 @@ pub(super) fn kind_of_action(action: &str) -> &'static str {
 }
 
 const SLOW: &str = "creating load balancers and changing their subnets";
-const READS: &str = "describing load balancers";
+pub(super) const READS: &str = "describing load balancers";
 const TARGETS: &str = "registering and deregistering targets";
 const WRITES: &str = "changing load balancers";
 
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_share_is_a_part() {
-        for bad in [0.0, -0.1, 1.1, f64::NAN, f64::INFINITY] {
+        for bad in [0.0, 0.000_9, -0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert_eq!(Share::fixed(bad), None, "{bad}");
             assert_eq!(Share::between(0.1, bad), None, "{bad}");
         }

@@ -64,12 +64,13 @@ impl Limited<dyn Elbv2> {
 }
 
 fn load_balancing(share: Share) -> Limiters {
-    Limiters::new(move |bucket| bucket_size::load_balancing(bucket, share))
+    Limiters::new(move |bucket| bucket_size::load_balancing(bucket, share)).with_reads(bucket_size::READS)
 }
 
 impl<T: ?Sized> Limited<T> {
     /// Sends a call of an action of Elastic Load Balancing, which has a bucket for each kind of action, and one for all
-    /// calls together. That one holds more than the others give, so that AWS's throttling is put down to the kind.
+    /// calls together. AWS's throttling is put down to the kind; reads give way too, because they may have used up the common
+    /// one.
     async fn balanced<R, F>(&self, action: &'static str, call: impl Fn() -> F) -> Result<R>
     where
         F: Future<Output = Result<R>>,

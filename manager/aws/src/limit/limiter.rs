@@ -121,6 +121,11 @@ impl Limiter {
         }
     }
 
+    /// AWS throttled another kind of calls: this kind leaves more of what all have in common.
+    pub(super) fn give_way(&self) {
+        self.state().bucket.halve(Instant::now());
+    }
+
     /// AWS answered a call that was sent at `sent`, whatever it said.
     pub(super) fn answered(&self, sent: Instant) {
         if self.state().bucket.answered(sent) {

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Limiters {
     budget: Box<dyn Fn(&str) -> Budget + Send + Sync>,
     limiters: Mutex<HashMap<&'static str, Arc<Limiter>>>,
+    /// Gives way when AWS throttles any call.
+    reads: Option<&'static str>,
 }
 
 impl Limiters {
@@ -29,7 +31,14 @@ impl Limiters {
         Self {
             budget: Box::new(budget),
             limiters: Mutex::default(),
+            reads: None,
         }
+    }
+
+    /// The same where AWS has a limit of all calls together, which the calls of this bucket may use up.
+    pub(super) fn with_reads(self, reads: &'static str) -> Self {
+        let reads = Some(reads);
+        Self { reads, ..self }
     }
 
     fn limiter(&self, bucket: &'static str) -> Arc<Limiter> {
@@ -73,6 +82,12 @@ impl Limiters {
                     Err(error) if error.kind() == Kind::Transport => {}
                     _ => limiter.answered(sent),
                 }
+            }
+
+            if let (Some(reads), Err(error)) = (self.reads, &answer)
+                && error.kind() == Kind::Throttled
+            {
+                self.limiter(reads).give_way();
             }
 
             match answer {

@@ -173,8 +173,8 @@ pub(super) const GLOBAL: &[Flag] = &[
 ];
 
 pub(super) const OURS: &[Flag] = &[
-    flag("aws-api-budget-share", Float, "0.25", Works, "Share of the account's request rate limits for reads of EC2 and of load balancers that this manager uses: greater than 0, at most 1. While calls wait, it grows by 0.05 each 10 s; when AWS throttles, it is halved, down to this value. Writes use the full limits."),
-    flag("aws-api-budget-share-limit", Float, "0.9", Works, "Largest value to which --aws-api-budget-share grows: greater than 0, at most 1. A lower value than that one has no effect."),
+    flag("aws-api-budget-share", Float, "0.25", Works, "Share of the account's request rate limits for reads of EC2 and of load balancers that this manager uses: 0.001 to 1. While calls wait, it grows by 0.05 each 10 s; when AWS throttles, it is halved, down to this value. Writes use the full limits."),
+    flag("aws-api-budget-share-limit", Float, "0.9", Works, "Largest value to which --aws-api-budget-share grows: 0.001 to 1. A lower value than that one has no effect."),
     flag("aws-keys-file", Text, "", Works, "AWS's shared credentials file of another principal, such as the tenant of a hosted control plane. Only keys are read from its profile AWS_PROFILE, or default; with anything else in it, such as a role or an endpoint, the manager does not start. AWS_ACCESS_KEY_ID comes first; with AWS_WEB_IDENTITY_TOKEN_FILE or AWS_CONTAINER_CREDENTIALS_* the manager does not start."),
     flag("cloud-config-strict", Bool, "true", Works, "Reject unknown sections and keys in the cloud configuration. If false, they are ignored without a message."),
     flag("cluster-id", Text, "", Works, "Cluster ID. Must equal the cluster ID in the cloud configuration, if that has one. Without both, it is read from the tags of the instance that the manager runs on."),
