@@ -159,6 +159,11 @@ impl Queue {
         self.state().waiting.remove(key);
     }
 
+    /// Nothing waits any more: the queue has ended.
+    pub fn clear(&self) {
+        self.state().waiting.clear();
+    }
+
     /// Work on a key begins; it ends when the answer is dropped.
     #[must_use = "the work ends when this is dropped"]
     pub fn start(&self, key: &str) -> Working {

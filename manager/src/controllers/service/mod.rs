@@ -149,12 +149,13 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     Ok(())
 }
 
-/// Another manager may own the Services for long: a watch that has ended is not silent.
+/// Another manager may own the Services for long: a watch that has ended is not silent, and nothing waits.
 struct WatchEnds(Metrics);
 
 impl Drop for WatchEnds {
     fn drop(&mut self) {
         self.0.rest_client().forget("services");
+        self.0.queue("service").clear();
     }
 }
 
@@ -229,10 +230,20 @@ async fn reconcile(workers: &Workers<'_>, key: &str, class: Class) -> Option<Due
         }
     };
 
-    // Without a success, the next turn has the same cause.
     let is_done = context.states.with(uid(&service), |state| state.done.is_some());
-    let class = if is_done { Class::Drift } else { class };
+    let waits_for_creation = context.creation_queues.has(uid(&service));
+    let class = next_class(class, is_done, waits_for_creation);
     let at = Instant::now() + after;
 
     Some(Due { class, at })
+}
+
+/// The class of the next turn. A Service that fails, or waits for something else than the creation of its load balancer, is
+/// not what a user waits for any more: many of them would go before targets that leave.
+fn next_class(class: Class, is_done: bool, waits_for_creation: bool) -> Class {
+    match (is_done, waits_for_creation) {
+        (true, _) => Class::Drift,
+        (false, true) => class,
+        (false, false) => class.max(Class::Register),
+    }
 }

@@ -50,8 +50,8 @@ pub(super) struct Pass<'a> {
     pub reason: Reason,
     /// Whether the next full observation is due.
     pub due: bool,
-    /// Whether the last reconciliation left nothing open.
-    pub is_settled: bool,
+    /// Whether what is in memory about the load balancer is right.
+    pub is_in_memory: bool,
     /// No Node may be a target of any Service.
     pub no_nodes: bool,
 }
@@ -65,7 +65,7 @@ pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) 
     let often = period.is_some_and(|period| period < 2 * MAX_AGE);
     if !often && !pass.reason.needs_fresh_reads() {
         let cached = match pass.reason {
-            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws, pass.is_settled),
+            Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws, pass.is_in_memory),
             _ => Reader::cached(&context.aws),
         };
         let observation = observe_with(context, &cached, pass, search).await;

@@ -132,7 +132,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         going: &going,
         reason,
         due: before.is_due,
-        is_settled: before.is_settled,
+        is_in_memory: before.is_in_memory,
         no_nodes: eligible.is_empty(),
     };
 
@@ -159,8 +159,7 @@ struct Before {
     gone: BTreeSet<InstanceId>,
     /// Whether the next full observation is due.
     is_due: bool,
-    /// Whether the last reconciliation left nothing open.
-    is_settled: bool,
+    is_in_memory: bool,
     search: Search,
 }
 
@@ -176,7 +175,7 @@ impl Before {
             rest: next_if_unchanged(context, service, state, reason, now),
             gone: state.confirmed_gone(now),
             is_due: until_resync(context, service, state, now).is_some_and(|left| left.is_zero()),
-            is_settled: done.is_some(),
+            is_in_memory: state.is_in_memory,
             search: state.search(is_held),
         }
     }
@@ -405,6 +404,7 @@ fn settle(
         }
 
         state.waiting = losing || held || !refused.is_empty();
+        state.is_in_memory = !state.waiting && !done.hostname.is_empty();
         if open {
             state.leave_open(targets);
             return Next::After(match (losing, held) {

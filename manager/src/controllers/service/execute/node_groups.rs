@@ -14,6 +14,8 @@ use super::super::error::{Environment, Error};
 use super::super::plan::Plan;
 use super::super::plan::claims::{Change, Claim, ClaimSteps, Claims, Decision, View};
 use super::super::plan::rule_writes::{Purpose, State};
+use super::super::settings::HealthProbe;
+use super::super::spec::annotations::Annotations;
 use super::super::spec::names::{CLIENT_RULE, HEALTH_RULE, load_balancer, uid};
 use super::super::spec::permissions::{self, count};
 use super::{Created, Executor, RuleChange, is, is_quota};
@@ -66,14 +68,22 @@ pub fn claim_nothing(context: &Context, service: &Service) {
     claim(context, service, &Claim::default());
 }
 
-/// Claims the existing rules with the name of the load balancer, and those that open ports of the Service: nothing is known
-/// about the load balancer.
+/// Claims the existing rules with the name of the load balancer, and those that open ports of the Service or of its health
+/// checks: nothing is known about the load balancer.
 pub fn claim_as_is(context: &Context, service: &Service) {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_ref()).into_iter().flatten();
     let ports = ports.filter_map(|port| port.node_port);
+    let chosen = Annotations::of(service)
+        .get("healthcheck-port")
+        .and_then(|port| port.parse().ok());
+    let shared = match context.settings.health_probe {
+        HealthProbe::Shared { port, .. } => Some(port),
+        HealthProbe::ServiceNodePort => None,
+    };
+    let checked = [spec.and_then(|spec| spec.health_check_node_port), chosen, shared];
     let as_is = Claim {
-        ports: ports.chain(spec.and_then(|spec| spec.health_check_node_port)).collect(),
+        ports: ports.chain(checked.into_iter().flatten()).collect(),
         keeps_named: true,
         ..Claim::default()
     };

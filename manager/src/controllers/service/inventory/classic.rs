@@ -129,7 +129,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(LoadBa
 
 async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
     let facts = &reader.shared.facts;
-    if let Some(known) = facts.classic(name).filter(|_| reader.remembers) {
+    if let Some(known) = reader.remembers.then(|| facts.classic(name)).flatten() {
         reader.freshness.note_older();
         return Ok(Some(known));
     }

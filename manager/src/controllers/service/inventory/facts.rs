@@ -3,7 +3,7 @@
 //! A change of Nodes concerns all load balancers, and AWS allows 10 reads a second. So targets are registered and
 //! deregistered from memory: both may be repeated, and AWS refuses them for a load balancer or target group that does not
 //! exist. An observation uses facts only if its Service is settled and has not changed since (`Reason::NodesChanged`); if its
-//! plan is more than targets, everything is read again. Own writes of targets change a fact, others drop it, and each observation
+//! plan is more than targets, everything is read again. Own writes of targets change a fact, others drop it, and each reconciliation
 //! that reads the load balancer replaces it. Facts end with the leader's term.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -182,7 +182,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
 
 async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
     let (elb, facts, name) = (reader.elbv2.as_ref(), &reader.shared.facts, &desired.name);
-    if let Some(known) = facts.network(name).filter(|_| reader.remembers) {
+    if let Some(known) = reader.remembers.then(|| facts.network(name)).flatten() {
         reader.freshness.note_older();
         return Ok(Some(known));
     }

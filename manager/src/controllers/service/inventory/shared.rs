@@ -65,7 +65,8 @@ impl Shared {
         self.found.invalidate();
     }
 
-    pub fn nodes_changed(&self) {
+    /// Many Services wait for their turns: after a start, or a change of Nodes. They are described in batches.
+    pub fn many_wait(&self) {
         self.classic.begin(&self.load_balancers(Kind::Classic));
         self.network.begin(&self.load_balancers(Kind::Network));
     }
@@ -315,6 +316,8 @@ struct State<T> {
     waiting: Option<HashSet<String>>,
     /// Described and not used yet.
     ready: HashMap<String, (Stamp, Option<T>)>,
+    /// How often all names have begun to wait.
+    begun: u64,
 }
 
 impl<T> State<T> {
@@ -369,7 +372,7 @@ impl<T> Prefetch<T> {
         }
 
         let _turn = self.turn.lock().await;
-        let batch = {
+        let (batch, begun) = {
             let mut state = self.state();
             if let Some((answered, described)) = state.ready.remove(name)
                 && freshness.takes(answered, PREFETCH_MAX_AGE)
@@ -383,13 +386,16 @@ impl<T> Prefetch<T> {
                 return None;
             }
 
-            batch
+            (batch, state.begun)
         };
 
         let asked = Stamp::now();
         let answer = ask(batch.clone()).await;
         let mut state = self.state();
-        // None of them is prefetched twice, whatever the answer. Names that were forgotten meanwhile stay so.
+        // None of them is prefetched twice, whatever the answer. Names that were forgotten meanwhile stay so. If all names have
+        // begun to wait again, others may have been written to since the call: the answer is only for the caller.
+        let is_for = |other: &String| other == name || state.begun == begun;
+        let batch: Vec<String> = batch.into_iter().filter(is_for).collect();
         let names: Vec<String> = batch.into_iter().filter(|name| state.remove_waiting(name)).collect();
         let mut described = match answer {
             Ok(described) => described,
@@ -412,6 +418,7 @@ impl<T> Prefetch<T> {
         let mut state = self.state();
         state.waiting = Some(all.iter().cloned().collect());
         state.ready.clear();
+        state.begun += 1;
     }
 
     fn expects(&self, name: &str, all: impl Fn() -> Vec<String>) -> bool {

@@ -60,6 +60,7 @@ async fn delete(context: &Context, service: &Service) -> Result<bool, Failure> {
         return Err(Error::RulesDeferred { group }).during(events::DELETE);
     }
     context.node_groups.with(|claims| claims.forget(&name));
+    context.aws.shared.facts.forget(&name);
 
     Ok(!plan.steps.is_empty())
 }

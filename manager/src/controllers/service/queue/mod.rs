@@ -14,8 +14,9 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::action::{ServiceAction, action};
+use super::action::{ServiceAction, action, has_finalizer};
 use super::spec::request;
+use super::writer;
 use crate::metrics;
 use keyed::{Class, Due, Queue};
 use service_state::{ServiceState, SpecFingerprint};
@@ -112,8 +113,7 @@ impl WorkQueue {
 }
 
 /// Why a Service that was listed or has changed is reconciled now; `None` if nothing that matters has changed since its
-/// last reconciliation, which has left something for later. `is_listed`: it is in a list of all Services, so it may be as
-/// it was.
+/// last reconciliation. `is_listed`: it is in a list of all Services, so it may be as it was.
 pub fn class_of(service: &Service, state: &ServiceState, is_listed: bool) -> Option<Class> {
     match action(service) {
         // It costs nothing, unless it has requested a load balancer before.
@@ -121,12 +121,19 @@ pub fn class_of(service: &Service, state: &ServiceState, is_listed: bool) -> Opt
         ServiceAction::Delete => Some(Class::Deletion),
         ServiceAction::Ensure => match state.spec() {
             None if is_listed && request::kind_in_status(service).is_some() => Some(Class::Start),
-            // Its address may have been removed.
-            Some(spec) if spec == SpecFingerprint::of(service) => state.done.as_ref().map(|_| Class::Drift),
+            Some(spec) if spec == SpecFingerprint::of(service) => {
+                lacks_own_write(service, state).then_some(Class::Asked)
+            }
             // New, or changed since the last reconciliation or the list.
             None | Some(_) => Some(Class::Asked),
         },
     }
+}
+
+/// Whether somebody has removed the finalizer or the address.
+fn lacks_own_write(service: &Service, state: &ServiceState) -> bool {
+    let done = state.done.as_ref();
+    !has_finalizer(service) || done.is_some_and(|done| !writer::has_address(service, &done.hostname))
 }
 
 #[cfg(test)]
@@ -228,15 +235,20 @@ mod tests {
             assert_eq!(class_of(&standing, &state, is_listed), None, "it has its backoff");
             assert_eq!(class_of(&changed, &state, is_listed), Some(Class::Asked), "changed");
         }
-        let (targets, at, hostname) = (0, Instant::now(), String::new());
-        state.settle(Done { targets, at, hostname }, Arc::default());
+        let settled = |hostname: &str| Done {
+            targets: 0,
+            at: Instant::now(),
+            hostname: hostname.to_owned(),
+        };
+        state.settle(settled("a.us-east-1.elb.amazonaws.com"), Arc::default());
+        let mut released = standing.clone();
+        released.metadata.finalizers = None;
         for is_listed in [true, false] {
-            assert_eq!(
-                class_of(&standing, &state, is_listed),
-                Some(Class::Drift),
-                "only its status"
-            );
+            assert_eq!(class_of(&standing, &state, is_listed), None, "its labels");
+            assert_eq!(class_of(&released, &state, is_listed), Some(Class::Asked));
         }
+        state.settle(settled("b.us-east-1.elb.amazonaws.com"), Arc::default());
+        assert_eq!(class_of(&standing, &state, false), Some(Class::Asked), "its address");
 
         let new = service(json!({"type": "LoadBalancer"}), json!([]), json!({}));
         let state = ServiceState::default();

@@ -68,6 +68,8 @@ pub struct ServiceState {
     pub open: u32,
     /// Whether targets wait for removal, or AWS has refused some: resources that depend on them are removed later.
     pub waiting: bool,
+    /// Whether the last reconciliation has done all of its plan, so that what is in memory about the load balancer is right.
+    pub is_in_memory: bool,
     pub reported: Reported,
     /// Whether a deletion has found resources: then the finalizer is this controller's.
     pub had_resources: bool,
@@ -186,6 +188,7 @@ impl ServiceState {
 
     pub fn fail(&mut self) -> Duration {
         self.done = None;
+        self.is_in_memory = false;
         self.open = 0;
         self.failures = self.failures.saturating_add(1);
         self.retry_after()
@@ -337,6 +340,7 @@ impl SpecFingerprint {
         // The first family cannot change, so the number is enough.
         let ip_families = spec.ip_families.as_ref().map_or(0, Vec::len);
         let fields = (
+            (&spec.type_, &spec.load_balancer_class),
             service.metadata.annotations.iter().flatten().collect::<Vec<_>>(),
             spec.load_balancer_source_ranges.iter().flatten().collect::<Vec<_>>(),
             spec.ports.iter().flatten().collect::<Vec<_>>(),
@@ -383,6 +387,7 @@ mod tests {
             failures: _,
             open: _,
             waiting: _,
+            is_in_memory: _,
             reported,
             had_resources: _,
             balancer_gone: _,
@@ -637,6 +642,8 @@ mod tests {
             ),
             ("/spec/loadBalancerIP", json!("192.0.2.1")),
             ("/spec/externalIPs", json!(["192.0.2.1"])),
+            ("/spec/type", json!("NodePort")),
+            ("/spec/loadBalancerClass", json!("example.com/other")),
             ("/spec/externalTrafficPolicy", json!("Local")),
             ("/spec/healthCheckNodePort", json!(32000)),
             ("/spec/ipFamilies", json!(["IPv4", "IPv6"])),

@@ -15,6 +15,7 @@ use super::super::context::Context;
 use super::super::plan::targets::{Candidate, candidates, likely};
 use super::super::spec::annotations::node_labels;
 use super::super::spec::names::{namespaced_name, uid};
+use super::super::spec::request;
 use super::keyed::Class;
 use super::service_state::{ServiceState, hash_of};
 use super::{WorkQueue, class_of};
@@ -47,6 +48,7 @@ pub async fn services(
             Ok(Event::InitDone) => {
                 let listed = services.state();
                 queue.add(listed.iter().filter_map(|service| key(service, true)));
+                context.aws.shared.many_wait();
             }
             Ok(Event::Init | Event::InitApply(_) | Event::Delete(_)) => {}
             Err(error) => tracing::warn!(%error, "watch of Services failed; restarting it"),
@@ -62,12 +64,12 @@ pub async fn nodes(context: &Context, queue: &WorkQueue, services: &Store<Servic
         // Before the states: a turn that ends meanwhile has written what it knew of the Nodes.
         let running = queue.running();
         queue.add(concerned(context, &services.state(), &running));
-        context.aws.shared.nodes_changed();
+        context.aws.shared.many_wait();
     }
 }
 
 /// The Services that may have other targets with the Nodes of now, and why. A Service that has a turn may have begun with
-/// Nodes from before. One that was never reconciled waits for that.
+/// Nodes from before. One that was never reconciled, or has no load balancer, waits for its turn anyway.
 pub fn concerned(context: &Context, services: &[Arc<Service>], running: &BTreeSet<String>) -> Vec<(String, Class)> {
     let mut targets = LikelyTargets::new(context);
     let mut concerned = Vec::new();
@@ -77,9 +79,14 @@ pub fn concerned(context: &Context, services: &[Arc<Service>], running: &BTreeSe
         }
 
         let key = namespaced_name(service);
+        let (is_running, has_address) = (running.contains(&key), request::kind_in_status(service).is_some());
         let labels = node_labels(service);
         let class = context.states.with(uid(service), |state| {
-            state.spec()?;
+            let has_targets = state.spec().is_some() && (state.done.is_some() || has_address);
+            if !has_targets && !is_running {
+                return None;
+            }
+
             let likely = targets.of(labels, &state.targets);
             let is_settled = state.done.as_ref().is_some_and(|done| done.targets == likely.hash);
             let class = if likely.is_less {
@@ -87,7 +94,7 @@ pub fn concerned(context: &Context, services: &[Arc<Service>], running: &BTreeSe
             } else {
                 Class::Register
             };
-            (!is_settled || running.contains(&key)).then_some(class)
+            (!is_settled || is_running).then_some(class)
         });
         concerned.extend(class.map(|class| (key, class)));
     }
@@ -115,7 +122,7 @@ struct LikelyTargets<'a> {
 struct ByTargets {
     candidates: Vec<Candidate>,
     /// By the address of the set, which stays the same while the set is held here: equal sets of several Services are one,
-    /// see [`super::service_state::ServiceStates::share`].
+    /// see [`super::service_state::ServiceStates::share`]. Empty ones are not, and have no address here.
     known: HashMap<*const BTreeSet<InstanceId>, (Targets, Likely)>,
 }
 
@@ -132,7 +139,12 @@ impl<'a> LikelyTargets<'a> {
             known: HashMap::new(),
         });
         let candidates = &by_targets.candidates;
-        let known = by_targets.known.entry(Arc::as_ptr(targets));
+        let address = if targets.is_empty() {
+            std::ptr::null()
+        } else {
+            Arc::as_ptr(targets)
+        };
+        let known = by_targets.known.entry(address);
         let (_, likely) = known.or_insert_with(|| {
             let likely = likely(candidates, targets);
             let likely = Likely {

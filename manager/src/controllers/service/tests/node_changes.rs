@@ -79,7 +79,7 @@ async fn a_change_of_nodes_costs_no_read_of_any_load_balancer() {
     advance(MAX_AGE).await;
     counts(&fixture);
     fixture.node("i-3", true);
-    fixture.context.aws.shared.nodes_changed();
+    fixture.context.aws.shared.many_wait();
     for service in &services {
         super::super::reconcile::reconcile(&fixture.context, service)
             .await

@@ -141,7 +141,7 @@ async fn after_a_change_of_nodes_descriptions_are_read_in_the_order_of_the_queue
     // Not in the order in which the names are sorted.
     let (fixture, services) = restarted_with((0..60).rev().map(numbered).collect()).await;
     fixture.node("i-3", true);
-    fixture.context.aws.shared.nodes_changed();
+    fixture.context.aws.shared.many_wait();
     for service in &services {
         super::super::reconcile::reconcile(&fixture.context, service)
             .await

@@ -7,6 +7,7 @@ use outrigger_aws::ec2::{IpPermission, IpRange};
 use super::super::super::error::Error::RulesDeferred;
 use super::super::super::queue::service_state::CONFIRMATION;
 use super::super::super::spec::annotations::PREFIX;
+use super::super::fixture::Answer;
 use super::deletion::delete;
 use super::node_ports::{UID, neighbour};
 use super::*;
@@ -68,6 +69,22 @@ fn interrupts(fixture: &Fixture) -> bool {
     let writes = fixture.aws.writes();
     let mut writes = writes.iter().filter(|write| write.contains(" tcp/10256"));
     writes.any(|write| !write.starts_with(DESCRIBE))
+}
+
+/// Its load balancer is not read after a restart, since its finalizer cannot be written.
+#[tokio::test(start_paused = true)]
+async fn rules_stay_for_another_one_of_which_nothing_is_known() {
+    let mut fixture = Box::pin(sharing()).await;
+    fixture.restart();
+    fixture.sync().await.unwrap();
+    fixture.api.neighbours.lock().unwrap()[0].metadata.finalizers = None;
+    for _ in 0..4 {
+        fixture.api.answers.lock().unwrap().push(Answer::Refused);
+        fixture.sync_neighbour(0).await.unwrap_err();
+    }
+    fixture.change(delete);
+    fixture.sync().await.unwrap();
+    assert_eq!(checks(&fixture), of(OTHER));
 }
 
 #[tokio::test(start_paused = true)]
