@@ -75,6 +75,9 @@ pub struct MutateArgs {
     /// Output format: text, json with all details, or yaml with the objects as they would be stored
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    /// Print the JSON Patch of each object in the text, too
+    #[arg(long)]
+    pub patch: bool,
     /// File for the objects as they would be stored, as YAML, in addition to the output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -113,12 +116,16 @@ pub struct MachineArgs {
     /// Print the difference and write nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: NodeOutput,
 }
 
 /// `outrigger node edit`.
 #[derive(Debug, clap::Args)]
 pub struct EditArgs {
-    /// A file with the CloudProviderMigration, or `-` for stdin; with several in the file, add the name of one
+    /// A file with the CloudProviderMigration as the cluster has it (kubectl get cloudprovidermigration NAME -o yaml), or `-`
+    /// for stdin; with several in the file, add the name of one
     #[arg(long, value_name = "FILE|NAME", required = true)]
     pub migration: Vec<String>,
     /// Phase of the migration [default: from its spec]
@@ -130,6 +137,9 @@ pub struct EditArgs {
     /// Folder of the static Pods: staticPodPath of the kubelet
     #[arg(long, value_name = "DIR", default_value = MANIFESTS)]
     pub manifests: PathBuf,
+    /// Allow a step back: the files on this machine have the form of a later phase
+    #[arg(long)]
+    pub back: bool,
     /// Change only this component. May be repeated
     #[arg(long, value_parser = one_of(COMPONENTS, Component::as_str))]
     pub component: Vec<Component>,
@@ -262,6 +272,16 @@ pub enum Output {
     Json,
     /// Only the objects
     Yaml,
+}
+
+/// The output of `outrigger node`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NodeOutput {
+    /// Human-readable text
+    #[default]
+    Text,
+    /// All details, in a versioned format
+    Json,
 }
 
 /// Versions of `admissionregistration.k8s.io` that have mutating policies.

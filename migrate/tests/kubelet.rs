@@ -65,7 +65,12 @@ fn assert_edit(before: &[(&str, &str)], after: &[(&str, &str)]) {
         again.seen()
     );
     for words in [
-        &["edit", "--migration=kubeadm-migration.yaml", "--component=kubelet"][..],
+        &[
+            "edit",
+            "--migration=kubeadm-migration.yaml",
+            "--component=kubelet",
+            "--back",
+        ][..],
         &["undo"],
     ] {
         assert_eq!(migrated(&machine).code, Some(0));

@@ -150,13 +150,13 @@ fn a_second_edit_changes_nothing_and_another_phase_starts_from_the_original() {
     machine.edited("Migrate");
     let edited = "--cloud-provider=external                        # ticket 4711";
     assert!(machine.text(MANAGER).contains(edited), "{}", machine.text(MANAGER));
-    machine.edited("Prepare");
+    machine.edited_back("Prepare");
     assert_eq!(
         machine.text(MANAGER),
         prepared,
         "with the comment of the flag that was removed"
     );
-    let run = machine.edited("InTree");
+    let run = machine.edited_back("InTree");
     assert!(
         run.stdout
             .contains("restored /etc/kubernetes/manifests/kube-controller-manager.yaml"),
@@ -218,7 +218,7 @@ fn a_file_that_has_changed_since_is_named_with_the_ways_to_go_on() {
     assert_eq!(run.code, Some(2), "{}", run.seen());
     assert_snapshot!(run.stdout);
     assert_eq!(machine.text(MANAGER), manager, "all or nothing");
-    assert_eq!(machine.edit(&["--phase=Migrate", "--prepared"]).code, Some(2));
+    assert_eq!(machine.edit(&["--phase=Migrate", "--prepared", "--back"]).code, Some(2));
     assert_eq!(machine.text(MANAGER), manager, "all or nothing");
 
     // The first way: the present text is the original of the next edit.
@@ -260,6 +260,90 @@ fn without_the_condition_prepared_nothing_is_changed() {
     assert_eq!(run.code, Some(2), "{}", run.seen());
     assert!(run.stderr.contains("no condition Prepared=True"), "{}", run.seen());
     assert_eq!(machine.text(MANAGER), original(MANAGER));
+}
+
+/// The phase of a file that is no object of the cluster is InTree unless it says otherwise, and a copy may be old.
+#[test]
+fn a_file_that_is_not_the_clusters_object_and_a_step_back_are_refused() {
+    let machine = Machine::new();
+    machine.edited("Migrate");
+    let migrated = machine.text(MANAGER);
+    let text = fs::read_to_string(files().join("kubeadm-migration.yaml")).unwrap();
+    let of_hand = text.replace("  phase: Prepare\n", "");
+    let without_uid = of_hand.replace(", uid: 1f0e6a35-6b5c-4d0e-9a53-0c8f2d7d3b11", "");
+    machine.write("migration.yaml", &without_uid);
+    machine.write("current.yaml", &of_hand);
+    let flag = |file: &str| format!("--migration={}", machine.path(file).display());
+
+    let run = machine.run(&["edit", &flag("migration.yaml"), "--back"]);
+    assert_eq!(run.code, Some(1), "{}", run.seen());
+    let said = "metadata.uid is missing, so this is no object of a cluster";
+    assert!(run.stderr.contains(said) && run.stdout.is_empty(), "{}", run.seen());
+    for (words, from, to) in [
+        (vec!["edit", MIGRATION], "Migrate", "Prepare"),
+        (vec!["edit", &flag("current.yaml")], "Migrate", "InTree"),
+    ] {
+        let run = machine.run(&words);
+        assert_eq!(run.code, Some(2), "{}", run.seen());
+        let said = format!("this machine has the form of {from}, and ");
+        let asked = format!(" asks for {to}, which is a step back; ");
+        assert!(
+            run.stderr.contains(&said) && run.stderr.contains(&asked),
+            "{}",
+            run.seen()
+        );
+    }
+    assert_eq!(machine.text(MANAGER), migrated);
+
+    let shown = machine.run(&["edit", &flag("migration.yaml"), "--dry-run"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.seen());
+    let notes = shown
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("note: without --dry-run: "));
+    assert_eq!(notes.count(), 2, "{}", shown.seen());
+    let back = machine.run(&["edit", &flag("current.yaml"), "--back"]);
+    assert_eq!(back.code, Some(0), "{}", back.seen());
+    let heading = "migration cluster: from Migrate to InTree\n";
+    assert!(back.stdout.starts_with(heading), "{}", back.seen());
+    assert_eq!(machine.text(MANAGER), original(MANAGER));
+}
+
+/// For a program that changes many machines.
+#[test]
+fn the_report_is_json_for_programs() {
+    let machine = Machine::new();
+    let report = |words: &[&str]| -> Value {
+        let run = machine.run(words);
+        assert_eq!(run.code, Some(0), "{}", run.seen());
+        serde_json::from_str(&run.stdout).unwrap()
+    };
+    let dry = report(&["edit", MIGRATION, "-ojson", "--dry-run"]);
+    let difference = dry["files"][1]["difference"].as_str().unwrap();
+    assert!(difference.contains("+    - --enable-leader-migration"), "{difference}");
+    assert_eq!(dry["files"][1]["result"], "would change");
+
+    let edit = report(&["edit", MIGRATION, "-ojson"]);
+    let step = [&edit["kind"], &edit["migration"], &edit["from"], &edit["to"]];
+    assert_eq!(step, ["NodeReport", "cluster", "InTree", "Prepare"]);
+    assert_eq!(edit["files"][1]["result"], "changed");
+    assert_eq!(edit["files"][1]["path"], json!(format!("/{MANAGER}")));
+    assert_eq!((&edit["isRefused"], &edit["dryRun"]), (&json!(false), &json!(false)));
+    assert_eq!(edit["next"].as_array().unwrap().len(), 2);
+    let undo = report(&["undo", "-ojson"]);
+    assert_eq!(
+        (&undo["files"][0]["result"], &undo["from"]),
+        (&json!("restored"), &Value::Null)
+    );
+    assert_eq!(report(&["undo", "-ojson"])["files"], json!([]));
+
+    machine.write(
+        MANAGER,
+        &original(MANAGER).replace("leader-elect=true", "leader-elect=false"),
+    );
+    let run = machine.run(&["edit", MIGRATION, "-ojson"]);
+    let refused: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &refused["isRefused"]), (Some(2), &json!(true)));
 }
 
 #[test]
@@ -520,7 +604,7 @@ fn flags_with_which_a_newer_kubelet_does_not_start_are_not_restored() {
     machine.write("migration.yaml", &migration.replace("1.26", "1.27"));
     let migration = format!("--migration={}", machine.path("migration.yaml").display());
     for phase in ["--phase=Prepare", "--phase=InTree"] {
-        let run = machine.run(&["edit", &migration, phase, "--component=kubelet"]);
+        let run = machine.run(&["edit", &migration, phase, "--component=kubelet", "--back"]);
         assert_eq!(run.code, Some(2), "{}", run.seen());
         let said = "the original flags are not restored: keep 1.26";
         assert!(run.stdout.contains(said), "{}", run.seen());
@@ -706,6 +790,8 @@ fn the_commands_of_the_page_are_real() {
         "--phase",
         "--prepared",
         "--dry-run",
+        "--back",
+        "--output",
         "--force",
     ] {
         let help = [

@@ -118,7 +118,7 @@ async fn edit(machine: &Machine, phase: &str, component: &str, more: &[&str]) ->
     let migration = json!({
         "apiVersion": "outrigger.dev/v1alpha1",
         "kind": "CloudProviderMigration",
-        "metadata": {"name": "cluster"},
+        "metadata": {"name": "cluster", "uid": "1f0e6a35-6b5c-4d0e-9a53-0c8f2d7d3b11"},
         "spec": {"clusterID": "kubernetes", "kubernetesVersion": "1.26", "phase": phase, "targets": [{"profile": "Nodes"}]},
     });
     machine.write(MIGRATION, migration.to_string())?;

@@ -46,6 +46,21 @@ pub enum Error {
          set --prepared if you have seen the condition"
     )]
     NotPrepared { migration: String, phase: Phase },
+    #[error(
+        "{place}: metadata.uid is missing, so this is no object of a cluster, and its phase may be another one than the \
+         cluster's; write the object to the file: kubectl get cloudprovidermigration {migration} -o yaml, or add --dry-run"
+    )]
+    NoObject { place: String, migration: String },
+    #[error(
+        "this machine has the form of {from}, and {place} asks for {to}, which is a step back; get the object of the cluster \
+         again: kubectl get cloudprovidermigration {migration} -o yaml. If the cluster goes back, add --back"
+    )]
+    StepBack {
+        place: String,
+        migration: String,
+        from: Phase,
+        to: Phase,
+    },
     #[error("spec.mode of migration {migration} is Audit, so nothing is changed; set it to Enforce, or add --dry-run")]
     Audit { migration: String },
     #[error(
@@ -95,6 +110,7 @@ impl Error {
                 | Self::Unit { .. }
                 | Self::Gone { .. }
                 | Self::NotPrepared { .. }
+                | Self::StepBack { .. }
                 | Self::Audit { .. }
         )
     }

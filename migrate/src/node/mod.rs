@@ -12,9 +12,9 @@
 //! | flags of the kubelet | `kubelet.rs`, `flags.rs` |
 //! | unit and environment files, as systemd reads them | `unit.rs`, `env_file.rs`, `words.rs` |
 //! | a JSON Patch on a YAML text | `yaml_patch.rs` |
+//! | the output | `report.rs` |
 //! | atomic replacement | `disk.rs` |
 
-use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -22,15 +22,14 @@ use std::path::Path;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, Phase};
 use outrigger_webhook::decide::Migration;
-use similar::TextDiff;
 
 use self::disk::Disk;
 use self::error::Error;
 use self::file::{Plan, Record, Source, Status};
-use crate::args::{COMPONENTS, EditArgs, MANIFESTS, MachineArgs, UndoArgs};
+use self::report::{PhaseStep, Report};
+use crate::args::{COMPONENTS, EditArgs, MANIFESTS, MachineArgs, NodeOutput, UndoArgs};
 use crate::documents::Inputs;
 use crate::end::{End, Failure};
-use crate::explain::printable;
 use crate::migrations::{self, Found};
 
 mod disk;
@@ -40,6 +39,7 @@ mod file;
 mod flags;
 mod kubelet;
 mod manifests;
+mod report;
 mod rootfs;
 #[cfg(test)]
 mod tests;
@@ -84,50 +84,103 @@ fn edit_on(args: &EditArgs, found: &Found, out: &mut dyn Write, disk: &mut Disk<
     let _lock = lock(machine, disk)?;
 
     let (plans, notes) = plans(args, &migration)?;
-    let heading = format!("migration {}, phase {}", found.name, spec.phase);
-    let end = apply_all(&plans, machine, (&found.name, spec.phase), &heading, out, disk)?;
-    for note in notes.into_iter().chain(missing(args, &plans)) {
-        writeln!(out, "note: {note}")?;
+    let (from, to) = (present_phase(&plans), spec.phase);
+    let direction = check_direction(args, found, (from, to))?;
+    let notes = direction
+        .into_iter()
+        .chain(notes)
+        .chain(missing(args, &plans))
+        .collect();
+    let report = Report {
+        heading: format!("migration {}, phase {to}", found.name),
+        step: Some(PhaseStep {
+            migration: &found.name,
+            from,
+            to,
+        }),
+        notes,
+        machine,
+    };
+    apply_all(&plans, &report, out, disk)
+}
+
+/// The latest phase of which a file of this machine has the form.
+fn present_phase(plans: &[Plan]) -> Phase {
+    let records = plans.iter().filter_map(|plan| plan.source.record.as_ref());
+    records.map(|record| record.phase).max().unwrap_or(Phase::InTree)
+}
+
+/// Refuses a file of which nobody knows whether it is the object of the cluster, and a step back that nobody has asked
+/// for: a wrong file would take a machine back without a word. A dry run gets a note instead.
+fn check_direction(args: &EditArgs, found: &Found, (from, to): (Phase, Phase)) -> Result<Vec<String>, Error> {
+    let (place, migration) = (found.origin.to_string(), found.name.clone());
+    let mut refusals = Vec::new();
+    if found.migration.metadata.uid.is_none() {
+        refusals.push(Error::NoObject {
+            place: place.clone(),
+            migration: migration.clone(),
+        });
     }
-    Ok(end)
+    if to < from && !args.back {
+        refusals.push(Error::StepBack {
+            place,
+            migration,
+            from,
+            to,
+        });
+    }
+
+    if args.machine.dry_run {
+        let note = |refusal: &Error| format!("without --dry-run: {refusal}");
+        return Ok(refusals.iter().map(note).collect());
+    }
+    refusals.into_iter().next().map_or(Ok(Vec::new()), Err)
 }
 
 fn undo_on(args: &UndoArgs, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<End, Failure> {
     let machine = &args.machine;
     absolute("state", &machine.state)?;
+    let report = Report {
+        heading: "undo".to_owned(),
+        step: None,
+        notes: Vec::new(),
+        machine,
+    };
     let records = Record::all(machine)?;
     if records.is_empty() {
         let state = machine.state.display();
-        writeln!(out, "nothing to undo: {state} has no record of an edit")?;
+        match machine.output {
+            NodeOutput::Text => writeln!(out, "nothing to undo: {state} has no record of an edit")?,
+            NodeOutput::Json => report.end(&[], false, out)?,
+        }
         return Ok(End::Success);
     }
 
     let _lock = lock(machine, disk)?;
     let plans: Result<Vec<Plan>, Error> = records.iter().map(|record| undo_plan(args, record)).collect();
-    apply_all(&plans?, machine, ("", Phase::InTree), "undo", out, disk)
+    apply_all(&plans?, &report, out, disk)
 }
 
 /// Changes the files one after the other, unless one is refused, and reports them. If one fails, those before it are
 /// reported.
-fn apply_all(
-    plans: &[Plan],
-    machine: &MachineArgs,
-    owner: (&str, Phase),
-    heading: &str,
-    out: &mut dyn Write,
-    disk: &mut Disk<'_>,
-) -> Result<End, Failure> {
+fn apply_all(plans: &[Plan], report: &Report<'_>, out: &mut dyn Write, disk: &mut Disk<'_>) -> Result<End, Failure> {
+    let machine = report.machine;
+    report.begin(out)?;
     let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
     if !is_refused && !machine.dry_run {
+        let owner = report
+            .step
+            .as_ref()
+            .map_or(("", Phase::InTree), |step| (step.migration, step.to));
         for (index, plan) in plans.iter().enumerate() {
             if let Err(error) = plan.apply(machine, owner, disk) {
-                print_changed(plans.get(..index).unwrap_or_default(), out)?;
+                report.end(plans.get(..index).unwrap_or_default(), true, out)?;
                 return Err(error.into());
             }
         }
     }
 
-    print(plans, heading, machine, out)?;
+    report.end(plans, false, out)?;
     Ok(if is_refused { End::Refused } else { End::Success })
 }
 
@@ -272,97 +325,4 @@ fn plans(args: &EditArgs, migration: &Migration<'_>) -> Result<(Vec<Plan>, Vec<S
     }
 
     Ok((plans, notes))
-}
-
-/// Prints what happened to each file, the differences of a dry run, and the next steps.
-fn print(plans: &[Plan], heading: &str, args: &MachineArgs, out: &mut dyn Write) -> io::Result<()> {
-    let is_refused = plans.iter().any(|plan| plan.status == Status::Refused);
-    for plan in plans {
-        let word = word(plan.status, is_refused || args.dry_run);
-        writeln!(out, "{word} {} ({heading})", plan.source.path.display())?;
-        for explanation in &plan.explanations {
-            writeln!(out, "  {}", printable(explanation))?;
-        }
-        if args.dry_run {
-            write!(out, "{}", difference(plan))?;
-        }
-    }
-
-    if is_refused {
-        writeln!(out, "No file was changed.")?;
-        return out.flush();
-    }
-
-    for step in next_steps(plans, args) {
-        writeln!(out, "next: {step}")?;
-    }
-
-    out.flush()
-}
-
-/// Prints the files that were changed before an error.
-fn print_changed(plans: &[Plan], out: &mut dyn Write) -> io::Result<()> {
-    for plan in plans.iter().filter(|plan| plan.is_changed()) {
-        writeln!(out, "{} {}", word(plan.status, false), plan.source.path.display())?;
-    }
-
-    out.flush()
-}
-
-const fn word(status: Status, is_only_planned: bool) -> &'static str {
-    match (status, is_only_planned) {
-        (Status::Unchanged, _) => "unchanged",
-        (Status::Refused, _) => "refused",
-        (Status::Changed, false) => "changed",
-        (Status::Changed, true) => "would change",
-        (Status::Restored, false) => "restored",
-        (Status::Restored, true) => "would restore",
-    }
-}
-
-fn difference(plan: &Plan) -> String {
-    let path = plan.source.path.display().to_string();
-    let (before, after) = (&plan.source.current.text, &plan.written);
-    let diff = TextDiff::from_lines(before, after);
-    diff.unified_diff().header(&path, &path).to_string()
-}
-
-/// The options that name this machine.
-fn place(args: &MachineArgs) -> String {
-    let mut place = String::new();
-    for (flag, path, default) in [
-        ("rootfs", &args.rootfs, "/"),
-        ("state", &args.state, "/etc/kubernetes/outrigger"),
-    ] {
-        if path.as_os_str() != default {
-            // Writing to a String cannot fail.
-            let _ = write!(place, " --{flag}={}", path.display());
-        }
-    }
-
-    place
-}
-
-fn next_steps(plans: &[Plan], args: &MachineArgs) -> Vec<String> {
-    let changed: Vec<&Plan> = plans.iter().filter(|plan| plan.is_changed()).collect();
-    if changed.is_empty() || args.dry_run {
-        return Vec::new();
-    }
-
-    let mut steps = Vec::new();
-    if changed.iter().any(|plan| plan.source.is_manifest()) {
-        steps.push(
-        "the kubelet restarts the static Pods of changed manifests by itself, in about 20 s; wait until they are Running \
-         before you change the next machine: kubectl -n kube-system get pods -l tier=control-plane -o wide"
-                .to_owned(),
-        );
-    }
-    if changed.iter().any(|plan| !plan.source.is_manifest()) {
-        steps.push("the kubelet reads its flags when it starts: systemctl restart kubelet".to_owned());
-    }
-    if changed.iter().any(|plan| plan.status == Status::Changed) {
-        steps.push(format!("to go back: outrigger node undo{}", place(args)));
-    }
-
-    steps
 }

@@ -61,7 +61,7 @@ impl TestMachine {
         let migration = files().join("kubeadm-migration.yaml");
         let migration = format!("--migration={}", migration.display());
         let phase = format!("--phase={phase}");
-        let NodeCommand::Edit(args) = self.command(&["edit", &migration, &phase, "--prepared"]) else {
+        let NodeCommand::Edit(args) = self.command(&["edit", &migration, &phase, "--prepared", "--back"]) else {
             unreachable!("the words name it");
         };
         let found = super::migration(&args, &mut io::empty())?;

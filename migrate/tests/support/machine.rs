@@ -51,6 +51,12 @@ impl Machine {
         run
     }
 
+    pub fn edited_back(&self, phase: &str) -> Run {
+        let run = self.edit(&[&format!("--phase={phase}"), "--prepared", "--back"]);
+        assert_eq!(run.code, Some(0), "{}", run.seen());
+        run
+    }
+
     pub fn undone(&self) -> Run {
         let run = self.run(&["undo"]);
         assert_eq!(run.code, Some(0), "{}", run.seen());
