@@ -163,7 +163,7 @@ fn problems_of_a_migration_are_warned_about_and_the_rest_goes_on() {
 fn no_terminal_obeys_a_name() {
     let run = outrigger_with(
         &["mutate", "-f", "-", "--migration=migrations.yaml"],
-        br#"{"apiVersion":"v1","kind":"Node\u001b[2J","metadata":{"name":"a\u001b]0;x\u0007"}}"#,
+        br#"{"apiVersion":"v1","kind":"Node\u001b[2J","metadata":{"name":"a\u001b]0;x\u0007"},"spec":{"cloudProvider":"aws"}}"#,
     );
     assert_eq!(run.code, Some(0));
     assert!(

@@ -32,6 +32,7 @@ fn the_report_for_people_shows_decision_reasons_patch_and_difference() {
 fn the_next_phase_can_be_tried_with_and_without_the_evidence() {
     let hasty = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--phase=Migrate"]);
     assert!(hasty.stdout.contains("not Prepared yet"), "{}", hasty.seen());
+    assert_eq!(hasty.code, Some(2), "the form of another phase");
     let prepared = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--phase=Migrate", "--prepared"]);
     assert_eq!(prepared.code, Some(0));
     assert_snapshot!(prepared.stdout);
@@ -185,7 +186,11 @@ fn nodes_of_a_hosted_cluster_are_asked_for_at_its_path() {
             migration.as_bytes(),
         )
     };
-    assert!(run(&[]).stdout.contains("not managed"));
+    assert!(
+        run(&[]).stdout.contains("not managed: 1 object, "),
+        "{}",
+        run(&[]).seen()
+    );
     assert!(
         run(&["--path=m"])
             .stdout
@@ -276,8 +281,16 @@ fn forward_and_back_gives_the_bytes_of_the_spec() {
 fn out_writes_the_objects_beside_the_report() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.yaml");
-    let run = mutate(&["-f", "control-plane.yaml", MIGRATIONS, "--out", file.to_str().unwrap()]);
+    let run = mutate(&[
+        "-f",
+        "control-plane.yaml",
+        MIGRATIONS,
+        "--out",
+        file.to_str().unwrap(),
+        "--patch",
+    ]);
     assert!(run.stdout.contains("JSON patch:"));
+    assert!(!run.stdout.contains("+        outrigger.dev/undo"), "{}", run.seen());
     let written = std::fs::read_to_string(&file).unwrap();
     assert_eq!(
         written,
@@ -348,7 +361,8 @@ data: {config.yaml: \"cloud-provider: external\"}
         "/spec/config/systemd/units/0/contents",
         "/data/config.yaml",
     ] {
-        let line = format!("  - it names the cloud provider aws at {place}, and nothing here changes it");
+        let line =
+            format!("): not managed, but it names the cloud provider aws at {place}, and nothing here changes it");
         assert!(run.stdout.contains(&line), "{line}: {}", run.seen());
     }
     assert_eq!(
@@ -357,6 +371,31 @@ data: {config.yaml: \"cloud-provider: external\"}
         "{}",
         run.seen()
     );
+}
+
+/// The files that operators have are of kinds that no API server sends to the webhook.
+#[test]
+fn an_object_of_another_way_names_that_way() {
+    let manifest =
+        std::fs::read_to_string(files().join("machine/etc/kubernetes/manifests/kube-controller-manager.yaml"));
+    let configuration = "apiVersion: kubeadm.k8s.io/v1beta3
+kind: JoinConfiguration
+nodeRegistration: {kubeletExtraArgs: {cloud-provider: aws}}
+";
+    let kops = "apiVersion: kops.k8s.io/v1alpha2
+kind: Cluster
+metadata: {name: prod}
+spec: {kubelet: {cloudProvider: aws}}
+";
+    for (object, way) in [
+        (manifest.unwrap().as_str(), "`outrigger node edit` changes its file"),
+        (configuration, "give that ConfigMap"),
+        (kops, "see the guide for kOps"),
+    ] {
+        let run = outrigger_with(&["mutate", "-f-", MIGRATIONS], object.as_bytes());
+        assert!(run.code == Some(0) && run.stdout.contains(way), "{way}: {}", run.seen());
+        assert_eq!(run.stdout.lines().count(), 1, "{}", run.seen());
+    }
 }
 
 /// The name of a namespace is one of its labels.

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
+use outrigger_shared::component::Component;
 use outrigger_shared::migration::Labels;
 use outrigger_webhook::decide::{self, Decision, Input, Kind, Migration, Outcome};
 use serde_json::Value;
@@ -107,8 +108,9 @@ pub fn run(args: &MutateArgs, stdin: &mut dyn Read, out: &mut dyn Write, err: &m
     notes.extend(not_sent(&report.entries));
     print(args, &report, &notes, out, err)?;
 
-    let refused = report.count(Outcome::Refused) > 0;
-    Ok(if refused { End::Refused } else { End::Success })
+    // A preview of another phase than the one that was asked for is no success.
+    let is_refused = report.count(Outcome::Refused) > 0 || report.has_other_phase();
+    Ok(if is_refused { End::Refused } else { End::Success })
 }
 
 /// The webhook's registration in `manifests/base` leaves kube-system out.
@@ -223,7 +225,7 @@ impl Run<'_> {
         });
         let mut decision = refuse_if_owned_by_a_topology(document, decision);
         if decision.outcome == Outcome::NotOurs {
-            decision.reasons.extend(of_unmanaged(&document.object));
+            decision.reasons.extend(of_unmanaged(document));
         }
 
         let mut after = document.object.clone();
@@ -244,11 +246,37 @@ impl Run<'_> {
 }
 
 /// A line about an object that nothing changes, although it may configure a component.
-fn of_unmanaged(object: &Value) -> Option<String> {
-    let place = provider::place(object)?;
+fn of_unmanaged(document: &Document) -> Option<String> {
+    let place = provider::place(&document.object)?;
+    let next = other_way(document).unwrap_or("check by hand whether it configures a component");
     Some(format!(
-        "it names the cloud provider aws at {place}, and nothing here changes it: check by hand whether it configures a component"
+        "it names the cloud provider aws at {place}, and nothing here changes it: {next}"
     ))
+}
+
+/// The way to change an object of a kind that the webhook never reviews.
+fn other_way(document: &Document) -> Option<&'static str> {
+    match (document.group.as_str(), document.kind.as_str()) {
+        ("", "Pod") if is_of_control_plane(&document.object) => Some(
+            "if it is a static Pod, `outrigger node edit` changes its file on the machine, and --dry-run shows the difference",
+        ),
+        ("kubeadm.k8s.io", _) => Some(
+            "the webhook changes ClusterConfiguration in the ConfigMap kubeadm-config, so give that ConfigMap; in a file for kubeadm, \
+             change it by hand",
+        ),
+        ("kops.k8s.io", _) => Some("kOps sets the flags of its control planes: see the guide for kOps"),
+        _ => None,
+    }
+}
+
+fn is_of_control_plane(pod: &Value) -> bool {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    let names = containers
+        .into_iter()
+        .flatten()
+        .filter_map(|container| container["name"].as_str());
+    let components = [Component::KubeControllerManager, Component::KubeApiserver].map(Component::as_str);
+    names.into_iter().any(|name| components.contains(&name))
 }
 
 /// Cluster API's topology controller sets this label on each object that it applies:
@@ -302,7 +330,7 @@ fn print(
     }
 
     match args.output {
-        Output::Text => out.write_all(report.text()?.as_bytes())?,
+        Output::Text => out.write_all(report.text(args.patch)?.as_bytes())?,
         Output::Json => {
             serde_json::to_writer_pretty(&mut *out, &report.to_json(notes))?;
             writeln!(out)?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use outrigger_shared::annotations::UNDO;
 use outrigger_webhook::decide::{Decision, Outcome};
 use serde_json::{Value, json};
 use similar::TextDiff;
@@ -64,8 +65,22 @@ impl Entry<'_> {
         self.decision.audit_annotations.get(key).map(String::as_str)
     }
 
-    fn text(&self) -> Result<String, Failure> {
+    /// Whether the object has nothing to say to a person: nothing selects it, and nothing in it names the provider.
+    fn is_silent(&self) -> bool {
+        self.decision.outcome == Outcome::NotOurs && self.decision.reasons.is_empty()
+    }
+
+    fn text(&self, with_patch: bool) -> Result<String, Failure> {
         let decision = &self.decision;
+        if decision.outcome == Outcome::NotOurs {
+            let reasons = printable(&decision.reasons.join("; "));
+            return Ok(format!(
+                "{} ({}): not managed, but {reasons}\n",
+                self.what(),
+                self.document.origin
+            ));
+        }
+
         let mut text = format!("{} ({})\n", self.what(), self.document.origin);
         let by = match (self.annotation("migration"), self.annotation("phase")) {
             (Some(migration), Some(phase)) => format!(" (migration {migration}, phase {phase})"),
@@ -80,12 +95,15 @@ impl Entry<'_> {
             return Ok(text);
         }
 
-        line(&mut text, "JSON patch:");
-        for operation in &decision.patch {
-            line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
+        if with_patch {
+            line(&mut text, "JSON patch:");
+            for operation in &decision.patch {
+                line(&mut text, &format!("  {}", serde_json::to_string(operation)?));
+            }
         }
 
-        let (before, after) = (yaml::write(&self.document.object)?, yaml::write(&self.after)?);
+        let (before, after) = (without_record(&self.document.object), without_record(&self.after));
+        let (before, after) = (yaml::write(&before)?, yaml::write(&after)?);
         let diff = TextDiff::from_lines(&before, &after);
         let unified = diff.unified_diff().header("before", "after").to_string();
         text.push_str(&unified);
@@ -137,9 +155,29 @@ impl Report<'_> {
         format!("{} object{plural}: {}", self.entries.len(), parts.join(", "))
     }
 
-    pub fn text(&self) -> Result<String, Failure> {
-        let texts: Result<Vec<String>, Failure> = self.entries.iter().map(Entry::text).collect();
-        Ok(texts?.join("\n"))
+    /// For people. Objects about which there is nothing to say are only counted.
+    pub fn text(&self, with_patch: bool) -> Result<String, Failure> {
+        let (silent, told): (Vec<_>, Vec<_>) = self.entries.iter().partition(|entry| entry.is_silent());
+        let texts: Result<Vec<String>, Failure> = told.iter().map(|entry| entry.text(with_patch)).collect();
+        let mut texts = texts?;
+        if !silent.is_empty() {
+            let plural = if silent.len() == 1 { "" } else { "s" };
+            texts.push(format!(
+                "not managed: {} object{plural}, which no migration selects, or for which the webhook has no rule\n",
+                silent.len()
+            ));
+        }
+
+        Ok(texts.join("\n"))
+    }
+
+    /// Whether an object gets the form of another phase than the one that was asked for.
+    pub fn has_other_phase(&self) -> bool {
+        let mut decisions = self.entries.iter().map(|entry| &entry.decision);
+        decisions.any(|decision| {
+            let mut texts = decision.reasons.iter().chain(&decision.warnings);
+            texts.any(|text| text.contains(NOT_PREPARED))
+        })
     }
 
     /// The objects as they would be stored, one YAML document each, unchanged ones too.
@@ -163,6 +201,26 @@ impl Report<'_> {
     }
 }
 
+/// The webhook gives the form of an earlier phase while the migration is not Prepared.
+const NOT_PREPARED: &str = "as the migration is not Prepared yet";
+
+/// The object without the records for a step back: JSON in JSON, of which nobody reads a difference.
+fn without_record(object: &Value) -> Value {
+    match object {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(key, _)| *key != UNDO);
+            let kept = kept.map(|(key, value)| (key.clone(), without_record(value)));
+            // Annotations that hold nothing else.
+            let is_left = |(key, value): &(String, Value)| {
+                key != "annotations" || value != &json!({}) || fields.get(key) == Some(value)
+            };
+            Value::Object(kept.filter(is_left).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_record).collect()),
+        other => other.clone(),
+    }
+}
+
 fn line(text: &mut String, content: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {}", printable(content));
@@ -170,7 +228,7 @@ fn line(text: &mut String, content: &str) {
 
 const fn meaning(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::NotOurs => "not managed: no migration selects it, or the webhook has no rule for it",
+        Outcome::NotOurs => "not managed",
         Outcome::Unchanged => "unchanged",
         Outcome::Changed => "changed",
         Outcome::Audited => "audited: it would be changed, but the migration's mode is Audit",
