@@ -57,7 +57,7 @@ impl Services {
         let patch = match which / ALL.len() % 3 {
             0 => json!({"spec": {"ports": ports(node_port, on)}}),
             1 => json!({"spec": {"loadBalancerSourceRanges": on.then_some(["10.0.0.0/8"])}}),
-            _ => json!({"metadata": {"annotations": {"example.com/churn": self.changes.to_string()}}}),
+            _ => json!({"metadata": {"annotations": {"outrigger.dev/reconcile": self.changes.to_string()}}}),
         };
         let patched = self
             .api

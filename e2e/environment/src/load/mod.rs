@@ -1,6 +1,7 @@
 //! A change every 2 s that means nothing to AWS: it makes whoever owns a controller look, so that an idle owner shows.
 //!
-//! The service controllers sync a Service when any annotation of it changes, and read its load balancer then.
+//! The service controllers of Kubernetes sync a Service when any annotation of it changes, and ours when this one does. Then they
+//! read its load balancer.
 
 mod ports;
 
@@ -22,7 +23,7 @@ pub(crate) use ports::PortChanges;
 pub const USER_AGENT: &str = "e2e-load";
 
 /// The annotation that changes; its value counts.
-pub const ANNOTATION: &str = "e2e.outrigger.dev/load";
+pub const ANNOTATION: &str = "outrigger.dev/reconcile";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadTarget {
