@@ -142,9 +142,14 @@ impl Queue {
 
     /// A key wants work. While it waits, adding it again changes nothing.
     pub fn add(&self, key: &str) {
+        self.add_since(key, Instant::now());
+    }
+
+    /// A key has wanted work since this moment.
+    pub fn add_since(&self, key: &str, since: Instant) {
         let mut state = self.state();
         if !state.waiting.contains_key(key) {
-            state.waiting.insert(key.to_owned(), Instant::now());
+            state.waiting.insert(key.to_owned(), since);
             self.0.adds.inc();
         }
     }

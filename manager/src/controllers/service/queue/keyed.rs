@@ -120,14 +120,14 @@ impl<K: Ord + Clone> Queue<K> {
         self.enlist(key, due.and(before), now)
     }
 
-    /// Moves the keys that have become due to those that wait for a worker, and returns them.
-    pub fn enlist_due(&mut self, now: Instant) -> Vec<K> {
+    /// Moves the keys that have become due to those that wait for a worker, and returns them with the times.
+    pub fn enlist_due(&mut self, now: Instant) -> Vec<(K, Instant)> {
         let mut moved = Vec::new();
         while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
             self.later.remove(&(at, key.clone()));
             if let Some(due) = self.waiting.get(&key).copied() {
                 self.enlist(key.clone(), due, now);
-                moved.push(key);
+                moved.push((key, at));
             }
         }
 

@@ -85,8 +85,8 @@ impl WorkQueue {
 
     fn start(&self) -> (Option<(String, Class)>, Option<Instant>) {
         let mut queue = self.keys();
-        for key in queue.enlist_due(Instant::now()) {
-            self.metrics.add(&key);
+        for (key, since) in queue.enlist_due(Instant::now()) {
+            self.metrics.add_since(&key, since);
         }
 
         (queue.start(), queue.next_due())
@@ -213,6 +213,16 @@ mod tests {
         queue.finish(&name, None);
         has("workqueue_depth{name=\"service\"} 1");
         has("workqueue_adds_total{name=\"service\"} 2");
+
+        // A key that becomes due while all workers are busy waits since then.
+        let (name, class) = queue.next().await;
+        drop(metrics.queue("service").start(&name));
+        let at = Instant::now() + Duration::from_secs(5);
+        queue.finish(&name, Some(Due { class, at }));
+        tokio::time::advance(Duration::from_secs(8)).await;
+        let (name, _) = queue.next().await;
+        drop(metrics.queue("service").start(&name));
+        has("workqueue_queue_duration_seconds_sum{name=\"service\"} 3.0");
     }
 
     #[test]

@@ -34,7 +34,7 @@ const NODES: [&str; 5] = ["i-1", "i-2", "i-3", "i-4", "i-5"];
 /// Each write to the API server takes this time, and several are made in a turn: Nodes and Services change meanwhile.
 const WRITE: Duration = Duration::from_millis(400);
 /// The delay of a watch.
-const WATCH: Duration = Duration::from_millis(50);
+const WATCH: Duration = Duration::from_millis(200);
 
 struct Slow(Arc<FakeApi>);
 
@@ -154,6 +154,8 @@ enum Change {
     Exclude(&'static str),
     /// A Service has this number of ports.
     Ports(usize, usize),
+    /// A Service requests a load balancer, or none.
+    Type(usize, &'static str),
     Delete(usize),
     Wait(u64),
 }
@@ -165,6 +167,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         2 => node().prop_map(Change::Drop),
         1 => node().prop_map(Change::Exclude),
         3 => (0..SERVICES, 1..3_usize).prop_map(|(at, ports)| Change::Ports(at, ports)),
+        3 => (0..SERVICES, select(&["LoadBalancer", "NodePort"][..])).prop_map(|(at, kind)| Change::Type(at, kind)),
         1 => (0..SERVICES).prop_map(Change::Delete),
         6 => (100..4000_u64).prop_map(Change::Wait),
     ];
@@ -178,8 +181,12 @@ async fn carry_out(fixture: &Fixture, change: Change) {
         Change::Drop(id) => fixture.drop_node(id),
         Change::Exclude(id) => exclude(fixture, id),
         Change::Ports(at, ports) => fixture.api.change(of(at).as_ref(), |service| {
-            service.spec = numbered(at).spec;
-            service.spec.as_mut().unwrap().ports.as_mut().unwrap().truncate(ports);
+            let mut all = numbered(at).spec.unwrap().ports;
+            all.as_mut().unwrap().truncate(ports);
+            service.spec.as_mut().unwrap().ports = all;
+        }),
+        Change::Type(at, kind) => fixture.api.change(of(at).as_ref(), |service| {
+            service.spec.as_mut().unwrap().type_ = Some(kind.to_owned());
         }),
         Change::Delete(at) => fixture.api.change(of(at).as_ref(), |service| {
             service.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
@@ -208,10 +215,12 @@ fn compare(fixture: &Fixture) -> Verdict {
     for service in fixture.api.services() {
         let name = names::load_balancer(names::uid(&service));
         let balancer = world.load_balancers.get(&name);
-        if service.metadata.deletion_timestamp.is_some() {
+        let is_wanted = service.spec.as_ref().unwrap().type_.as_deref() == Some("LoadBalancer");
+        if service.metadata.deletion_timestamp.is_some() || !is_wanted {
             prop_assert!(balancer.is_none(), "{name} is left");
             continue;
         }
+        prop_assert!(balancer.is_some(), "{name} is missing");
         let balancer = &balancer.unwrap().described;
         let registered: BTreeSet<InstanceId> = balancer.instances.iter().cloned().collect();
         prop_assert!(
