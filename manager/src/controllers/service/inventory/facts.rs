@@ -1,10 +1,10 @@
-//! The last answers of AWS about the load balancers of settled Services.
+//! The last answers of AWS about load balancers.
 //!
 //! A change of Nodes concerns all load balancers, and AWS allows 10 reads a second. So targets are registered and
 //! deregistered from memory: both may be repeated, and AWS refuses them for a load balancer or target group that does not
-//! exist. An observation uses facts only if its Service is settled and has not changed since (`Reason::NodesChanged`); if its
-//! plan is more than targets, everything is read again. Own writes of targets change a fact, others drop it, and each reconciliation
-//! that reads the load balancer replaces it. Facts end with the leader's term.
+//! exist. An observation uses facts only if the last reconciliation has done all of its plan, and only Nodes have changed since
+//! (`Reason::NodesChanged`); if its plan is more than targets, everything is read again. Own writes of targets change a fact,
+//! others drop it, and each reconciliation that reads the load balancer replaces it. Facts end with the leader's term.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -154,8 +154,8 @@ impl Facts {
         (read_at.elapsed() < MAX_AGE).then(|| read(fact)).flatten()
     }
 
-    /// Records an own write to a load balancer. After a failure the Service is not settled, so the fact is replaced before it
-    /// is used again.
+    /// Records an own write to a load balancer. After a failure or a refusal the fact is replaced before it is used
+    /// again.
     pub fn written(&self, name: &str, step: &Step) {
         if matches!(step, Step::Group(_)) {
             return;

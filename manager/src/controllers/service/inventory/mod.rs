@@ -6,8 +6,8 @@
 //!   call, with those that other Services will need;
 //! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
 //!   description is used once; later observations read their own load balancer;
-//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]), and of a settled Service only what
-//!   is not in memory ([`facts`]).
+//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]), and nothing of a load balancer
+//!   that is in memory ([`facts`]).
 //!
 //! Stale answers do no harm. After a change of the Service or a failure no shared answer is used, since AWS may have
 //! changed too. Otherwise a [`Reader`] records the use of an answer that is older than its start. A plan from such
