@@ -359,7 +359,9 @@ impl Executor<'_> {
                     |batch: Vec<InstanceId>| async move { self.write(action, elb.deregister(name, &batch)).await };
                 // AWS refuses an instance that it has removed by itself after its end.
                 let refused = hand_over(action, instances, usize::MAX, false, call).await?;
-                tracing::debug!(?refused, "instances were no targets any more");
+                if !refused.is_empty() {
+                    tracing::debug!(?refused, "instances were no targets any more");
+                }
                 Ok(())
             }
             ClassicStep::DeleteLoadBalancer => self.write(action, elb.delete(name)).await,
