@@ -10,8 +10,6 @@ use serde_json::{Map, Number, Value};
 
 use outrigger_shared::work::{self, WorkExceeded};
 
-use crate::memory_budget::{BudgetExceeded, MemoryBudget};
-
 /// Maximum nesting.
 ///
 /// A workload of a real control plane has 13, its managed fields a few more; the deepest object that a provisioner's
@@ -34,23 +32,44 @@ const BYTES_PER_STEP: usize = 128;
 /// Bytes of a string without its letters.
 const STRING: usize = 16;
 
+/// Memory for the values of texts.
+pub trait Memory {
+    /// Takes memory for good, before it is allocated.
+    ///
+    /// # Errors
+    /// [`MemoryExceeded`] if there is less.
+    fn take(&self, bytes: usize) -> Result<(), MemoryExceeded>;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryExceeded;
+
+/// For trusted texts.
+struct Unbounded;
+
+impl Memory for Unbounded {
+    fn take(&self, _: usize) -> Result<(), MemoryExceeded> {
+        Ok(())
+    }
+}
+
 /// Reads one JSON text with at most `max_depth` levels and no key twice in one object.
 ///
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
 pub fn parse(text: &str, max_depth: usize) -> Result<Value, serde_json::Error> {
-    parse_within(text, max_depth, &MemoryBudget::unshared(usize::MAX))
+    parse_within(text, max_depth, &Unbounded)
 }
 
-/// Like [`parse`], but takes memory from `budget`: for untrusted texts.
+/// Like [`parse`], but takes memory from `memory`: for untrusted texts.
 ///
 /// # Errors
 /// The message of [`serde_json::Error`] names what is wrong and where, never a value.
-pub fn parse_within(text: &str, max_depth: usize, budget: &MemoryBudget) -> Result<Value, serde_json::Error> {
+pub fn parse_within(text: &str, max_depth: usize, memory: &dyn Memory) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Strict {
         left: max_depth,
-        budget,
+        memory,
     }
     .deserialize(&mut reader)?;
 
@@ -61,15 +80,15 @@ pub fn parse_within(text: &str, max_depth: usize, budget: &MemoryBudget) -> Resu
 #[derive(Clone, Copy)]
 struct Strict<'r> {
     left: usize,
-    budget: &'r MemoryBudget,
+    memory: &'r dyn Memory,
 }
 
 impl Strict<'_> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
         work::take(STEPS_PER_VALUE + bytes / BYTES_PER_STEP).map_err(|exceeded: WorkExceeded| E::custom(exceeded))?;
-        self.budget
+        self.memory
             .take(bytes)
-            .map_err(|BudgetExceeded| E::custom("objects and arrays have more entries than there is memory for"))
+            .map_err(|MemoryExceeded| E::custom("objects and arrays have more entries than there is memory for"))
     }
 
     fn deeper<E: Error>(self) -> Result<Self, E> {
@@ -156,11 +175,22 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    struct Left(Cell<usize>);
+
+    impl Memory for Left {
+        fn take(&self, bytes: usize) -> Result<(), MemoryExceeded> {
+            self.0.set(self.0.get().checked_sub(bytes).ok_or(MemoryExceeded)?);
+            Ok(())
+        }
+    }
 
     #[test]
     fn what_would_grow_past_the_room_is_not_read() {
-        let small = |text: &str| parse_within(text, MAX_DEPTH, &MemoryBudget::unshared(100_000));
+        let small = |text: &str| parse_within(text, MAX_DEPTH, &Left(Cell::new(100_000)));
         for piece in [r#"{"a":0}"#, "0", "\"\"", "[0]"] {
             let text = |times| format!("[{}]", vec![piece; times].join(","));
             assert!(small(&text(100)).is_ok(), "{piece}");

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::json::{Memory, MemoryExceeded};
+
 /// Bytes taken from the shared memory at a time.
 const STEP: usize = 64 * 1024;
 
@@ -22,9 +24,6 @@ pub struct MemoryBudget {
     held: RefCell<Option<OwnedSemaphorePermit>>,
     shared_exhausted: Cell<bool>,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetExceeded;
 
 impl MemoryBudget {
     /// A budget of `most` bytes, taken from `shared`: one permit is one byte.
@@ -47,26 +46,13 @@ impl MemoryBudget {
         }
     }
 
-    /// # Errors
-    /// [`BudgetExceeded`] when the share of this request or the shared memory is used up; see
-    /// [`MemoryBudget::is_shared_memory_exhausted`].
-    pub fn take(&self, bytes: usize) -> Result<(), BudgetExceeded> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or(BudgetExceeded)?);
-        let Some(shared) = &self.shared else { return Ok(()) };
-        if self.spare.get() < bytes {
-            self.fetch(shared, (bytes - self.spare.get()).max(STEP))?;
-        }
-        self.spare.set(self.spare.get() - bytes);
-        Ok(())
-    }
-
-    fn fetch(&self, shared: &Arc<Semaphore>, bytes: usize) -> Result<(), BudgetExceeded> {
+    fn fetch(&self, shared: &Arc<Semaphore>, bytes: usize) -> Result<(), MemoryExceeded> {
         let fetched = u32::try_from(bytes)
             .ok()
             .and_then(|permits| Arc::clone(shared).try_acquire_many_owned(permits).ok());
         let Some(fetched) = fetched else {
             self.shared_exhausted.set(true);
-            return Err(BudgetExceeded);
+            return Err(MemoryExceeded);
         };
 
         match &mut *self.held.borrow_mut() {
@@ -92,6 +78,20 @@ impl MemoryBudget {
     }
 }
 
+impl Memory for MemoryBudget {
+    /// Fails when the share of this request or the shared memory is used up; see
+    /// [`MemoryBudget::is_shared_memory_exhausted`].
+    fn take(&self, bytes: usize) -> Result<(), MemoryExceeded> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(MemoryExceeded)?);
+        let Some(shared) = &self.shared else { return Ok(()) };
+        if self.spare.get() < bytes {
+            self.fetch(shared, (bytes - self.spare.get()).max(STEP))?;
+        }
+        self.spare.set(self.spare.get() - bytes);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +100,7 @@ mod tests {
     fn a_request_gets_its_share_and_no_more() {
         let budget = MemoryBudget::unshared(1000);
         assert_eq!(budget.take(600), Ok(()));
-        assert_eq!(budget.take(401), Err(BudgetExceeded));
+        assert_eq!(budget.take(401), Err(MemoryExceeded));
         assert_eq!(budget.take(400), Ok(()));
         assert!(!budget.is_shared_memory_exhausted());
     }
@@ -113,7 +113,7 @@ mod tests {
             MemoryBudget::new(&shared, 100 * STEP),
         );
         assert_eq!(first.take(STEP + 1), Ok(()));
-        assert_eq!(second.take(3 * STEP), Err(BudgetExceeded));
+        assert_eq!(second.take(3 * STEP), Err(MemoryExceeded));
         assert!(second.is_shared_memory_exhausted() && !first.is_shared_memory_exhausted());
         let held = first.close();
         assert_eq!(shared.available_permits(), 2 * STEP - 1, "only the used memory is held");
