@@ -27,6 +27,7 @@ use clap::Parser;
 use self::args::{Args, Command, NodeCommand, WebhookCommand};
 
 pub mod args;
+mod ca_bundle;
 pub mod documents;
 mod end;
 mod explain;

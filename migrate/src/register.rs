@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use outrigger_shared::migration::Profile;
-use outrigger_webhook::registration::{
-    self, BundleError, Certificates, Configuration, FailurePolicy, Options, Tenant, encode_bundle,
-};
+use outrigger_webhook::registration::{self, Certificates, Configuration, FailurePolicy, Options, Tenant};
 use serde_json::Value;
 
 use crate::args::{CertificatesArg, FailurePolicyArg, RegisterArgs};
+use crate::ca_bundle::{self, BundleError};
 use crate::end::{End, Failure};
 use crate::yaml;
 
@@ -86,7 +85,7 @@ fn bundle(path: &Path) -> Result<String, Error> {
         path: path.to_owned(),
         source,
     })?;
-    encode_bundle(&text).map_err(|source| Error::Bundle {
+    ca_bundle::encode(&text).map_err(|source| Error::Bundle {
         path: path.to_owned(),
         source,
     })

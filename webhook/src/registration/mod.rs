@@ -11,10 +11,6 @@
 //!
 //! `manifests/`, the chart and the command are compared with these tables by `tests/registration.rs`.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use outrigger_certs::bundle;
-pub use outrigger_certs::bundle::BundleError;
 use serde_json::Value;
 
 mod access;
@@ -43,16 +39,4 @@ pub fn objects(options: &Options) -> Vec<Value> {
     all.push(network_policy(options));
     all.extend(configurations(options));
     all
-}
-
-/// The `caBundle` of certificates in PEM.
-///
-/// # Errors
-/// [`BundleError`] if the text is no PEM, or has something else than certificates of authorities.
-pub fn encode_bundle(pem: &str) -> Result<String, BundleError> {
-    let count = bundle::roots(pem)?.len();
-    if count == 0 {
-        return Err(BundleError::NotPem { which: "given" });
-    }
-    Ok(STANDARD.encode(pem))
 }
