@@ -89,7 +89,8 @@ mutants: check-languages ## change the code of gate, permit and timeline in one 
 bench: check-languages tools-bench binaries-bench ## compare webhook, manager and service controller with other programs (BENCH=webhook selects one); UPDATE=1 writes docs/benchmarks.md
 	@for what in $(BENCH); do OUTRIGGER_TOOLS=$(RUN)/tools-bench.env $(CARGO_TARGET_DIR)/release/outrigger-bench $$what $(BENCH_OPTIONS) $(if $(UPDATE),--write=docs/benchmarks.md); done
 	@if [[ ' $(BENCH) ' == *' webhook '* ]]; then \
-		cargo bench --locked -p outrigger-webhook --bench worst_objects --bench attacks; \
+		cargo bench --locked -p outrigger-decide --bench worst_objects; \
+		cargo bench --locked -p outrigger-webhook --bench attacks; \
 		cargo bench --locked -p outrigger-fuzz --bench work; fi
 
 .PHONY: bench-libc

@@ -11,7 +11,7 @@
     reason = "a benchmark prints and fails by panicking"
 )]
 
-#[path = "../../webhook/tests/worst_objects/mod.rs"]
+#[path = "../../webhook/decide/tests/worst_objects/mod.rs"]
 mod worst_objects;
 
 use std::time::{Duration, Instant};

@@ -7,10 +7,10 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use fastrand::Rng;
+use outrigger_decide::kinds;
 use outrigger_fuzz::quick::{self, Limit};
 use outrigger_fuzz::targets::admission;
 use outrigger_fuzz::{TARGETS, Target, all_seeds, find, repository};
-use outrigger_webhook::decide::kinds;
 
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok().filter(|value| !value.is_empty());

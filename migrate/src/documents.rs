@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 
-use outrigger_webhook::json;
+use outrigger_decide::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
 

@@ -1,6 +1,6 @@
 //! The parts of the output that `outrigger mutate` and `outrigger node` share.
 
-use outrigger_webhook::decide::Decision;
+use outrigger_decide::Decision;
 
 /// Warnings, then the reasons that are not part of one.
 pub(crate) fn explanations(decision: &Decision) -> Vec<String> {

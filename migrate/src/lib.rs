@@ -1,11 +1,11 @@
 //! The command `outrigger`.
 //!
 //! ```text
-//! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ outrigger_webhook::decide ─▶ report ─▶ text, JSON, YAML
-//!         (IO read)    strict        one answer per object                           (IO write)
-//!                                ├─▶ node ─▶ outrigger_webhook::decide::static_pods ─▶ edited files (IO write)
+//! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ outrigger_decide ─▶ report ─▶ text, JSON, YAML
+//!         (IO read)    strict        one answer per object                  (IO write)
+//!                                ├─▶ node ─▶ outrigger_decide::static_pods ─▶ edited files (IO write)
 //!                                ├─▶ policies ─▶ MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding
-//! args ─▶ register ─▶ outrigger_webhook::registration ─▶ YAML
+//! args ─▶ register ─▶ outrigger_decide::registration ─▶ YAML
 //! ```
 //!
 //! | subject | module |

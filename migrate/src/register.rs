@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use outrigger_decide::registration::{self, Certificates, Configuration, FailurePolicy, Options, Tenant};
 use outrigger_shared::migration::Profile;
-use outrigger_webhook::registration::{self, Certificates, Configuration, FailurePolicy, Options, Tenant};
 use serde_json::Value;
 
 use crate::args::{CertificatesArg, FailurePolicyArg, RegisterArgs};

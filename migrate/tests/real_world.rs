@@ -9,8 +9,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use outrigger_decide::kinds;
 use outrigger_migrate::mutate::is_cluster_scoped;
-use outrigger_webhook::decide::kinds;
 use support::{outrigger, outrigger_with};
 
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {

@@ -1,5 +1,5 @@
-//! `outrigger webhook register`: what is printed, and what is refused. `webhook/tests/registration.rs` compares the objects
-//! with the manifests.
+//! `outrigger webhook register`: what is printed, and what is refused. `webhook/decide/tests/registration.rs` compares the
+//! objects with the manifests.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
 

@@ -12,20 +12,20 @@ use serde_json::Value;
 pub struct Package {
     /// Its name in `Cargo.toml`.
     pub name: String,
-    /// The root files of its library, programs and integration tests.
+    /// The root files of its library, programs, integration tests and benchmarks.
     pub roots: Vec<Root>,
     /// The packages of the workspace on which it depends, those of its tests included.
     pub dependencies: BTreeSet<String>,
 }
 
-/// The root file of a library, a program or an integration test.
+/// The root file of a library, a program, an integration test or a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
     /// The file below the root of the project.
     pub file: PathBuf,
     /// The name by which other files import it; programs and tests have one of their own.
     pub name: String,
-    /// Whether it is only built for tests.
+    /// Whether it is only built for tests and benchmarks.
     pub is_test: bool,
 }
 
@@ -71,7 +71,7 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
             } else {
                 format!("{name} ({})", kinds[0].as_str().unwrap_or_default())
             },
-            is_test: is("test"),
+            is_test: is("test") || is("bench"),
         });
     }
 

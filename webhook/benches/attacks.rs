@@ -11,7 +11,7 @@
 mod attacks;
 #[path = "../tests/server_support/mod.rs"]
 mod server_support;
-#[path = "../tests/worst_objects/mod.rs"]
+#[path = "../decide/tests/worst_objects/mod.rs"]
 mod worst_objects;
 
 use std::sync::Arc;

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use outrigger_decide::{
+    Decision, Input, MAX_WORK, Migration, Operation, Outcome, RequestedPhase, Shortage, Validation, ValidationOutcome,
+    decide, validate,
+};
 use outrigger_shared::migration::{CloudProviderMigration, Target};
 use outrigger_shared::work::WorkBudget;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::callers::Caller;
-use crate::decide::{
-    self, Decision, Input, Migration, RequestedPhase, Shortage, Validation, ValidationOutcome, decide, validate,
-};
 use crate::decision_threads::DecisionThreads;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -148,7 +149,7 @@ impl Reviewer {
 
     /// Reads a review, and decides it unless it has to wait.
     fn read(&self, situation: Situation, body: &[u8], budget: MemoryBudget) -> Result<Step, NotAdmitted> {
-        let mut work = WorkBudget::new(decide::MAX_WORK);
+        let mut work = WorkBudget::new(MAX_WORK);
         let incoming = work.run(|| review::parse(body, &budget))?;
         if budget.is_shared_memory_exhausted() {
             return Err(NotAdmitted::NoMemory);
@@ -298,7 +299,7 @@ impl Reviewer {
         let phase = decision.audit_annotations.get("phase").map(String::as_str);
         self.metrics.review(&request.kind.kind, decision.outcome, phase);
         self.report_shortage(decision.shortage);
-        if decision.outcome == decide::Outcome::NotOurs {
+        if decision.outcome == Outcome::NotOurs {
             return;
         }
 
@@ -332,11 +333,11 @@ fn is_hosted(migration: &CloudProviderMigration) -> bool {
     migration.spec.targets.iter().any(Target::hosts_a_control_plane)
 }
 
-const fn operation(operation: review::Operation) -> decide::Operation {
+const fn operation(operation: review::Operation) -> Operation {
     match operation {
-        review::Operation::Create => decide::Operation::Create,
-        review::Operation::Update => decide::Operation::Update,
-        review::Operation::Delete | review::Operation::Connect => decide::Operation::Other,
+        review::Operation::Create => Operation::Create,
+        review::Operation::Update => Operation::Update,
+        review::Operation::Delete | review::Operation::Connect => Operation::Other,
     }
 }
 

@@ -8,10 +8,10 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, ArgGroup, Parser};
 use ipnet::IpNet;
 use outrigger_certs::Source;
+use outrigger_decide::registration::FailurePolicy;
 use outrigger_serving::{ConnectionLimits, WhenFull};
 
 use crate::duration;
-use crate::registration::FailurePolicy;
 use crate::routes::RequestLimits;
 use crate::self_signed::Settings;
 

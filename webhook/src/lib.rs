@@ -8,12 +8,12 @@
 //!
 //! | subject | module |
 //! |---|---|
-//! | changes of an object, and their reasons | [`decide`] |
+//! | changes of an object, and their reasons | [`outrigger_decide`] |
 //! | threads for decisions | [`decision_threads`] |
 //! | parsing of reviews, and responses | [`review`] |
 //! | state of the clusters | [`view`] |
 //! | stored objects that are not in the form of their phase | [`stored_objects`] |
-//! | objects with which API servers call the webhook | [`registration`] |
+//! | objects with which API servers call the webhook | [`outrigger_decide::registration`] |
 //! | what the registration in the cluster lacks | [`registration_check`] |
 //! | certificates without cert-manager | [`self_signed`] |
 //! | paths and errors | [`routes`], [`health`] |
@@ -26,15 +26,11 @@ pub mod args;
 pub mod bodies;
 pub mod body;
 pub mod callers;
-pub mod decide;
 pub mod decision_threads;
 pub mod duration;
 pub mod health;
-pub mod json;
 pub mod memory_budget;
 pub mod metrics;
-pub mod patch;
-pub mod registration;
 pub mod registration_check;
 pub mod review;
 pub mod routes;

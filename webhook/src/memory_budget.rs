@@ -6,9 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use outrigger_decide::json::{Memory, MemoryExceeded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::json::{Memory, MemoryExceeded};
 
 /// Bytes taken from the shared memory at a time.
 const STEP: usize = 64 * 1024;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use outrigger_decide::registration::{Configuration, Field};
+use outrigger_decide::{Outcome, ValidationOutcome, kinds};
 use outrigger_serving::{Ended, Observer, Refused};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -14,8 +16,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::callers::Rank;
-use crate::decide::{Outcome, ValidationOutcome, kinds};
-use crate::registration::{Configuration, Field};
 use crate::stored_objects::Deviation;
 
 /// Buckets of the latency histogram in seconds: fine below a millisecond, where most reviews are, and up to the usual

@@ -16,15 +16,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use outrigger_certs::Reloader;
+use outrigger_decide::Migration;
+use outrigger_decide::registration::{Configuration, Difference, Field, Needs, Options, differences, fix};
 use outrigger_serving::Tasks;
 use outrigger_shared::migration::Labels;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::admit::Reviewer;
-use crate::decide::Migration;
 use crate::metrics::WatchedType;
-use crate::registration::{Configuration, Difference, Field, Needs, Options, differences, fix};
 use crate::view::{Latest, WatchTask, only};
 
 /// Certificates and migrations change without a change of the registration.

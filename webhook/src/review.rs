@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::PatchOperation;
+use outrigger_decide::json;
 use outrigger_shared::work;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -17,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::json;
 use crate::memory_budget::MemoryBudget;
 
 /// The class of a decision that was not made within its work budget, in metrics and audit annotations.

@@ -6,6 +6,7 @@
 
 mod attacks;
 mod server_support;
+#[path = "../decide/tests/worst_objects/mod.rs"]
 mod worst_objects;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

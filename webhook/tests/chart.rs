@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use outrigger_webhook::decide::kinds;
-use outrigger_webhook::registration::{entries, match_conditions};
+use outrigger_decide::kinds;
+use outrigger_decide::registration::{entries, match_conditions};
 use serde_json::Value;
 
 /// The copies: a file of the chart, and its source below `manifests/`.
@@ -135,7 +135,7 @@ fn the_table_of_profiles_is_the_table_of_kinds() {
     }
 
     let mut text =
-        "# The profiles of targets that select each resource: the table of kinds in webhook/src/decide/kinds.rs.\n\
+        "# The profiles of targets that select each resource: the table of kinds in webhook/decide/src/kinds.rs.\n\
         # Rendered: UPDATE_CHART=1 cargo test -p outrigger-webhook --test chart\n"
             .to_owned();
     for (resource, profiles) in &table {
@@ -153,7 +153,7 @@ fn the_table_of_profiles_is_the_table_of_kinds() {
 
 #[test]
 fn the_match_conditions_are_those_of_the_table_of_entries() {
-    let mut text = "# The matchConditions of each entry: webhook/src/registration/conditions.rs.\n\
+    let mut text = "# The matchConditions of each entry: webhook/decide/src/registration/conditions.rs.\n\
         # Rendered: UPDATE_CHART=1 cargo test -p outrigger-webhook --test chart\n"
         .to_owned();
     for entry in entries() {

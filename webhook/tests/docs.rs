@@ -7,7 +7,7 @@ mod all_metrics;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use outrigger_webhook::decide::{CHARTS, NODE_NAMES, kinds};
+use outrigger_decide::{CHARTS, NODE_NAMES, kinds};
 
 fn table() -> String {
     let mut rows: BTreeMap<(String, &str), (String, String)> = BTreeMap::new();

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::{fs, path::Path};
 
 use clap::Parser;
+use outrigger_decide::{Kind, is_checked, kinds};
 use outrigger_shared::component::{Component, POD_LABELS};
 use outrigger_webhook::args::Args;
-use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::Value;
 
 fn documents() -> Vec<Value> {
@@ -90,7 +90,7 @@ fn the_background_check_may_list_what_it_looks_at_and_nothing_more() {
         .collect();
     let lists = |rule: &&&Value| rule["verbs"] == serde_json::json!(["list"]);
     let allowed: Vec<(String, String)> = rules.iter().filter(lists).flat_map(|rule| pairs(rule)).collect();
-    let wanted = |kind: &&Kind| outrigger_webhook::stored_objects::is_checked(kind);
+    let wanted = |kind: &&Kind| is_checked(kind);
     let missing: Vec<&str> = kinds()
         .filter(wanted)
         .filter(|kind| {
@@ -150,7 +150,7 @@ fn the_validating_component_sends_every_kind_with_tags_and_keeps_nothing_waiting
         .iter()
         .flat_map(|entry| entry["rules"].as_array().unwrap())
         .collect();
-    for row in outrigger_webhook::decide::tags::tag_rows() {
+    for row in outrigger_decide::tags::tag_rows() {
         let kind = kinds()
             .find(|kind| kind.group == row.group && kind.kind == row.kind)
             .unwrap();

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
+use outrigger_decide::{Decision, Input, Kind, Migration, Outcome, decide, kinds};
 use outrigger_environment::review;
 use outrigger_shared::annotations::CONTROL_PLANE_LABEL;
 use outrigger_shared::migration::CloudProviderMigration;
-use outrigger_webhook::decide::{self, Input, Kind, Migration, Outcome, kinds};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, MIGRATIONS};
@@ -332,14 +332,14 @@ async fn step(
     Ok(decision.outcome)
 }
 
-fn decided(real: &Real, migration: &CloudProviderMigration, object: &Value, old: Option<&Value>) -> decide::Decision {
+fn decided(real: &Real, migration: &CloudProviderMigration, object: &Value, old: Option<&Value>) -> Decision {
     let labels = BTreeMap::from([
         (CLUSTER_LABEL.to_owned(), NAME.to_owned()),
         ("kubernetes.io/metadata.name".to_owned(), NAME.to_owned()),
     ]);
     let namespace = real.kind.namespaced.then_some(NAME);
     let migrations = [Migration::from(migration)];
-    decide::decide(&Input {
+    decide(&Input {
         namespace,
         namespace_labels: namespace.map(|_| &labels),
         own_namespace: Some("outrigger-system"),
@@ -347,7 +347,7 @@ fn decided(real: &Real, migration: &CloudProviderMigration, object: &Value, old:
     })
 }
 
-fn patched(object: &Value, decision: &decide::Decision) -> Result<Value> {
+fn patched(object: &Value, decision: &Decision) -> Result<Value> {
     let mut patched = object.clone();
     json_patch::patch(&mut patched, &decision.patch)?;
     Ok(patched)

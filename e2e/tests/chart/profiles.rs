@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use outrigger_decide::registration::{self, Certificates, Options};
+use outrigger_decide::{Kind, is_checked, kinds};
 use outrigger_shared::migration::Profile;
-use outrigger_webhook::decide::{Kind, kinds};
-use outrigger_webhook::registration::{self, Certificates, Options};
-use outrigger_webhook::stored_objects::is_checked;
 use serde_json::{Value, json};
 
 use super::{Helm, NAMESPACE, PROFILES, values};

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use outrigger_webhook::decide::{Kind, kinds};
+use outrigger_decide::{Kind, kinds};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::objects::UNDO;
 use crate::required;
 
-/// A case of `webhook/tests/golden`.
+/// A case of `webhook/decide/tests/golden`.
 #[derive(Clone)]
 pub struct Case {
     pub name: String,
@@ -129,7 +129,7 @@ impl Case {
 }
 
 pub fn read() -> Result<Vec<Case>> {
-    let root = PathBuf::from("../webhook/tests/golden");
+    let root = PathBuf::from("../webhook/decide/tests/golden");
     let mut cases = Vec::new();
     for kind in folders(&root)? {
         for folder in folders(&kind)? {

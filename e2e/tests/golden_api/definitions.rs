@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use http::Method;
 use outrigger_cluster_harness::cluster::Version;
+use outrigger_decide::registration::{entries, match_conditions};
+use outrigger_decide::{Kind, kinds};
 use outrigger_environment::{manifests, review};
-use outrigger_webhook::decide::{Kind, kinds};
-use outrigger_webhook::registration::{entries, match_conditions};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use outrigger_decide::{Decision, Input, Migration, Operation, decide};
 use outrigger_shared::migration::CloudProviderMigrationSpec;
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, decide};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ impl Case {
 }
 
 pub fn read() -> Result<Vec<Case>> {
-    let root = PathBuf::from("../webhook/tests/golden");
+    let root = PathBuf::from("../webhook/decide/tests/golden");
     let mut cases = Vec::new();
     for kind in folders(&root)? {
         for folder in folders(&kind)? {

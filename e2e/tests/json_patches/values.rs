@@ -1,7 +1,7 @@
 //! Patches of one value into another, as the builder writes them.
 
 use anyhow::{Context, Result, ensure};
-use outrigger_webhook::patch::{Builder, Path};
+use outrigger_decide::patch::{Builder, Path};
 use serde_json::{Value, json};
 
 use crate::random::Random;

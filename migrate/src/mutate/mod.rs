@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use outrigger_decide::{Decision, Input, Kind, Migration, Outcome, decide, kinds};
 use outrigger_shared::annotations::NAMESPACE_NAME_LABEL;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::Labels;
-use outrigger_webhook::decide::{self, Decision, Input, Kind, Migration, Outcome};
 use serde_json::Value;
 
 use self::report::{Entry, Report};
@@ -205,10 +205,10 @@ impl Run<'_> {
             self.namespaces.get(name).cloned().or_else(others)
         });
 
-        let decision = decide::decide(&Input {
+        let decision = decide(&Input {
             operation: match self.operation {
-                Operation::Create => decide::Operation::Create,
-                Operation::Update => decide::Operation::Update,
+                Operation::Create => outrigger_decide::Operation::Create,
+                Operation::Update => outrigger_decide::Operation::Update,
             },
             group: &document.group,
             kind: &document.kind,
@@ -417,7 +417,7 @@ fn stored_labels(name: &str, mut labels: Labels) -> Labels {
 
 /// The rows of the webhook's table for a kind.
 fn rows<'a>(group: &'a str, kind: &'a str) -> impl Iterator<Item = &'static Kind> + 'a {
-    decide::kinds().filter(move |row| row.group == group && row.kind == kind)
+    kinds().filter(move |row| row.group == group && row.kind == kind)
 }
 
 /// Whether objects of a kind have no namespace, by the webhook's table. For most kinds without rules the answer changes

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use outrigger_decide::{Decision, Outcome};
 use outrigger_shared::annotations::UNDO;
-use outrigger_webhook::decide::{Decision, Outcome};
 use serde_json::{Value, json};
 use similar::TextDiff;
 

@@ -8,12 +8,12 @@
 
 use std::path::{Path, PathBuf};
 
+use outrigger_decide::{Decision, Migration, Outcome, static_pods};
 use outrigger_shared::command_line::CommandLine;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Phase};
 use outrigger_shared::phase_flags;
 use outrigger_shared::yaml_text::YamlText;
-use outrigger_webhook::decide::{self, Decision, Migration, Outcome};
 use serde_json::{Value, json};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
@@ -181,7 +181,7 @@ impl Kubelet {
     fn decide(&self, machine: &MachineArgs, migration: &Migration<'_>) -> Result<Decided, Error> {
         let before = self.before();
         let pod = pod(&before);
-        let decision = decide::static_pods(migration, &[&pod]);
+        let decision = static_pods(migration, &[&pod]);
         let decision = decision.into_iter().next().unwrap_or_default();
         let lines = explanations_of(&decision, self.gates.is_some());
 

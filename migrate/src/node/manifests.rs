@@ -4,11 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use outrigger_decide::{Decision, Migration, Outcome, static_pods};
 use outrigger_shared::annotations;
 use outrigger_shared::component::{self, Component};
 use outrigger_shared::limited_file;
 use outrigger_shared::yaml_text::YamlText;
-use outrigger_webhook::decide::{self, Decision, Migration, Outcome};
 use serde_json::Value;
 
 use super::error::Error;
@@ -48,7 +48,7 @@ pub(super) fn plan(
     each_once(&manifests)?;
 
     let pods: Vec<&Value> = manifests.iter().map(Manifest::pod).collect();
-    let decisions = decide::static_pods(migration, &pods);
+    let decisions = static_pods(migration, &pods);
     let is_wanted = |manifest: &Manifest| manifest.components.iter().any(|one| components.contains(one));
     let plans = manifests
         .into_iter()

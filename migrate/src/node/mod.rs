@@ -19,9 +19,9 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use outrigger_decide::Migration;
 use outrigger_shared::component::Component;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, Phase};
-use outrigger_webhook::decide::Migration;
 
 use self::disk::Disk;
 use self::error::Error;

@@ -104,7 +104,7 @@ fn below<'a>(path: &[&'a str], key: &'a str) -> Vec<&'a str> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests may fail")]
 
-    use outrigger_webhook::patch::{Builder, Path};
+    use outrigger_decide::patch::{Builder, Path};
     use serde_json::json;
 
     use super::*;

@@ -10,9 +10,9 @@
 
 use std::io::{Read, Write};
 
+use outrigger_decide::{Kind, kinds};
 use outrigger_shared::migration::{Mode, NodeTaint, Target};
 use outrigger_shared::{tags, taints};
-use outrigger_webhook::decide::{Kind, kinds};
 use serde_json::{Value, json};
 
 use crate::args::{PolicyVersion, RenderArgs};

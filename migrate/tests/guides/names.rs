@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
+use outrigger_decide::kinds;
 use outrigger_migrate::args::Args;
 use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, NodeTaint, Phase, Profile};
-use outrigger_webhook::decide::kinds;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,10 +75,25 @@ fn flags_of(command: &Command) -> BTreeSet<String> {
     own.chain(others).collect()
 }
 
+/// The flags of the webhook, from the source of its command line: this package does not depend on a server.
+fn webhook_flags() -> BTreeSet<String> {
+    let text = page::read("webhook/src/args.rs");
+    let arguments = text.split("#[arg(").skip(1);
+    let names = arguments.filter_map(|argument| {
+        let (attributes, field) = argument.split_once("pub ")?;
+        let given = attributes.split_once("long = \"").map(|(_, rest)| rest);
+        match given {
+            Some(name) => name.split('"').next().map(str::to_owned),
+            None => field.split(':').next().map(|name| name.replace('_', "-")),
+        }
+    });
+    names.collect()
+}
+
 fn flags(page: &Page) -> Vec<String> {
     let mut known = manager_flags();
     known.extend(flags_of(&Args::command()));
-    known.extend(flags_of(&outrigger_webhook::args::Args::command()));
+    known.extend(webhook_flags());
     let mut faults = Vec::new();
     for name in tokens(&page.text, "--", |c| {
         c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'

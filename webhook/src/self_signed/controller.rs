@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use outrigger_certs::{Authority, Reloader};
+use outrigger_decide::registration::SECRET_TYPE;
 use outrigger_serving::Tasks;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use super::registration::{self, Entry};
 use super::state::{self, State};
 use super::{Obstacle, Settings};
 use crate::metrics::{Metrics, WatchedType};
-use crate::registration::SECRET_TYPE;
 use crate::view::{Latest, WatchTask, only};
 
 const FIELD_MANAGER: &str = "outrigger-webhook";

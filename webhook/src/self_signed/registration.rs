@@ -5,9 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use outrigger_certs::bundle::{self, BundleError};
+use outrigger_decide::registration::client;
 use serde_json::{Value, json};
-
-use crate::registration::client;
 
 /// An entry that calls this webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]

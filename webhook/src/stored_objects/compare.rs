@@ -1,9 +1,9 @@
 //! Whether a stored object is in the form of its migration's phase. Pure.
 
+use outrigger_decide::{Input, Kind, Migration, Outcome, decide};
 use serde_json::Value;
 
 use super::{Deviation, Finding};
-use crate::decide::{Input, Kind, Migration, Outcome, decide};
 use crate::view::Namespaces;
 
 /// Input of a comparison, besides the object.
@@ -62,12 +62,12 @@ pub fn compare(compare: &Comparison<'_>, object: &Value) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use outrigger_decide::kinds;
     use outrigger_shared::migration::{CloudProviderMigration, Phase};
     use serde_json::json;
 
     use super::*;
     use super::{Deviation, Finding};
-    use crate::decide::kinds;
 
     fn migration(name: &str, phase: &str) -> CloudProviderMigration {
         let targets = json!([{"profile": "HostedControlPlane", "objectSelector": {"matchLabels": {"tenant": "prod"}}}]);

@@ -9,10 +9,10 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::Selector;
 use kube::{Api, Client};
 use outrigger_api_client::pages;
+use outrigger_decide::{Kind, is_checked, kinds};
 use outrigger_shared::migration::{CloudProviderMigration, Selected, Target};
 use serde_json::Value;
 
-use crate::decide::{Kind, is_checked, kinds};
 use crate::view::Labels;
 
 /// Objects per page; bounds the memory.

@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use outrigger_decide::Migration;
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admit::Reviewer;
-use crate::decide::Migration;
-pub use crate::decide::is_checked;
 use crate::view::{Labels, MigrationSnapshot};
 
 mod compare;

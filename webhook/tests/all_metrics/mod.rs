@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use outrigger_decide::registration::Configuration;
+use outrigger_decide::{Outcome, ValidationOutcome};
 use outrigger_serving::{Ended, Refused};
 use outrigger_webhook::callers::Rank;
-use outrigger_webhook::decide::{Outcome, ValidationOutcome};
 use outrigger_webhook::metrics::{Metrics, Port, WatchedType};
-use outrigger_webhook::registration::Configuration;
 
 /// In the text format.
 pub fn text() -> String {

@@ -19,8 +19,8 @@ mod mutation;
 mod seeds;
 mod situation;
 
+use outrigger_decide::MAX_WORK;
 use outrigger_shared::work::WorkBudget;
-use outrigger_webhook::decide::MAX_WORK;
 use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming, Operation, Review, Verdict};
 

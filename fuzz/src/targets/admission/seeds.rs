@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use outrigger_decide::{Kind, kinds};
 use outrigger_shared::migration::Profile;
-use outrigger_webhook::decide::{Kind, kinds};
 use outrigger_webhook::memory_budget::MemoryBudget;
 use outrigger_webhook::review::{self, Incoming};
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ fn bare() -> Vec<Vec<u8>> {
 }
 
 fn golden() -> Vec<Value> {
-    let folder = repository().join("webhook/tests/golden");
+    let folder = repository().join("webhook/decide/tests/golden");
     let read = |file: PathBuf| serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let files = files_below(&folder).into_iter();
     files.filter(|file| file.ends_with("input.yaml")).map(read).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use outrigger_decide::{Decision, Input, Migration, Operation, decide};
 use outrigger_shared::migration::{CloudProviderMigrationSpec, Mode, Phase};
-use outrigger_webhook::decide::{Decision, Input, Migration, Operation, decide};
 use outrigger_webhook::review::{self, Request};
 use serde_json::Value;
 
