@@ -2,6 +2,7 @@
 //!
 //! `make house` prints the figures; `tests/architecture.rs` holds the rules of ARCHITECTURE.md against the sources.
 
+pub mod dependencies;
 pub mod duplicates;
 pub mod imports;
 pub mod links;

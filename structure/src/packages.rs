@@ -16,6 +16,8 @@ pub struct Package {
     pub roots: Vec<Root>,
     /// The packages of the workspace on which it depends, those of its tests included.
     pub dependencies: BTreeSet<String>,
+    /// All packages on which its library and its programs depend.
+    pub needs: BTreeSet<String>,
 }
 
 /// The root file of a library, a program, an integration test or a benchmark.
@@ -75,11 +77,14 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
         });
     }
 
-    let mut dependencies = BTreeSet::new();
+    let (mut dependencies, mut needs) = (BTreeSet::new(), BTreeSet::new());
     for dependency in list(package, "dependencies")? {
         let name = text(dependency, "name")?;
         if names.contains(name) {
             dependencies.insert(name.to_owned());
+        }
+        if dependency["kind"] != "dev" {
+            needs.insert(name.to_owned());
         }
     }
 
@@ -87,6 +92,7 @@ fn parse(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Result<Package
         name: text(package, "name")?.to_owned(),
         roots,
         dependencies,
+        needs,
     })
 }
 

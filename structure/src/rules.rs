@@ -49,6 +49,9 @@ const VALUES: [&[&str]; 3] = [
     &["tokio", "time", "Instant"],
 ];
 
+/// Imports of what only Linux has, or mostly.
+const LINUX: [&[&str]; 4] = [&["libc"], &["nix"], &["rustix"], &["std", "os", "linux"]];
+
 /// No import cycle outside of tests has more than [`MOST_FILES_OF_A_CYCLE`] files.
 pub fn cycles(sources: &Sources, imports: &Imports) -> Vec<String> {
     let cycles = imports.cycles().into_iter();
@@ -224,6 +227,38 @@ pub fn packages(packages: &[Package], table: &str) -> Vec<String> {
         );
         let missing = allowed.difference(&package.dependencies);
         found.extend(missing.map(|one| format!("{name}: does not depend on {one}, as the table of packages says")));
+    }
+
+    found
+}
+
+/// The packages on which one depends and may not, directly or through others: `chains` are those of
+/// [`crate::dependencies`].
+pub fn excluded(chains: &[Vec<&str>], is_excluded: impl Fn(&str) -> bool) -> Vec<String> {
+    let of_excluded = chains
+        .iter()
+        .filter(|chain| chain.last().is_some_and(|name| is_excluded(name)));
+    of_excluded
+        .map(|chain| format!("a dependency that is not permitted: {}", chain.join(", which needs ")))
+        .collect()
+}
+
+/// The sources of these packages use no API that only Linux has.
+pub fn portable(sources: &Sources, imports: &Imports, packages: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, source) in sources.files.iter().enumerate() {
+        if source.is_test || !packages.contains(&source.package.as_str()) {
+            continue;
+        }
+
+        let paths = imports.external.get(&file).into_iter().flatten();
+        let of_linux = paths.filter_map(|path| LINUX.iter().find(|linux| is_below(path, linux)));
+        let imported: BTreeSet<String> = of_linux.map(|path| path.join("::")).collect();
+        let file = name(&source.path);
+        found.extend(imported.into_iter().map(|path| format!("{file}: imports {path}")));
+        if source.text.contains("\"/proc") {
+            found.push(format!("{file}: names a path of /proc"));
+        }
     }
 
     found

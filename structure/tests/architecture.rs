@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use outrigger_structure::rules;
 use outrigger_structure::sources::Sources;
-use outrigger_structure::{Imports, Package, packages, sources};
+use outrigger_structure::{Imports, Package, dependencies, packages, sources};
 
 fn root() -> PathBuf {
     Path::new("..").canonicalize().expect("the root of the project")
@@ -45,6 +45,27 @@ fn the_sources_obey_the_rules() {
 }
 
 #[test]
+fn the_operators_tool_has_no_server_and_no_manager_and_may_run_on_other_systems() {
+    let (packages, sources, imports) = read();
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock");
+    let is_excluded = |name: &str| EXCLUDED.contains(&name) || name.starts_with("aws-sdk-");
+
+    let chains = dependencies::chains(&packages, &lock, TOOL);
+    let own: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    let needed: Vec<&str> = chains.iter().filter_map(|chain| chain.last().copied()).collect();
+    let own_needed: Vec<&str> = needed.iter().copied().filter(|name| own.contains(name)).collect();
+    none(&rules::excluded(&chains, is_excluded));
+    none(&rules::portable(&sources, &imports, &own_needed));
+
+    // Fewer would mean that they were not found.
+    assert!(needed.len() > 50 && own_needed.len() > 2, "{needed:?}");
+    for program in ["outrigger-manager", "outrigger-webhook"] {
+        let chains = dependencies::chains(&packages, &lock, program);
+        assert!(!rules::excluded(&chains[1..], is_excluded).is_empty(), "{program}");
+    }
+}
+
+#[test]
 fn every_place_of_architecture_md_exists() {
     let root = root();
     let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
@@ -71,6 +92,12 @@ fn the_readme_gets_to_its_details_within_60_lines() {
 
 /// Before it the README says what Outrigger is, how to try it, and which guide is for the reader's cluster.
 const DETAILS: &str = "## What it does to your cluster";
+
+/// The package of the command `outrigger`.
+const TOOL: &str = "outrigger-migrate";
+
+/// Packages that it does not contain, besides AWS's SDKs: servers and the other programs.
+const EXCLUDED: [&str; 4] = ["axum", "outrigger-leader", "outrigger-manager", "outrigger-webhook"];
 
 const SERVICE: &str = "manager/src/controllers/service";
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use outrigger_structure::packages::Root;
 use outrigger_structure::rules;
 use outrigger_structure::sources::{self, Sources};
-use outrigger_structure::{Imports, Package};
+use outrigger_structure::{Imports, Package, dependencies};
 
 /// A package of one library with these files.
 fn project(files: &[(&str, &str)]) -> (Sources, Imports) {
@@ -32,6 +32,7 @@ fn package(name: &str, dependencies: &[&str]) -> Package {
             is_test: false,
         }],
         dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
+        needs: BTreeSet::new(),
     }
 }
 
@@ -179,6 +180,47 @@ fn a_package_that_depends_on_another_one_than_the_table_says_is_a_violation() {
             "four: has no row in the table of packages",
         ]
     );
+}
+
+#[test]
+fn a_dependency_through_others_is_a_violation() {
+    let tool = Package {
+        needs: BTreeSet::from(["other".to_owned(), "json".to_owned()]),
+        ..package("tool", &["harness"])
+    };
+    let lock = "version = 4\n\n[[package]]\nname = \"harness\"\nversion = \"1.0.0\"\ndependencies = [\n \"server\",\n]\n\n\
+                [[package]]\nname = \"other\"\nversion = \"1.0.0\"\ndependencies = [\n \"client 2.0.0\",\n]\n\n\
+                [[package]]\nname = \"client\"\nversion = \"1.0.0\"\ndependencies = [\n \"server\",\n]\n\n\
+                [[package]]\nname = \"client\"\nversion = \"2.0.0\"\n\n\
+                [[package]]\nname = \"tool\"\nversion = \"1.0.0\"\ndependencies = [\n \"harness\",\n \"other\",\n]\n";
+
+    let tools = [tool];
+    let chains = dependencies::chains(&tools, lock, "tool");
+    // Dependencies of tests do not count, and all versions of a package are one.
+    let found = rules::excluded(&chains, |name| name == "server" || name == "harness");
+    assert_eq!(
+        found,
+        ["a dependency that is not permitted: tool, which needs other, which needs client, which needs server"]
+    );
+    assert_eq!(rules::excluded(&chains, |name| name == "absent"), Vec::<String>::new());
+}
+
+#[test]
+fn a_source_that_only_compiles_on_linux_is_a_violation() {
+    let of = |text: &str| {
+        let (sources, imports) = project(&[("src/lib.rs", text)]);
+        rules::portable(&sources, &imports, &["one"])
+    };
+    assert_eq!(
+        of("use std::os::linux::fs::MetadataExt;"),
+        ["src/lib.rs: imports std::os::linux"]
+    );
+    assert_eq!(of("fn f() { nix::unistd::getpid(); }"), ["src/lib.rs: imports nix"]);
+    let path = "const PATH: &str = \"/proc/self/cgroup\";";
+    assert_eq!(of(path), ["src/lib.rs: names a path of /proc"]);
+    assert_eq!(of("use std::os::unix::fs::MetadataExt;"), Vec::<String>::new());
+    let (sources, imports) = project(&[("src/lib.rs", path)]);
+    assert_eq!(rules::portable(&sources, &imports, &["other"]), Vec::<String>::new());
 }
 
 #[test]
