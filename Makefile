@@ -143,6 +143,10 @@ lint: check-languages words ## formatting, rules of language, clippy with warnin
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@e2e/tools/deny
 
+.PHONY: macos
+macos: check-languages ## check that the rules of the command `outrigger` compile for macOS
+	@e2e/tools/macos
+
 fmt: ## format the code
 	@cargo fmt --all
 
