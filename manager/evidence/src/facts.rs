@@ -177,7 +177,7 @@ pub fn host_of(identity: &str) -> &str {
 }
 
 /// A host name with and without its domain is one host.
-fn same_host(left: &str, right: &str) -> bool {
+pub fn same_host(left: &str, right: &str) -> bool {
     let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let one_is_short = !left.contains('.') || !right.contains('.');
     left.eq_ignore_ascii_case(right) || one_is_short && first_label(left) == first_label(right)

@@ -8,6 +8,7 @@
 //!
 //! | question | module |
 //! |---|---|
+//! | which kube-controller-manager does an object run, and how | [`controller_manager`] |
 //! | is the holder of K proven | [`facts`] |
 //! | may this process take or keep lease M, or must it release it | [`gate`] |
 //! | who runs the controllers now | [`owner`] |
@@ -17,6 +18,7 @@
 //!
 //! `docs/adr/0001-one-owner.md` has the rule and its reasons.
 
+pub mod controller_manager;
 pub mod facts;
 pub mod gate;
 pub mod latch;

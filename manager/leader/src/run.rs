@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::Client;
+use outrigger_evidence::controller_manager::Locks;
 use outrigger_evidence::facts::{OwnSettings, Reading};
 use outrigger_evidence::latch::{self, Stored};
 use outrigger_serving::Tasks;
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::{Fence, Permit};
-use crate::readers::{self, Listing, Locks, Own};
+use crate::readers::{self, Listing, Own};
 use crate::status::{self, CountNodes, Reporter};
 use crate::steward::{self, Config, Controls, Reports, Sources};
 use crate::tenure::{Ended, Start, Tenure};

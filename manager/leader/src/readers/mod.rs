@@ -3,7 +3,6 @@
 //! The state always comes from a complete list; watches only trigger the next list. So a missed event delays the state by
 //! seconds and never makes it wrong.
 
-mod controller_manager;
 mod migration;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +11,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt, TryStreamExt as _};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
+use kube::core::{DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use outrigger_api_client::pages;
+use outrigger_evidence::controller_manager::{Locks, ObjectKind, controller_manager_of, why_not_of_control_plane};
 use outrigger_evidence::facts::{ControllerManager, ControllerManagers, Reading};
 use outrigger_serving::Tasks;
 use outrigger_shared::annotations;
@@ -28,7 +27,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::lease::View;
 
-use controller_manager::controller_manager_of;
 pub use migration::{Migration, Own, follow_migration, follow_own_migration, follow_spec};
 
 /// The period of lists without an event.
@@ -40,14 +38,6 @@ const SETTLE: Duration = Duration::from_millis(250);
 const PAGE: u32 = 100;
 /// Lists at the same time: one hosted control plane has four.
 const CONCURRENT: usize = 16;
-/// The role labels of control-plane Nodes: of kubeadm, kOps and RKE2, of their older versions, and of RKE1. A kubelet cannot
-/// set a label of `node-role.kubernetes.io` on its own Node.
-const CONTROL_PLANE: [&str; 3] = [
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-    "node-role.kubernetes.io/controlplane",
-];
-
 #[derive(Debug, Clone, PartialEq)]
 struct Location {
     /// The target of a hosted control plane; `None` for the cluster itself.
@@ -128,17 +118,6 @@ async fn other_holder(lease: &mut watch::Receiver<View>, holder: Option<&str>) {
     }
 }
 
-/// The leases by which the kube-controller-managers have to elect their leader.
-#[derive(Debug, Clone)]
-pub struct Locks {
-    /// The namespace of all leases.
-    pub namespace: String,
-    /// The name of lease K.
-    pub main: String,
-    /// The name of lease M, which a configuration file must have.
-    pub migration: String,
-}
-
 /// All lists of kube-controller-managers, each with its time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Listing {
@@ -157,7 +136,7 @@ pub struct Listing {
 struct Place {
     location: Location,
     namespace: String,
-    lists: [List; Kind::ALL.len()],
+    lists: [List; ObjectKind::ALL.len()],
 }
 
 /// The last list of one kind in one place, and why it cannot be listed now.
@@ -258,7 +237,7 @@ impl Listing {
         };
         let list = &mut place.lists[kind];
         list.tried = Some(began);
-        let request = format!("list {:?}s in Namespace {}", Kind::ALL[kind], place.namespace);
+        let request = format!("list {:?}s in Namespace {}", ObjectKind::ALL[kind], place.namespace);
         let problem = answer.as_ref().err().map(ToString::to_string);
         note_problem(&mut list.problem, problem, &request);
         // A list that fails keeps the last one. An old bad fact outweighs a new failure to read.
@@ -285,28 +264,6 @@ pub(crate) fn note_problem(problem: &mut Option<String>, new: Option<String>, re
         _ => {}
     }
     *problem = new;
-}
-
-/// The kinds of objects that have the command line of a kube-controller-manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Pod,
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [Self::Pod, Self::Deployment, Self::StatefulSet, Self::DaemonSet];
-
-    fn resource(self) -> ApiResource {
-        match self {
-            Self::Pod => ApiResource::erase::<Pod>(&()),
-            Self::Deployment => ApiResource::erase::<Deployment>(&()),
-            Self::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-            Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
-        }
-    }
 }
 
 #[derive(Default)]
@@ -376,7 +333,7 @@ impl Judged {
     /// Takes in the kube-controller-managers of a page. `ignored`: why the mirror Pods of a Node are not believed.
     fn take(
         &mut self,
-        kind: Kind,
+        kind: ObjectKind,
         page: &[DynamicObject],
         ignored: &BTreeMap<String, Option<String>>,
         (listed, locks): (&Selector, &Locks),
@@ -412,7 +369,7 @@ impl Lister {
     async fn pass(&self, places: &mut Listing, targets: &[Target], tx: &watch::Sender<Listing>) {
         let mut requests: Vec<((usize, usize), BoxFuture<'static, Answer>)> = Vec::new();
         for (index, place) in places.places.iter().enumerate() {
-            for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
+            for (kind, of_kind) in ObjectKind::ALL.into_iter().enumerate() {
                 requests.push(((index, kind), self.list(place, of_kind).boxed()));
             }
         }
@@ -434,7 +391,7 @@ impl Lister {
         Ok(places)
     }
 
-    fn list(&self, place: &Place, kind: Kind) -> impl Future<Output = Answer> + Send + use<> {
+    fn list(&self, place: &Place, kind: ObjectKind) -> impl Future<Output = Answer> + Send + use<> {
         let client = self.client(&place.location).clone();
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &place.namespace, &kind.resource());
         let (objects, locks) = (place.location.objects.clone(), self.locks.clone());
@@ -457,13 +414,13 @@ impl Lister {
 }
 
 /// The Nodes whose mirror Pods are among the objects. Each is asked for once, however many Pods its kubelet creates.
-fn mirror_nodes(kind: Kind, objects: &[DynamicObject]) -> BTreeSet<&str> {
+fn mirror_nodes(kind: ObjectKind, objects: &[DynamicObject]) -> BTreeSet<&str> {
     objects.iter().filter_map(|object| mirror_node(kind, object)).collect()
 }
 
 /// The Node of a mirror Pod; `None` for another object.
-fn mirror_node(kind: Kind, object: &DynamicObject) -> Option<&str> {
-    let is_mirror = kind == Kind::Pod && object.annotations().contains_key(annotations::MIRROR_POD);
+fn mirror_node(kind: ObjectKind, object: &DynamicObject) -> Option<&str> {
+    let is_mirror = kind == ObjectKind::Pod && object.annotations().contains_key(annotations::MIRROR_POD);
     is_mirror.then(|| object.data["spec"]["nodeName"].as_str().unwrap_or_default())
 }
 
@@ -499,9 +456,7 @@ async fn gather(
     tx.send_replace(places.clone());
 }
 
-/// Why the mirror Pods of a Node are not believed: any kubelet can create one in any namespace, with any name, labels and command line.
-/// NodeRestriction protects only its Node's name and the role labels of that Node
-/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/plugin/pkg/admission/noderestriction/admission.go#L198>).
+/// Why the mirror Pods of a Node are not believed.
 async fn why_ignored(client: &Client, name: &str) -> Result<Option<String>, ReadError> {
     let node = match name {
         "" => None,
@@ -513,17 +468,6 @@ async fn why_ignored(client: &Client, name: &str) -> Result<Option<String>, Read
         }
     };
     Ok(why_not_of_control_plane(name, node.as_ref().map(ResourceExt::labels)))
-}
-
-/// Why a mirror Pod of this Node is not believed. `labels`: of the Node, if it exists.
-fn why_not_of_control_plane(node: &str, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
-    let is_control_plane = labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)));
-    (!is_control_plane).then(|| {
-        format!(
-            "it is a mirror Pod of Node {node:?}, which has no control-plane role, so it is ignored; if that Node is one of the control plane: kubectl label node {node} {}=",
-            CONTROL_PLANE[0]
-        )
-    })
 }
 
 async fn in_time<T>(read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
@@ -586,9 +530,11 @@ async fn namespaces_of(client: &Client, location: &Location) -> Result<Vec<Strin
 mod tests {
     use jiff::Timestamp;
     use k8s_openapi::api::coordination::v1::Lease;
+    use kube::core::ApiResource;
 
     use super::*;
 
+    use outrigger_evidence::controller_manager::CONTROL_PLANE;
     use outrigger_evidence::record::Record;
     use outrigger_evidence::samples::{EXTERNAL, UNGUARDED, kcm};
 
@@ -656,14 +602,14 @@ mod tests {
     }
 
     /// One pass in which this answers each request, and the search finds the places again.
-    async fn pass<F>(places: &mut Listing, tx: &watch::Sender<Listing>, answer: impl Fn(Kind) -> F)
+    async fn pass<F>(places: &mut Listing, tx: &watch::Sender<Listing>, answer: impl Fn(ObjectKind) -> F)
     where
         F: Future<Output = Answer> + Send + 'static,
     {
         let found = places.places.iter().map(|old| place(&old.namespace)).collect();
         let mut requests = Vec::new();
         for index in 0..places.places.len() {
-            for (kind, of_kind) in Kind::ALL.into_iter().enumerate() {
+            for (kind, of_kind) in ObjectKind::ALL.into_iter().enumerate() {
                 requests.push(((index, kind), answer(of_kind).boxed()));
             }
         }
@@ -681,7 +627,7 @@ mod tests {
     async fn a_kind_that_is_refused_or_slow_hides_and_delays_no_other_one_and_keeps_its_last_list() {
         let (tx, rx) = watch::channel(Listing::default());
         let mut places = places(&["kube-system"]);
-        let name = |kind: Kind| format!("{kind:?} tenant/kcm");
+        let name = |kind: ObjectKind| format!("{kind:?} tenant/kcm");
         pass(&mut places, &tx, |kind| async move { listed(&[&name(kind)]) }).await;
         let all = rx.borrow().as_of(Some(Instant::now()));
         assert!(all.read && all.current && all.unreadable.is_empty());
@@ -692,10 +638,10 @@ mod tests {
         let passing = tokio::spawn(async move {
             pass(&mut places, &tx, |kind| async move {
                 match kind {
-                    Kind::Pod => listed(&["Pod tenant/kcm", "Pod tenant/new"]),
-                    Kind::Deployment => Err(ReadError::TimedOut(READ_TIMEOUT)),
-                    Kind::StatefulSet => std::future::pending().await,
-                    Kind::DaemonSet => {
+                    ObjectKind::Pod => listed(&["Pod tenant/kcm", "Pod tenant/new"]),
+                    ObjectKind::Deployment => Err(ReadError::TimedOut(READ_TIMEOUT)),
+                    ObjectKind::StatefulSet => std::future::pending().await,
+                    ObjectKind::DaemonSet => {
                         sleep(READ_TIMEOUT / 2).await;
                         listed(&[])
                     }
@@ -886,7 +832,7 @@ mod tests {
     async fn only_the_node_of_a_mirror_pod_is_asked_for() {
         let uri = "http://127.0.0.1:1".parse().unwrap();
         let client = Client::try_from(kube::Config::new(uri)).unwrap();
-        let mut pod = DynamicObject::new("kcm", &Kind::Pod.resource());
+        let mut pod = DynamicObject::new("kcm", &ObjectKind::Pod.resource());
         pod.data = serde_json::json!({"spec": {}});
         let why = async |kind, pod: &DynamicObject| match mirror_node(kind, pod) {
             Some(node) => why_ignored(&client, node).await,
@@ -894,17 +840,17 @@ mod tests {
         };
         let ignored = async |kind, pod: &DynamicObject| why(kind, pod).await.unwrap();
         assert_eq!(
-            ignored(Kind::Pod, &pod).await,
+            ignored(ObjectKind::Pod, &pod).await,
             None,
             "the webhook sees each Pod that is no mirror Pod"
         );
 
         pod.annotations_mut()
             .insert(annotations::MIRROR_POD.into(), "hash".into());
-        assert!(ignored(Kind::Pod, &pod).await.is_some(), "it has no Node");
-        assert_eq!(ignored(Kind::Deployment, &pod).await, None);
+        assert!(ignored(ObjectKind::Pod, &pod).await.is_some(), "it has no Node");
+        assert_eq!(ignored(ObjectKind::Deployment, &pod).await, None);
         pod.data["spec"]["nodeName"] = "a".into();
-        let unknown = why(Kind::Pod, &pod).await;
+        let unknown = why(ObjectKind::Pod, &pod).await;
         assert!(
             matches!(unknown, Err(ReadError::Request(_))),
             "a Node that cannot be read is a problem of the list"
@@ -915,7 +861,8 @@ mod tests {
     #[test]
     fn many_mirror_pods_of_one_node_cost_one_request_and_one_text() {
         let pod = |index: usize, node: &str| {
-            let mut pod = DynamicObject::new(&format!("kcm-{index}"), &Kind::Pod.resource()).within("kube-system");
+            let mut pod =
+                DynamicObject::new(&format!("kcm-{index}"), &ObjectKind::Pod.resource()).within("kube-system");
             pod.annotations_mut()
                 .insert(annotations::MIRROR_POD.into(), "hash".into());
             let container = serde_json::json!({"name": "kube-controller-manager",
@@ -925,7 +872,7 @@ mod tests {
         };
         let mut pods: Vec<DynamicObject> = (0..1000).map(|index| pod(index, "worker")).collect();
         pods.push(pod(1000, "control-plane"));
-        assert_eq!(mirror_nodes(Kind::Pod, &pods), ["control-plane", "worker"].into());
+        assert_eq!(mirror_nodes(ObjectKind::Pod, &pods), ["control-plane", "worker"].into());
 
         let whys = [
             ("worker".to_owned(), why_not_of_control_plane("worker", None)),
@@ -938,7 +885,7 @@ mod tests {
         };
         let (whys, mut judged) = (whys.into(), Judged::default());
         for page in pods.chunks(400) {
-            judged.take(Kind::Pod, page, &whys, (&Selector::default(), &locks));
+            judged.take(ObjectKind::Pod, page, &whys, (&Selector::default(), &locks));
         }
         assert_eq!(judged.ignored.len(), 1, "{:?}", judged.ignored);
         assert!(

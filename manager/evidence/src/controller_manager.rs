@@ -1,10 +1,11 @@
-//! Reads one kube-controller-manager from a Pod or a workload. Pure.
+//! Reads one kube-controller-manager from a Pod or a workload, and says which mirror Pods are believed.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::core::{DynamicObject, Selector, SelectorExt};
-use outrigger_evidence::facts::{Configuration, ControllerManager, Lock};
+use kube::core::{ApiResource, DynamicObject, Selector, SelectorExt};
 use outrigger_shared::annotations;
 use outrigger_shared::command_line::{CommandLine, Flag};
 use outrigger_shared::component::{self, Component, Finding, Form, controller_manager_command_line};
@@ -14,11 +15,66 @@ use outrigger_shared::migration::{DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE, KUBE_SY
 use outrigger_shared::phase_flags::{self, flag, runs_node_ipam};
 use serde_json::Value;
 
-use super::{Kind, Locks};
+use crate::facts::{Configuration, ControllerManager, Lock};
 
 const RESOURCE_NAME: &str = "leader-elect-resource-name";
 const RESOURCE_NAMESPACE: &str = "leader-elect-resource-namespace";
 const RESOURCE_LOCK: &str = "leader-elect-resource-lock";
+
+/// The role labels of control-plane Nodes: of kubeadm, kOps and RKE2, of their older versions, and of RKE1. A kubelet cannot
+/// set a label of `node-role.kubernetes.io` on its own Node.
+pub const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+];
+
+/// The kinds of objects that have the command line of a kube-controller-manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    Pod,
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+}
+
+impl ObjectKind {
+    pub const ALL: [Self; 4] = [Self::Pod, Self::Deployment, Self::StatefulSet, Self::DaemonSet];
+
+    pub fn resource(self) -> ApiResource {
+        match self {
+            Self::Pod => ApiResource::erase::<Pod>(&()),
+            Self::Deployment => ApiResource::erase::<Deployment>(&()),
+            Self::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        }
+    }
+}
+
+/// The leases by which the kube-controller-managers have to elect their leader.
+#[derive(Debug, Clone)]
+pub struct Locks {
+    /// The namespace of all leases.
+    pub namespace: String,
+    /// The name of lease K.
+    pub main: String,
+    /// The name of lease M, which a configuration file must have.
+    pub migration: String,
+}
+
+/// Why a mirror Pod of this Node is not believed: any kubelet can create one in any namespace, with any name, labels and
+/// command line. NodeRestriction protects only its Node's name and the role labels of that Node
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.26.13/plugin/pkg/admission/noderestriction/admission.go#L198>).
+/// `labels`: of the Node, if it exists.
+pub fn why_not_of_control_plane(node: &str, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let is_control_plane = labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)));
+    (!is_control_plane).then(|| {
+        format!(
+            "it is a mirror Pod of Node {node:?}, which has no control-plane role, so it is ignored; if that Node is one of the control plane: kubectl label node {node} {}=",
+            CONTROL_PLANE[0]
+        )
+    })
+}
 
 /// In-tree and without leader migration.
 const UNGUARDED: Form = Form::InTree {
@@ -27,21 +83,21 @@ const UNGUARDED: Form = Form::InTree {
 
 /// The kube-controller-manager of an object, unless it is scaled to zero or has ended. `listed` is the selector of the
 /// list that has the object.
-pub(super) fn controller_manager_of(
-    kind: Kind,
+pub fn controller_manager_of(
+    kind: ObjectKind,
     object: &DynamicObject,
     listed: &Selector,
     locks: &Locks,
 ) -> Option<ControllerManager> {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
-    let is_pod = kind == Kind::Pod;
+    let is_pod = kind == ObjectKind::Pod;
     let (pod_spec, annotations) = if is_pod {
         let over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
         let annotations = object.metadata.annotations.as_ref();
         let text = annotations.and_then(|all| all.get(annotations::LEADER_MIGRATION).cloned());
         (!over).then_some((spec, text))?
     } else {
-        let stopped = kind != Kind::DaemonSet && spec["replicas"].as_i64() == Some(0);
+        let stopped = kind != ObjectKind::DaemonSet && spec["replicas"].as_i64() == Some(0);
         let template = &spec["template"];
         let text = template["metadata"]["annotations"][annotations::LEADER_MIGRATION].as_str();
         (!stopped).then_some((&template["spec"], text.map(str::to_owned)))?
@@ -246,11 +302,11 @@ struct Pods {
 }
 
 impl Pods {
-    fn of(kind: Kind, object: &DynamicObject) -> Self {
+    fn of(kind: ObjectKind, object: &DynamicObject) -> Self {
         let status = &object.data["status"];
         let count = |key: &str| status[key].as_i64().unwrap_or(0);
         let (all, updated) = match kind {
-            Kind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
+            ObjectKind::DaemonSet => ("desiredNumberScheduled", "updatedNumberScheduled"),
             _ => ("replicas", "updatedReplicas"),
         };
 
@@ -263,10 +319,10 @@ impl Pods {
 }
 
 /// Whether the workload's status says that every Pod has the current template.
-fn is_rolled_out(kind: Kind, object: &DynamicObject) -> bool {
+fn is_rolled_out(kind: ObjectKind, object: &DynamicObject) -> bool {
     let pods = Pods::of(kind, object);
     let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
-    let complete = kind == Kind::DaemonSet || pods.updated >= wanted;
+    let complete = kind == ObjectKind::DaemonSet || pods.updated >= wanted;
 
     pods.is_current && complete && pods.updated == pods.all
 }
@@ -298,7 +354,7 @@ fn end_of_rollout(object: &DynamicObject) -> String {
 
 /// Whether Pods of the current template run and are not listed, since the selector does not match them. Pods that are
 /// listed show their own command lines: the webhook may have changed them at their creation.
-fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> bool {
+fn has_unlisted_pods(kind: ObjectKind, object: &DynamicObject, listed: &Selector) -> bool {
     let labels = &object.data["spec"]["template"]["metadata"]["labels"];
     let labels: BTreeMap<String, String> = serde_json::from_value(labels.clone()).unwrap_or_default();
     let pods = Pods::of(kind, object);
@@ -308,12 +364,10 @@ fn has_unlisted_pods(kind: Kind, object: &DynamicObject, listed: &Selector) -> b
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
-    use kube::core::ApiResource;
     use serde_json::json;
 
     use super::*;
-    use outrigger_evidence::facts;
+    use crate::facts;
 
     const LEASE: &str = leader_migration::DEFAULT_LEADER_NAME;
 
@@ -331,7 +385,7 @@ mod tests {
         }
     }
 
-    fn read(kind: Kind, object: &DynamicObject) -> Option<ControllerManager> {
+    fn read(kind: ObjectKind, object: &DynamicObject) -> Option<ControllerManager> {
         controller_manager_of(kind, object, &Selector::default(), &locks())
     }
 
@@ -344,8 +398,8 @@ mod tests {
     #[test]
     fn a_finished_pod_and_a_workload_without_replicas_run_nothing() {
         let pod = |phase: &str| object(json!({"spec": container(&[]), "status": {"phase": phase}}));
-        assert!(read(Kind::Pod, &pod("Succeeded")).is_none());
-        let seen = read(Kind::Pod, &pod("Pending")).unwrap();
+        assert!(read(ObjectKind::Pod, &pod("Succeeded")).is_none());
+        let seen = read(ObjectKind::Pod, &pod("Pending")).unwrap();
         assert!(seen.running && seen.is_unguarded());
         assert_eq!(seen.object, "Pod tenant/kcm");
         let workload = |replicas: i64| {
@@ -354,8 +408,8 @@ mod tests {
                 "status": {"replicas": replicas, "updatedReplicas": replicas},
             }))
         };
-        assert!(read(Kind::Deployment, &workload(0)).is_none());
-        let seen = read(Kind::Deployment, &workload(1)).unwrap();
+        assert!(read(ObjectKind::Deployment, &workload(0)).is_none());
+        let seen = read(ObjectKind::Deployment, &workload(1)).unwrap();
         assert_eq!(
             (seen.running, seen.form),
             (false, Form::InTree { leader_migration: true })
@@ -369,7 +423,7 @@ mod tests {
             spec["containers"] = container(&[])["containers"].clone();
             object(json!({"spec": spec, "status": {"hostIP": "10.0.1.2"}}))
         };
-        let names = |spec: Value| read(Kind::Pod, &pod(spec)).unwrap().host_names;
+        let names = |spec: Value| read(ObjectKind::Pod, &pod(spec)).unwrap().host_names;
         let on_node = json!({"hostNetwork": true, "nodeName": "i-1", "hostname": "other"});
         assert_eq!(
             names(on_node.clone()),
@@ -398,7 +452,7 @@ mod tests {
     fn a_controller_manager_elects_its_leader_by_the_flags_of_the_election() {
         let lock = |flags: &[&str], locks: &Locks| {
             let pod = object(json!({"spec": container(flags)}));
-            controller_manager_of(Kind::Pod, &pod, &Selector::default(), locks)
+            controller_manager_of(ObjectKind::Pod, &pod, &Selector::default(), locks)
                 .unwrap()
                 .lock
         };
@@ -423,7 +477,7 @@ mod tests {
         ] {
             assert_eq!(lock(&[flag], &locks()), Lock::Other(flag.into()));
             let pod = object(json!({"spec": container(&["--enable-leader-migration", flag])}));
-            assert_eq!(read(Kind::Pod, &pod).unwrap().kind(), facts::Kind::Unlocked);
+            assert_eq!(read(ObjectKind::Pod, &pod).unwrap().kind(), facts::Kind::Unlocked);
         }
 
         // The migration object names another lease, and the leases are in another namespace.
@@ -460,7 +514,7 @@ mod tests {
             let mut pod = object(json!({"spec": container(&flags), "status": {}}));
             let annotation = |text: String| [(annotations::LEADER_MIGRATION.to_owned(), text)].into();
             pod.metadata.annotations = text.map(annotation);
-            read(Kind::Pod, &pod).unwrap().configuration
+            read(ObjectKind::Pod, &pod).unwrap().configuration
         };
 
         let all = [("service", "*"), ("route", "*"), ("cloud-node-lifecycle", "*")];
@@ -503,7 +557,7 @@ mod tests {
             let mut pod = object(json!({"spec": container(flags), "status": {}}));
             let annotation = |text: &String| [(annotations::LEADER_MIGRATION.to_owned(), text.clone())].into();
             pod.metadata.annotations = list.map(annotation);
-            read(Kind::Pod, &pod).unwrap().node_ipam
+            read(ObjectKind::Pod, &pod).unwrap().node_ipam
         };
 
         for (flags, expected) in [
@@ -540,17 +594,20 @@ mod tests {
             seen.running
         };
         let replicas = |generation: i64, updated: i64| json!({"observedGeneration": generation, "replicas": 2, "updatedReplicas": updated});
-        assert!(running(Kind::Deployment, "other", replicas(3, 2)));
-        assert!(!running(Kind::Deployment, "kcm", replicas(3, 2)), "its Pods are listed");
-        assert!(running(Kind::StatefulSet, "other", replicas(3, 1)));
-        assert!(!running(Kind::Deployment, "other", replicas(3, 0)));
+        assert!(running(ObjectKind::Deployment, "other", replicas(3, 2)));
         assert!(
-            !running(Kind::Deployment, "other", replicas(2, 2)),
+            !running(ObjectKind::Deployment, "kcm", replicas(3, 2)),
+            "its Pods are listed"
+        );
+        assert!(running(ObjectKind::StatefulSet, "other", replicas(3, 1)));
+        assert!(!running(ObjectKind::Deployment, "other", replicas(3, 0)));
+        assert!(
+            !running(ObjectKind::Deployment, "other", replicas(2, 2)),
             "of an older template"
         );
-        assert!(!running(Kind::Deployment, "other", json!({})));
+        assert!(!running(ObjectKind::Deployment, "other", json!({})));
         let scheduled = json!({"observedGeneration": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1});
-        assert!(running(Kind::DaemonSet, "other", scheduled));
+        assert!(running(ObjectKind::DaemonSet, "other", scheduled));
     }
 
     #[test]
@@ -566,19 +623,19 @@ mod tests {
         let ends = |reason: String, text: &str| assert!(reason.ends_with(text), "{reason}");
         ends(
             reason(
-                Kind::Deployment,
+                ObjectKind::Deployment,
                 json!({}),
                 json!([{"type": "Progressing", "status": "True"}]),
             ),
             "may still run: wait for it",
         );
         ends(
-            reason(Kind::Deployment, json!({"paused": true}), json!([])),
+            reason(ObjectKind::Deployment, json!({"paused": true}), json!([])),
             "it is paused: resume it",
         );
         let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
         ends(
-            reason(Kind::StatefulSet, on_delete, json!([])),
+            reason(ObjectKind::StatefulSet, on_delete, json!([])),
             "OnDelete, so delete its Pods one after another",
         );
         let late = json!([
@@ -586,13 +643,13 @@ mod tests {
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "has timed out."},
         ]);
         ends(
-            reason(Kind::Deployment, json!({}), late),
+            reason(ObjectKind::Deployment, json!({}), late),
             "it does not progress (ProgressDeadlineExceeded: has timed out.)",
         );
         let refused =
             json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}]);
         ends(
-            reason(Kind::Deployment, json!({}), refused),
+            reason(ObjectKind::Deployment, json!({}), refused),
             "it does not progress (FailedCreate: quota)",
         );
     }
@@ -602,7 +659,7 @@ mod tests {
         let seen = |image: &str, flag: &str| {
             let mut spec = container(&[flag]);
             spec["containers"][0]["image"] = json!(image);
-            read(Kind::Pod, &object(json!({"spec": spec}))).unwrap()
+            read(ObjectKind::Pod, &object(json!({"spec": spec}))).unwrap()
         };
         let form = |image: &str, flag: &str| seen(image, flag).form;
         let guarded = "--enable-leader-migration";
@@ -637,7 +694,7 @@ mod tests {
     fn flags_turn_single_controllers_off() {
         let run = |flags: &[&str]| {
             let pod = object(json!({"spec": container(flags)}));
-            let seen = read(Kind::Pod, &pod).unwrap();
+            let seen = read(ObjectKind::Pod, &pod).unwrap();
             let all = Controller::SHARED.into_iter();
             all.filter(|controller| seen.runs(*controller)).collect::<Vec<_>>()
         };
@@ -666,7 +723,7 @@ mod tests {
             let mut workload =
                 object(json!({"spec": {"replicas": 2, "template": {"spec": container(flags)}}, "status": status}));
             workload.metadata.generation = Some(generation);
-            read(Kind::Deployment, &workload).unwrap()
+            read(ObjectKind::Deployment, &workload).unwrap()
         };
         let guarded = ["--enable-leader-migration"];
         let status =
