@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::execute::node_groups::NodeGroups;
 use super::inventory::Aws;
 use super::queue::creation_queue::CreationQueues;
+use super::queue::first_full::FirstFull;
 use super::queue::node_changes::NodeSync;
 use super::queue::service_state::ServiceStates;
 use super::settings::Settings;
@@ -27,4 +28,5 @@ pub struct Context {
     /// The security groups of Nodes, in which load balancers share rules.
     pub node_groups: NodeGroups,
     pub creation_queues: CreationQueues,
+    pub first_full: FirstFull,
 }

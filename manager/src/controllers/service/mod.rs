@@ -63,6 +63,7 @@ use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
 use orphans::sweep::{self, SweepSettings};
 use queue::creation_queue::CreationQueues;
+use queue::first_full::FirstFull;
 use queue::keyed::{Class, Due};
 use queue::node_changes::{self, NodeSync};
 use queue::service_state::{self, ServiceStates};
@@ -192,6 +193,7 @@ fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
         settled_at: Instant::now() + SETTLING,
         node_groups: NodeGroups::default(),
         creation_queues: CreationQueues::default(),
+        first_full: FirstFull::default(),
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Pass<'a> {
     pub reason: Reason,
     /// Whether the next full observation is due.
     pub due: bool,
+    /// Whether this process has made a full observation.
+    pub was_full: bool,
     /// Whether what is in memory about the load balancer is right.
     pub is_in_memory: bool,
     /// No Node may be a target of any Service.
@@ -66,6 +68,10 @@ pub(super) async fn observe(context: &Context, pass: &Pass<'_>, search: Search) 
     if !often && !pass.reason.needs_fresh_reads() {
         let cached = match pass.reason {
             Reason::NodesChanged if !pass.due => Reader::for_targets(&context.aws, pass.is_in_memory),
+            Reason::Restart if !pass.due => Reader::at_start(&context.aws),
+            Reason::NodesChanged | Reason::Restart if !pass.was_full => {
+                Reader::for_attributes(&context.aws, pass.is_in_memory)
+            }
             _ => Reader::cached(&context.aws),
         };
         let observation = observe_with(context, &cached, pass, search).await;

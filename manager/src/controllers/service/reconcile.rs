@@ -132,6 +132,7 @@ async fn ensure(context: &Context, service: &Service) -> Result<Next, Failure> {
         going: &going,
         reason,
         due: before.is_due,
+        was_full: before.was_full,
         is_in_memory: before.is_in_memory,
         no_nodes: eligible.is_empty(),
     };
@@ -159,6 +160,7 @@ struct Before {
     gone: BTreeSet<InstanceId>,
     /// Whether the next full observation is due.
     is_due: bool,
+    was_full: bool,
     is_in_memory: bool,
     search: Search,
 }
@@ -175,6 +177,7 @@ impl Before {
             rest: next_if_unchanged(context, service, state, reason, now),
             gone: state.confirmed_gone(now),
             is_due: until_resync(context, service, state, now).is_some_and(|left| left.is_zero()),
+            was_full: state.last_full.is_some(),
             is_in_memory: state.is_in_memory,
             search: state.search(is_held),
         }
@@ -246,9 +249,13 @@ async fn sync_load_balancer(context: &Context, pass: &Pass<'_>, search: Search, 
         hostname,
     };
 
-    if observation.is_full {
-        context.states.update(uid(service), |state| state.last_full = Some(now));
-    }
+    context.states.update(uid(service), |state| match observation.is_full {
+        true => state.last_full = Some(now),
+        false if state.last_full.is_none() && state.first_full.is_none() => {
+            state.first_full = Some(context.first_full.next(now));
+        }
+        false => {}
+    });
 
     Ok(settle(
         context,
@@ -269,7 +276,8 @@ fn next_if_unchanged(
     reason: Reason,
     now: Instant,
 ) -> Option<Next> {
-    let done = state.done.as_ref().filter(|_| reason == Reason::Resync)?;
+    let done = state.done.as_ref();
+    let done = done.filter(|_| matches!(reason, Reason::Restart | Reason::Resync))?;
     if !writer::has_address(service, &done.hostname) {
         let wait = STORE_LAG.checked_sub(now.saturating_duration_since(done.at))?;
         return (!wait.is_zero()).then_some(Next::After(wait));
@@ -281,13 +289,13 @@ fn next_if_unchanged(
     }
 }
 
-/// Time until the next full observation, which detects drift; `None`: never.
+/// Time until the next full observation, which detects drift; `None`: it is not planned.
 fn until_resync(context: &Context, service: &Service, state: &ServiceState, now: Instant) -> Option<Duration> {
-    let Some(whole) = state.last_full else {
-        return Some(Duration::ZERO);
+    let due = match state.last_full {
+        Some(last) => last + resync_after(context.settings.resync_period, uid(service))?,
+        None => state.first_full?,
     };
-    let after = resync_after(context.settings.resync_period, uid(service))?;
-    Some(after.saturating_sub(now.saturating_duration_since(whole)))
+    Some(due.saturating_duration_since(now))
 }
 
 /// Adds the finalizer, before anything is created that needs cleanup.

@@ -129,8 +129,9 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(LoadBa
 
 async fn existing(reader: &Reader<'_>, name: &str) -> Result<Option<Existing>, Error> {
     let facts = &reader.shared.facts;
-    if let Some(known) = reader.remembers.then(|| facts.classic(name)).flatten() {
+    if let Some(mut known) = reader.remembers.then(|| facts.classic(name)).flatten() {
         reader.freshness.note_older();
+        known.attributes = reader.attributes(reader.elb.attributes(name)).await?;
         return Ok(Some(known));
     }
 

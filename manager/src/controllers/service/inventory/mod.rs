@@ -6,8 +6,9 @@
 //!   call, with those that other Services will need;
 //! - after a start or a change of Nodes, a load balancer is described together with 19 others that wait. Such a
 //!   description is used once; later observations read their own load balancer;
-//! - an observation after a change of Nodes reads no attributes ([`Reader::for_targets`]), and nothing of a load balancer
-//!   that is in memory ([`facts`]).
+//! - the first observation after a start, and one after a change of Nodes, read no attributes, which take one call for each
+//!   load balancer and target group; after a change of Nodes nothing is read of a load balancer that is in memory
+//!   ([`facts`]). Attributes are read when the next full observation is due.
 //!
 //! Stale answers do no harm. After a change of the Service or a failure no shared answer is used, since AWS may have
 //! changed too. Otherwise a [`Reader`] records the use of an answer that is older than its start. A plan from such
@@ -47,6 +48,8 @@ pub struct Reader<'a> {
     /// The age limits, and whether an older answer was used.
     pub freshness: Freshness,
     pub reads_attributes: bool,
+    /// Whether tags of network load balancers are read where many are described at once.
+    reads_tags: bool,
     /// Whether it takes what is in memory about the load balancer.
     remembers: bool,
     denied: Mutex<Option<Error>>,
@@ -58,11 +61,28 @@ impl<'a> Reader<'a> {
         Self::new(aws, true)
     }
 
-    /// The same after a change of Nodes: attributes, which take one call for each load balancer and target group, are
-    /// not read. `remembers`: nor is the load balancer, if it is in memory.
+    /// The same for the first observation after a start, without attributes.
+    pub fn at_start(aws: &'a Aws) -> Self {
+        Self {
+            reads_attributes: false,
+            ..Self::new(aws, true)
+        }
+    }
+
+    /// The same when attributes are due after a start. `remembers`: only they are read, if the load balancer is in memory.
+    pub fn for_attributes(aws: &'a Aws, remembers: bool) -> Self {
+        Self {
+            remembers,
+            ..Self::new(aws, true)
+        }
+    }
+
+    /// The same after a change of Nodes, without attributes and tags. `remembers`: and without the load balancer, if it is
+    /// in memory.
     pub fn for_targets(aws: &'a Aws, remembers: bool) -> Self {
         Self {
             reads_attributes: false,
+            reads_tags: false,
             remembers,
             ..Self::new(aws, true)
         }
@@ -78,6 +98,7 @@ impl<'a> Reader<'a> {
             aws,
             freshness: Freshness::starting_now(cached),
             reads_attributes: true,
+            reads_tags: true,
             remembers: false,
             denied: Mutex::default(),
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::Service;
-use outrigger_aws::elbv2::{Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
+use outrigger_aws::elbv2::{Attributes, Listener, NetworkLoadBalancer, Target, TargetGroup, TargetHealth};
 use outrigger_aws::{Error, InstanceId, Tags};
 
 use super::super::model::network::{Existing, Group, Observed, OwnedResources};
@@ -160,7 +160,7 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
     let many = |names: Vec<String>| async move {
         let found = reader.elbv2.load_balancers(&names).await?;
         let arns: Vec<String> = found.iter().map(|found| found.arn.clone()).collect();
-        let mut tags = match reader.reads_owners && reader.reads_attributes && !arns.is_empty() {
+        let mut tags = match reader.reads_owners && reader.reads_tags && !arns.is_empty() {
             true => reader.tag_reads.allowed(reader.elbv2.tags(&arns).await)?,
             false => None,
         };
@@ -182,8 +182,12 @@ async fn load_balancer(reader: &Reader<'_>, name: &str) -> Result<Option<(Networ
 
 async fn existing(reader: &Reader<'_>, desired: &Desired, search: Search) -> Result<Option<Existing>, Error> {
     let (elb, facts, name) = (reader.elbv2.as_ref(), &reader.shared.facts, &desired.name);
-    if let Some(known) = reader.remembers.then(|| facts.network(name)).flatten() {
+    if let Some(mut known) = reader.remembers.then(|| facts.network(name)).flatten() {
         reader.freshness.note_older();
+        known.attributes = reader.attributes(elb.attributes(&known.described.arn)).await?;
+        for group in &mut known.groups {
+            group.attributes = group_attributes(reader, desired, &group.described.arn).await?;
+        }
         return Ok(Some(known));
     }
     let Some((described, tags)) = load_balancer(reader, name).await? else {
@@ -277,18 +281,21 @@ async fn describe_fully(reader: &Reader<'_>, desired: &Desired, groups: Vec<Targ
 
     for described in groups {
         let health = elb.target_health(&described.arn).await?;
-        let attributes = match desired.target_group_attributes {
-            Some(_) => reader.attributes(elb.target_group_attributes(&described.arn)).await?,
-            None => None,
-        };
         full.push(Group {
-            described,
             targets: staying(health),
-            attributes,
+            attributes: group_attributes(reader, desired, &described.arn).await?,
+            described,
         });
     }
 
     Ok(full)
+}
+
+async fn group_attributes(reader: &Reader<'_>, desired: &Desired, arn: &str) -> Result<Option<Attributes>, Error> {
+    match desired.target_group_attributes {
+        Some(_) => reader.attributes(reader.elbv2.target_group_attributes(arn)).await,
+        None => Ok(None),
+    }
 }
 
 fn staying(targets: Vec<TargetHealth>) -> BTreeSet<Target> {

@@ -1,6 +1,7 @@
 //! When Services are reconciled, and their state between reconciliations.
 
 pub mod creation_queue;
+pub mod first_full;
 pub mod keyed;
 pub(super) mod node_changes;
 pub mod reported;

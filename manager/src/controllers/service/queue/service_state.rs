@@ -57,6 +57,8 @@ pub struct ServiceState {
     pub done: Option<Done>,
     /// Time of the last successful full observation, with attributes.
     pub last_full: Option<Instant>,
+    /// When the first one is due, if an observation without attributes was made before.
+    pub first_full: Option<Instant>,
     /// Equal sets of several Services are one set in memory.
     pub targets: Arc<BTreeSet<InstanceId>>,
     /// Targets that look lost, each with the first observation of that.
@@ -291,7 +293,7 @@ impl ServiceStates {
 pub enum Reason {
     /// The Service is new, or a field has changed that its load balancer depends on.
     SpecChanged,
-    /// This process reconciles it for the first time, and an earlier one added the finalizer.
+    /// This process has not made a full observation of it, and an earlier one added the finalizer.
     Restart,
     /// The last reconciliation failed or was not completed.
     Retry,
@@ -320,6 +322,7 @@ pub fn reason(state: &ServiceState, spec: SpecFingerprint, held: bool, same_targ
         Some(_) if state.done.is_none() && state.open > 0 => Reason::NodesChanged,
         Some(_) if state.done.is_none() => Reason::Retry,
         Some(_) if !same_targets => Reason::NodesChanged,
+        Some(_) if held && state.last_full.is_none() => Reason::Restart,
         Some(_) => Reason::Resync,
     }
 }
@@ -381,6 +384,7 @@ mod tests {
             service,
             done,
             last_full: _,
+            first_full: _,
             targets: _,
             gone,
             unchosen_subnets,
@@ -587,6 +591,9 @@ mod tests {
             at: Instant::now(),
             hostname: String::new(),
         });
+        assert_eq!(reason(&state, fingerprint, true, true), Reason::Restart);
+        assert_eq!(reason(&state, fingerprint, true, false), Reason::NodesChanged);
+        state.last_full = Some(Instant::now());
         assert_eq!(reason(&state, fingerprint, true, true), Reason::Resync);
         assert_eq!(reason(&state, fingerprint, true, false), Reason::NodesChanged);
         state.fail();

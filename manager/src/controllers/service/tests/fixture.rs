@@ -20,6 +20,7 @@ use super::super::inventory::account::{NodeInstances, TagReads, TargetGroupList,
 use super::super::inventory::shared::Shared;
 use super::super::queue::class_of;
 use super::super::queue::creation_queue::CreationQueues;
+use super::super::queue::first_full::FirstFull;
 use super::super::queue::keyed::Class;
 use super::super::queue::node_changes::NodeSync;
 use super::super::queue::service_state::{ServiceState, ServiceStates};
@@ -317,6 +318,7 @@ fn context(
         settled_at: tokio::time::Instant::now(),
         node_groups: NodeGroups::default(),
         creation_queues: CreationQueues::default(),
+        first_full: FirstFull::default(),
     }
 }
 

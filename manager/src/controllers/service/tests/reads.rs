@@ -11,13 +11,15 @@ use outrigger_aws::fake::World;
 use serde_json::{Value, json};
 use tokio::time::advance;
 
+use super::super::action::Next;
 use super::super::error::Error;
 use super::super::inventory::shared::MAX_AGE;
+use super::super::reconcile::reconcile;
 use super::super::spec::annotations::PREFIX;
 use super::super::spec::names;
 use super::super::writer;
 use super::super::writer::{Found, Writer};
-use super::fixture::{Fixture, HOST, LB, service, world};
+use super::fixture::{Fixture, HOST, LB, exclude, service, world};
 use crate::events::EventType;
 
 /// An API server that takes everything.
@@ -72,9 +74,7 @@ async fn restarted_with(services: Vec<Service>) -> (Fixture, Vec<Service>) {
     let mut fixture = Fixture::new(world());
     fixture.context.writer = Arc::new(Anything);
     for service in &services {
-        super::super::reconcile::reconcile(&fixture.context, service)
-            .await
-            .unwrap();
+        reconcile(&fixture.context, service).await.unwrap();
     }
     fixture.restart();
     fixture.context.writer = Arc::new(Anything);
@@ -113,18 +113,16 @@ async fn a_new_service_is_observed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_start_many_services_share_their_reads_and_each_costs_one_of_its_own() {
+async fn after_a_start_many_services_share_their_reads_and_attributes_are_read_one_by_one() {
     let (fixture, services) = restarted(45).await;
     // Not in the order in which the names are sorted.
+    let mut due = Vec::new();
     for service in services.iter().rev() {
-        super::super::reconcile::reconcile(&fixture.context, service)
-            .await
-            .unwrap();
+        due.push(reconcile(&fixture.context, service).await.unwrap());
     }
     let reads = [
         ("DescribeAvailabilityZones", 1),
         ("DescribeInstances", 1),
-        ("DescribeLoadBalancerAttributes", 45),
         ("DescribeLoadBalancers", 3),
         ("DescribeRouteTables", 1),
         ("DescribeSecurityGroups", 3),
@@ -132,6 +130,61 @@ async fn after_a_start_many_services_share_their_reads_and_each_costs_one_of_its
         ("DescribeTags", 3),
     ];
     assert_eq!(counts(&fixture), reads.into());
+    // One each second; the first pass of all took a moment.
+    for (number, next) in (1..=45).zip(due) {
+        let Next::After(left) = next else {
+            panic!("{next:?}");
+        };
+        assert_eq!(left.as_millis().div_ceil(1000), number, "{left:?}");
+    }
+
+    for service in services.iter().rev() {
+        let rest = reconcile(&fixture.context, service).await.unwrap();
+        assert!(
+            matches!(rest, Next::After(left) if left <= Duration::from_secs(45)),
+            "{rest:?}"
+        );
+        assert_eq!(counts(&fixture), BTreeMap::new(), "not yet");
+        advance(Duration::from_secs(1)).await;
+        let next = reconcile(&fixture.context, service).await.unwrap();
+        assert!(
+            matches!(next, Next::After(left) if left > Duration::from_secs(1500)),
+            "{next:?}"
+        );
+        assert_eq!(
+            counts(&fixture),
+            BTreeMap::from([("DescribeLoadBalancerAttributes", 1)])
+        );
+    }
+}
+
+/// While no process ran, an attribute was changed, and a Node joined.
+#[tokio::test(start_paused = true)]
+async fn what_a_start_leaves_for_later_is_done_later_as_a_start() {
+    let (fixture, mut services) = restarted(2).await;
+    let changed = &mut services[1];
+    let key = format!("{PREFIX}connection-idle-timeout");
+    changed.metadata.annotations = Some(BTreeMap::from([(key, "120".to_owned())]));
+    fixture.node("i-3", true);
+    for service in &services {
+        reconcile(&fixture.context, service).await.unwrap();
+    }
+    let registers = |write: &String| write.starts_with("RegisterInstancesWithLoadBalancer");
+    assert_eq!(fixture.aws.writes().iter().filter(|write| registers(write)).count(), 2);
+    assert_eq!(fixture.aws.writes().len(), 2, "{:?}", fixture.aws.writes());
+
+    // A change of Nodes does not put it off.
+    fixture.allow_gaps("a Node is excluded");
+    advance(Duration::from_secs(1)).await;
+    exclude(&fixture, "i-3");
+    reconcile(&fixture.context, &services[1]).await.unwrap();
+    assert_eq!(fixture.aws.writes().len(), 3, "{:?}", fixture.aws.writes());
+    advance(Duration::from_secs(1)).await;
+    fixture.node("i-3", true);
+    reconcile(&fixture.context, &services[1]).await.unwrap();
+    let writes = fixture.aws.writes();
+    let modifies = |write: &&String| write.starts_with("ModifyLoadBalancerAttributes");
+    assert_eq!(writes.iter().filter(modifies).count(), 1, "{writes:?}");
 }
 
 /// A batch that is used within a minute serves the write too: descriptions of Services that are far back in the queue
@@ -143,9 +196,7 @@ async fn after_a_change_of_nodes_descriptions_are_read_in_the_order_of_the_queue
     fixture.node("i-3", true);
     fixture.context.aws.shared.many_wait();
     for service in &services {
-        super::super::reconcile::reconcile(&fixture.context, service)
-            .await
-            .unwrap();
+        reconcile(&fixture.context, service).await.unwrap();
         advance(Duration::from_secs(2)).await;
     }
     let counts = counts(&fixture);
@@ -153,9 +204,9 @@ async fn after_a_change_of_nodes_descriptions_are_read_in_the_order_of_the_queue
     let read = (
         counts["DescribeLoadBalancers"],
         counts["DescribeTags"],
-        counts["DescribeLoadBalancerAttributes"],
+        counts.get("DescribeLoadBalancerAttributes"),
     );
-    assert_eq!(read, (3, 3, 60), "{counts:?}");
+    assert_eq!(read, (3, 3, None), "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,16 +224,13 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         fixture.context.aws.reads_owners = cluster_uid.is_some();
         fixture.context.settings.cluster_uid.clone_from(&cluster_uid);
         for service in services.iter().rev() {
-            super::super::reconcile::reconcile(&fixture.context, service)
-                .await
-                .unwrap();
+            reconcile(&fixture.context, service).await.unwrap();
         }
         assert_eq!(fixture.aws.writes(), Vec::<String>::new());
         let mut reads = BTreeMap::from([
             ("DescribeAvailabilityZones", 1),
             ("DescribeInstances", 1),
             ("DescribeListeners", 25),
-            ("DescribeLoadBalancerAttributes/v2", 25),
             ("DescribeLoadBalancers/v2", 2),
             ("DescribeRouteTables", 1),
             // The cluster's groups, and those of the VPC: rules may be left where no Node is any more.
@@ -200,9 +248,7 @@ async fn network_load_balancers_too_are_described_many_at_a_time_after_a_start()
         fixture.node("i-3", true);
         advance(MAX_AGE).await;
         for service in &services {
-            super::super::reconcile::reconcile(&fixture.context, service)
-                .await
-                .unwrap();
+            reconcile(&fixture.context, service).await.unwrap();
         }
         let counts = counts(&fixture);
         assert_eq!((counts["RegisterTargets"], counts.get("DescribeTags/v2")), (50, None));
@@ -216,25 +262,19 @@ async fn a_prefetched_load_balancer_is_described_again_before_a_write() {
     let take = |world: &mut World| world.load_balancers.get_mut(&second).unwrap().described.listeners.pop();
     let mut taken = None;
     fixture.aws.change(|world| taken = take(world));
-    super::super::reconcile::reconcile(&fixture.context, &services[0])
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &services[0]).await.unwrap();
     // Someone puts it back after it was described as missing.
     fixture.aws.change(|world| {
         let listeners = &mut world.load_balancers.get_mut(&second).unwrap().described.listeners;
         listeners.extend(taken.clone());
     });
-    super::super::reconcile::reconcile(&fixture.context, &services[1])
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &services[1]).await.unwrap();
     assert_eq!(fixture.aws.writes(), Vec::<String>::new());
     // The other way round: what was described as there is gone. It was not seen, and is found by the next look.
     fixture.aws.change(|world| _ = take(world));
     let mut poked = services[1].clone();
     poked.metadata.annotations = Some(BTreeMap::from([("example.com/beat".to_owned(), "1".to_owned())]));
-    super::super::reconcile::reconcile(&fixture.context, &poked)
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &poked).await.unwrap();
     assert_eq!(
         fixture.aws.writes(),
         [format!("CreateLoadBalancerListeners {second} 443")]
@@ -244,13 +284,14 @@ async fn a_prefetched_load_balancer_is_described_again_before_a_write() {
 #[tokio::test(start_paused = true)]
 async fn a_prefetched_load_balancer_that_is_gone_is_created_again() {
     let (fixture, services) = restarted(2).await;
-    super::super::reconcile::reconcile(&fixture.context, &services[0])
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &services[0]).await.unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     fixture.aws.change(|world| _ = world.load_balancers.remove(&second));
-    let error = super::super::reconcile::reconcile(&fixture.context, &services[1]).await;
-    error.unwrap();
+    // A start does not observe it, and the read of its attributes does.
+    reconcile(&fixture.context, &services[1]).await.unwrap();
+    assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+    advance(Duration::from_secs(2)).await;
+    reconcile(&fixture.context, &services[1]).await.unwrap();
     assert!(
         fixture.aws.writes().contains(&format!("CreateLoadBalancer {second}")),
         "{:?}",
@@ -268,20 +309,14 @@ async fn a_prefetched_load_balancer_is_forgotten_if_its_service_is_deleted_and_c
         service
     };
     let (fixture, services) = restarted_with(vec![given(0), given(1)]).await;
-    super::super::reconcile::reconcile(&fixture.context, &services[0])
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &services[0]).await.unwrap();
     let mut other_type = services[1].clone();
     other_type.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
-    super::super::reconcile::reconcile(&fixture.context, &other_type)
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &other_type).await.unwrap();
     let second = names::load_balancer(services[1].metadata.uid.as_deref().unwrap());
     assert!(!fixture.aws.world().load_balancers.contains_key(&second));
     fixture.aws.forget_calls();
-    super::super::reconcile::reconcile(&fixture.context, &services[1])
-        .await
-        .unwrap();
+    reconcile(&fixture.context, &services[1]).await.unwrap();
     assert!(!counts(&fixture).contains_key("DescribeLoadBalancerAttributes"));
     assert!(fixture.aws.world().load_balancers.contains_key(&second));
 }
@@ -421,16 +456,12 @@ async fn an_observed_load_balancer_is_not_prefetched_for_the_start_again() {
     for service in services.iter().take(2) {
         let mut new = service.clone();
         (new.metadata.finalizers, new.status) = (None, None);
-        super::super::reconcile::reconcile(&fixture.context, &new)
-            .await
-            .unwrap();
+        reconcile(&fixture.context, &new).await.unwrap();
     }
     fixture.aws.forget_calls();
     fixture.node("i-3", true);
     for service in services.iter().take(2) {
-        super::super::reconcile::reconcile(&fixture.context, service)
-            .await
-            .unwrap();
+        reconcile(&fixture.context, service).await.unwrap();
     }
     let counts = counts(&fixture);
     assert_eq!(
