@@ -104,20 +104,24 @@ impl Environment {
         Ok(process.ready("address of every Service", within, probe).await?)
     }
 
-    /// Waits until the manager has not called AWS for `quiet`, after at least `least` calls since `mark`; the calls.
+    /// Waits until the manager has made no call that `counts` for `quiet`, after at least `least` of them since `mark`; all
+    /// calls.
     ///
     /// # Errors
     /// When the manager has ended, or the time is over.
     pub async fn quiet(
         &self,
-        mark: u64,
+        (mark, counts): (u64, fn(&Call) -> bool),
         least: usize,
         quiet: Duration,
         process: &Process,
         within: Duration,
     ) -> Result<Vec<Call>> {
-        let calls = async || Ok(self.cloud.proxy.calls_since(mark).len());
-        let idle = until_idle(process, least, quiet, within, calls).await?;
+        let counted = async || {
+            let calls = self.cloud.proxy.calls_since(mark);
+            Ok(calls.iter().filter(|call| counts(call)).count())
+        };
+        let idle = until_idle(process, least, quiet, within, counted).await?;
         let calls = self.cloud.proxy.calls_since(mark);
         let (count, seconds) = (calls.len(), within.as_secs());
         let log = process.log_tail();

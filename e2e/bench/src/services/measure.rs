@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Three times the time that AWS's rate needs for one load balancer.
 const EACH_NEW: Duration = Duration::from_secs(15);
 const RECONCILIATIONS: usize = 5;
+/// One call describes at most so many load balancers.
+const MOST_AT_ONCE: usize = 20;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Reconciliations of a Service that is already as it should be.
@@ -47,10 +49,21 @@ pub struct Restart {
     pub candidate: Candidate,
     pub classic: usize,
     pub network: usize,
-    /// From the start of the process to its last call of AWS.
+    /// From the start of the process to its last call of AWS, except for reads of attributes.
     pub last: Duration,
+    /// The calls until then.
     pub calls: AwsCalls,
+    /// The calls since then: a manager may read attributes after everything else.
+    pub later: AwsCalls,
+    /// From the start to the last call of all.
+    pub last_of_all: Duration,
     pub usage: Usage,
+}
+
+impl Restart {
+    pub fn in_all(&self) -> usize {
+        self.calls.total() + self.later.total()
+    }
 }
 
 /// A Node that joins a cluster with many load balancers, with AWS's limits.
@@ -104,7 +117,9 @@ pub async fn unchanged(
     let mark = environment.cloud.proxy.mark();
     let process = start(programs, candidate, environment)?;
     environment.all_addressed(kinds.len(), &process, PATIENCE).await?;
-    environment.quiet(mark, 1, RECONCILED, &process, PATIENCE).await?;
+    environment
+        .quiet((mark, any), 1, RECONCILED, &process, PATIENCE)
+        .await?;
 
     let mut measured = Vec::new();
     for kind in kinds {
@@ -114,7 +129,9 @@ pub async fn unchanged(
             let new_value = usize::try_from(mark)? + number;
             environment.touch(&format!("{}-0", kind.name()), new_value).await?;
             // A manager may have nothing to do.
-            environment.quiet(mark, 0, RECONCILED, &process, PATIENCE).await?;
+            environment
+                .quiet((mark, any), 0, RECONCILED, &process, PATIENCE)
+                .await?;
         }
 
         measured.push(Unchanged {
@@ -156,7 +173,17 @@ pub async fn restart(
     let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
     let process = start(programs, candidate, environment)?;
     let patience = patience(count);
-    let calls = environment.quiet(mark, count, STARTED, &process, patience).await?;
+    let calls = environment.quiet(
+        (mark, is_of_no_attributes),
+        count / MOST_AT_ONCE,
+        STARTED,
+        &process,
+        patience,
+    );
+    let mut calls = calls.await?;
+    let is_last = |call: &Call| is_of_no_attributes(call);
+    calls.truncate(calls.iter().rposition(is_last).map_or(0, |last| last + 1));
+    let all = environment.quiet((mark, any), 0, STARTED, &process, patience).await?;
     let usage = Usage::of(process.pid())?;
     let addressed = environment.addressed().await?;
     let complete = addressed == count;
@@ -166,6 +193,8 @@ pub async fn restart(
         classic,
         network,
         last: until_last(begin, &calls)?,
+        last_of_all: until_last(begin, &all)?,
+        later: AwsCalls::of_calls(&all[calls.len()..]),
         calls: AwsCalls::of_calls(&calls),
         usage,
     };
@@ -191,9 +220,17 @@ async fn joined(environment: &mut Environment, process: &Process, count: usize) 
     let (mark, begin) = (environment.cloud.proxy.mark(), Timestamp::now());
     environment.add_node().await?;
     let calls = environment
-        .quiet(mark, count, STARTED, process, patience(2 * count))
+        .quiet((mark, any), count, STARTED, process, patience(2 * count))
         .await?;
     Ok((until_last(begin, &calls)?, AwsCalls::of_calls(&calls)))
+}
+
+fn any(_: &Call) -> bool {
+    true
+}
+
+fn is_of_no_attributes(call: &Call) -> bool {
+    !(call.action.starts_with("Describe") && call.action.ends_with("Attributes"))
 }
 
 fn until_last(begin: Timestamp, calls: &[Call]) -> Result<Duration> {

@@ -41,10 +41,12 @@ fn restarts(rows: &[Restart]) -> String {
     let columns = [
         "start beside load balancers",
         "by",
-        "seconds to the last call:",
+        "seconds without attributes:",
         "AWS calls:",
         "Outrigger ÷ this:",
-        "reads:",
+        "seconds in all:",
+        "AWS calls in all:",
+        "Outrigger ÷ this:",
         "writes:",
         "processor s:",
         "peak MiB:",
@@ -53,15 +55,20 @@ fn restarts(rows: &[Restart]) -> String {
     let ours = rows.iter().find(|row| row.candidate == Candidate::Outrigger);
     let row = |row: &Restart| {
         let other = ours.filter(|_| row.candidate != Candidate::Outrigger);
-        let ratio = other.map(|ours| number(count(ours.calls.total()) / count(row.calls.total())));
+        let ratio = |calls: fn(&Restart) -> usize| {
+            let ratio = other.map(|ours| number(count(calls(ours)) / count(calls(row))));
+            ratio.unwrap_or_default()
+        };
         [
             format!("{} classic, {} network", row.classic, row.network),
             row.candidate.name().to_owned(),
             number(row.last.as_secs_f64()),
             row.calls.total().to_string(),
-            ratio.unwrap_or_default(),
-            row.calls.reads().to_string(),
-            row.calls.writes().to_string(),
+            ratio(|row| row.calls.total()),
+            number(row.last_of_all.as_secs_f64()),
+            row.in_all().to_string(),
+            ratio(Restart::in_all),
+            (row.calls.writes() + row.later.writes()).to_string(),
             number(row.usage.processor.as_secs_f64()),
             number(mebibytes(row.usage.peak)),
             row.calls.list(),
@@ -152,7 +159,9 @@ mod tests {
             classic: 400,
             network: 100,
             last: Duration::from_secs(20),
+            last_of_all: Duration::from_secs(90),
             calls: calls(reads, 0),
+            later: calls(50, 1),
             usage: Usage {
                 resident: 1024,
                 peak: 2048,
@@ -187,7 +196,7 @@ mod tests {
         let text = services(&results, "a machine.");
         for line in [
             "| classic | Outrigger | 3.00 | 0 | 15 DescribeTags |",
-            "| 400 classic, 100 network | incumbent | 20.0 | 5000 | 0.100 | 5000 | 0 | 1.00 | 2.00 | 5000 DescribeTags |",
+            "| 400 classic, 100 network | incumbent | 20.0 | 5000 | 0.100 | 90.0 | 5051 | 0.109 | 1 | 1.00 | 2.00 | 5000 DescribeTags |",
             "| 400 classic, 100 network | incumbent | 80.0 | 0.750 | 510 | 10 | 500 | 3 |",
             "| 30 | incumbent, tuned | 100 | 150 | 100 | 50 | 3 |",
             "FAILED: all is lost",

@@ -28,18 +28,18 @@ impl Extent {
     pub fn usual() -> Self {
         Self {
             unchanged: true,
-            classic: 400,
-            network: 100,
+            classic: 250,
+            network: 250,
             new: 30,
             kinds: vec![Kind::Classic, Kind::Network],
             candidates: Candidate::ALL.to_vec(),
         }
     }
 
-    /// So many Services at the restart, one in five with a network load balancer.
+    /// So many Services at the restart, half of them with a network load balancer.
     pub fn with_services(self, count: usize) -> Self {
         let with_network = self.kinds.contains(&Kind::Network);
-        let network = if with_network { count / 5 } else { 0 };
+        let network = if with_network { count / 2 } else { 0 };
         Self {
             classic: count - network,
             network,

@@ -49,7 +49,7 @@ fn options(arguments: &[String]) -> Result<(Extent, Output)> {
 
 fn number(text: &str, option: &str) -> Result<usize> {
     match text.parse() {
-        Ok(number @ 0..=1000) => Ok(number),
-        _ => bail!("{option}: expected a number of Services from 0, which leaves it out, to 1000"),
+        Ok(number @ 0..=2000) => Ok(number),
+        _ => bail!("{option}: expected a number of Services from 0, which leaves it out, to 2000"),
     }
 }
