@@ -17,6 +17,7 @@
 //! | how much of a file that an operator names is read | [`limited_file`] |
 //! | how much of other crates' events a log may show | [`log_limits`] |
 //! | how is a duration of a flag read, and how long is the backoff after failures | [`duration`], [`backoff`] |
+//! | what do RKE2 and K3s write about their arguments | [`node_args`] |
 //! | annotations, taints, AWS tags, provider IDs, versions | [`annotations`], [`taints`], [`tags`], [`provider_id`], [`version`] |
 
 pub mod annotations;
@@ -31,6 +32,7 @@ pub mod leader_migration;
 pub mod limited_file;
 pub mod log_limits;
 pub mod migration;
+pub mod node_args;
 pub mod phase_flags;
 pub mod provider_id;
 pub mod tags;

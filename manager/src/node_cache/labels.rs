@@ -5,14 +5,21 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use outrigger_shared::annotations::KUBELET;
+use outrigger_shared::node_args;
 
 use super::text::{Text, Texts};
 
 /// The annotation in which the kubelet passes on its `--node-ip`.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// The annotations that are kept. Others are long and change often, and are not used here.
-const KEPT_ANNOTATIONS: [&str; 2] = [PROVIDED_NODE_IP, KUBELET];
+/// The annotations that are kept. Others are long and change often, and are not used here. Of the arguments of RKE2 and K3s
+/// only the kubelet's provider is kept.
+const KEPT_ANNOTATIONS: [&str; 4] = [
+    PROVIDED_NODE_IP,
+    KUBELET,
+    node_args::ANNOTATIONS[0],
+    node_args::ANNOTATIONS[1],
+];
 
 /// Texts by key, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -52,6 +59,12 @@ impl<'de> Deserialize<'de> for Labels {
 pub struct Annotations(Labels);
 
 impl Annotations {
+    /// The kubelet's cloud provider, if an argument of RKE2 or K3s sets it.
+    pub fn kubelet_provider(&self) -> Option<&str> {
+        let known = node_args::ANNOTATIONS.iter().find_map(|key| self.get(key));
+        known.filter(|provider| !provider.is_empty())
+    }
+
     /// The value of one of the annotations that are kept.
     pub fn get(&self, key: &str) -> Option<&str> {
         debug_assert!(KEPT_ANNOTATIONS.contains(&key), "{key} is not kept");
@@ -67,9 +80,14 @@ impl Annotations {
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let pairs = deserializer.deserialize_option(Pairs {
+        let mut pairs = deserializer.deserialize_option(Pairs {
             keeps: |key| KEPT_ANNOTATIONS.contains(&key),
         })?;
+        for (key, value) in &mut pairs {
+            if node_args::ANNOTATIONS.contains(&key.as_str()) {
+                *value = node_args::kubelet_provider(value.as_str()).unwrap_or_default().into();
+            }
+        }
         Ok(Self(Labels::sorted(pairs)))
     }
 }
@@ -134,5 +152,23 @@ mod tests {
         let annotations: Annotations = serde_json::from_str(&text).unwrap();
         assert_eq!(annotations.get(PROVIDED_NODE_IP), Some("10.0.0.1"));
         assert_eq!(annotations.0.0.len(), 1);
+        assert_eq!(annotations.kubelet_provider(), None);
+    }
+
+    #[test]
+    fn of_the_arguments_of_rke2_the_provider_of_the_kubelet_is_kept() {
+        let arguments = json!([
+            "server",
+            "--token",
+            "********",
+            "--kubelet-arg",
+            "cloud-provider=external"
+        ])
+        .to_string();
+        let annotations: Annotations = serde_json::from_value(json!({"rke2.io/node-args": arguments})).unwrap();
+        assert_eq!(annotations.get("rke2.io/node-args"), Some("external"));
+        assert_eq!(annotations.kubelet_provider(), Some("external"));
+        let annotations: Annotations = serde_json::from_value(json!({"k3s.io/node-args": "[\"server\"]"})).unwrap();
+        assert_eq!(annotations.kubelet_provider(), None);
     }
 }

@@ -135,7 +135,8 @@ impl NodeCache {
 }
 
 /// A Node whose provider ID this program wrote has an external kubelet, because an in-tree kubelet sets its own. If a
-/// kubelet was restarted with the external provider, the operator's annotation states it.
+/// kubelet was restarted with the external provider, RKE2 and K3s write that down; elsewhere the operator's annotation
+/// states it.
 fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
     let count = |of: &dyn Fn(&NodeView) -> bool| {
         let all = nodes.iter().filter(|node| of(node)).count();
@@ -144,12 +145,14 @@ fn counts(nodes: &[Arc<NodeView>]) -> NodeCounts {
     NodeCounts {
         total: count(&|_| true),
         uninitialized: count(&|node| node.has_taint(taints::UNINITIALIZED)),
-        migrated: count(&|node| node.metadata.provider_id_is_ours || is_stated(node)),
+        migrated: count(&|node| node.metadata.provider_id_is_ours || is_external(node)),
     }
 }
 
-fn is_stated(node: &NodeView) -> bool {
-    node.metadata.annotations.get(KUBELET) == Some(EXTERNAL_KUBELET)
+fn is_external(node: &NodeView) -> bool {
+    let annotations = &node.metadata.annotations;
+    let stated = annotations.get(KUBELET);
+    annotations.kubelet_provider().or(stated) == Some(EXTERNAL_KUBELET)
 }
 
 #[cfg(test)]
@@ -397,11 +400,22 @@ mod tests_of_counts {
                 &json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"providerID": "aws:///a/i-2"}}),
             );
         }
+        // The arguments of RKE2 count more than the word of a person.
+        for (name, provider) in [("g", "external"), ("h", "aws")] {
+            let arguments = json!(["server", "--kubelet-arg", format!("cloud-provider={provider}")]).to_string();
+            let annotations = json!({"outrigger.dev/kubelet": "external", "rke2.io/node-args": arguments});
+            seen(&cache, &json!({"metadata": {"name": name, "annotations": annotations}}));
+        }
+        let arguments = json!(["agent", "--kubelet-arg", "cloud-provider=external"]).to_string();
+        seen(
+            &cache,
+            &json!({"metadata": {"name": "i", "annotations": {"k3s.io/node-args": arguments}}}),
+        );
         cache.observe(Event::InitDone);
         let expected = NodeCounts {
-            total: 7,
+            total: 10,
             uninitialized: 1,
-            migrated: 4,
+            migrated: 6,
         };
         assert_eq!(cache.counts(), Some(expected));
     }
