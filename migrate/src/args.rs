@@ -9,9 +9,12 @@ use outrigger_shared::component::Component;
 use outrigger_shared::migration::{Labels, Phase, Profile};
 use outrigger_shared::version::KubernetesVersion;
 
+use crate::facts::collect::Kubelets;
+
 /// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
-/// Exit codes: 0 success, 1 invalid input or command line, 2 an object, a policy or a file is refused.
+/// Exit codes: 0 success; 1 invalid input, or a cluster cannot be read; 2 an object, a policy or a file is refused, or an
+/// error was found; 3 what was waited for has not come.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version)]
 pub struct Args {
@@ -21,6 +24,17 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Look at a cluster: is something in the way of the migration, or wrong? Changes nothing, and needs no installation
+    ///
+    /// The exit code is 2 if an error was found. A check that may not read something is not made, and names the missing right.
+    Check(CheckArgs),
+    /// Show where the migration is, what it waits for, and what to do next
+    ///
+    /// With --wait-for the exit code is 0 when the condition is True, 2 when a person has to act first, and 3 when the
+    /// time is over.
+    Status(StatusArgs),
+    /// Print what `outrigger check` reads of a cluster, without secrets, as one JSON document
+    Facts(FactsArgs),
     /// Show what the webhook would do to objects in files. Needs no cluster
     ///
     /// The command applies the webhook's own rules to each object. The exit code is 2 if the webhook would refuse to
@@ -32,6 +46,104 @@ pub enum Command {
     /// Print the webhook's registration, or replacements for parts of the webhook
     #[command(subcommand)]
     Webhook(WebhookCommand),
+}
+
+/// Which cluster, as kubectl names it.
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// Context of the kubeconfig; for check, `*` stands for any text, so that `prod-*` names several clusters
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Kubeconfig file [default: KUBECONFIG, or the one in the home directory]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Seconds until a request without an answer is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub request_timeout: u64,
+    /// Kubelets that are asked for their command lines, with your right to get nodes/proxy
+    #[arg(long, value_enum, default_value_t)]
+    pub kubelets: Kubelets,
+}
+
+/// `outrigger check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Only these checks: codes such as OUT302, or groups such as nodes or control-plane
+    #[arg(long, value_name = "CODE|GROUP", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// From which severity on the exit code is 2
+    #[arg(long, value_enum, default_value_t = Severity::Error)]
+    pub fail_on: Severity,
+    /// A document of `outrigger facts` in place of a cluster
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "kubelets"])]
+    pub facts: Option<String>,
+    /// Explain a check and end; `all` lists every check
+    #[arg(long, value_name = "CODE", exclusive = true)]
+    pub explain: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: CheckOutput,
+}
+
+/// `outrigger facts`.
+#[derive(Debug, clap::Args)]
+pub struct FactsArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// `outrigger status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Name of the CloudProviderMigration [default: the only one]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Wait until this condition is True, with a line for each change
+    #[arg(long, value_name = "CONDITION")]
+    pub wait_for: Option<String>,
+    /// Seconds that --wait-for waits
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub timeout: u64,
+    /// Print a line for each change, until the command is ended
+    #[arg(long)]
+    pub watch: bool,
+    /// A document of `outrigger facts` in place of a cluster
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "kubelets", "wait_for", "watch"])]
+    pub facts: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: CheckOutput,
+}
+
+/// How much a finding of a check matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Severity {
+    /// Something will go wrong later, or looks odd
+    Warning,
+    /// The migration fails or harms, or the cluster is not as it should be
+    Error,
+}
+
+impl Severity {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The output of `outrigger check`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CheckOutput {
+    /// Human-readable text
+    #[default]
+    Text,
+    /// All findings, in a versioned format
+    Json,
 }
 
 /// `outrigger mutate`.

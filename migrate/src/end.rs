@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::check::error::Error as CheckError;
+use crate::status::error::Error as StatusError;
 use crate::{documents, migrations, mutate, node, register, yaml};
 
 /// The result of a command, besides its output.
@@ -9,13 +11,21 @@ use crate::{documents, migrations, mutate, node, register, yaml};
 pub enum End {
     /// Exit code 0.
     Success,
-    /// An object cannot be changed as the migration requires; exit code 2.
+    /// An object cannot be changed as the migration requires, or an error was found; exit code 2.
     Refused,
+    /// A failure that was printed already; exit code 1.
+    Failed,
+    /// What was waited for has not come; exit code 3.
+    NotYet,
 }
 
 /// Why a command failed; exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
+    Status(#[from] StatusError),
     #[error(transparent)]
     Documents(#[from] documents::Error),
     #[error(transparent)]

@@ -16,7 +16,10 @@ pub(crate) fn explanations(decision: &Decision) -> Vec<String> {
 pub(crate) fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());
     for character in text.chars() {
-        match character.is_control() {
+        // Characters that turn or hide text do not print either.
+        let is_hidden =
+            matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match character.is_control() || is_hidden {
             true => printed.extend(character.escape_default()),
             false => printed.push(character),
         }

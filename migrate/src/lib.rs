@@ -1,6 +1,8 @@
 //! The command `outrigger`.
 //!
 //! ```text
+//! args ─▶ facts ─▶ check ─▶ report ─▶ text, JSON
+//!         (IO: API server, kubelets)
 //! args ─▶ documents ─▶ migrations ─▶ mutate ─▶ outrigger_decide ─▶ report ─▶ text, JSON, YAML
 //!         (IO read)    strict        one answer per object                  (IO write)
 //!                                ├─▶ node ─▶ outrigger_decide::static_pods ─▶ edited files (IO write)
@@ -11,6 +13,9 @@
 //! | subject | module |
 //! |---|---|
 //! | commands and flags | [`args`] |
+//! | `outrigger facts`: what is known about a cluster | [`facts`] |
+//! | `outrigger check`: what is in the way | [`check`] |
+//! | `outrigger status`: where the migration is | [`status`] |
 //! | reading of files and stdin | [`documents`] |
 //! | selection and validation of migrations | [`migrations`] |
 //! | `outrigger mutate`: the webhook's decisions about objects | [`mutate`] |
@@ -28,14 +33,17 @@ use self::args::{Args, Command, NodeCommand, WebhookCommand};
 
 pub mod args;
 mod ca_bundle;
+pub mod check;
 pub mod documents;
 mod end;
 mod explain;
+pub mod facts;
 pub mod migrations;
 pub mod mutate;
 pub mod node;
 pub mod policies;
 pub mod register;
+pub mod status;
 mod yaml;
 
 pub use self::end::{End, Failure};
@@ -53,6 +61,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
 
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let end = match &args.command {
+        Command::Check(args) => check::run(args, &mut out, &mut err),
+        Command::Status(args) => status::run(args, &mut out, &mut err),
+        Command::Facts(args) => check::facts(args, &mut out),
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
         Command::Node(NodeCommand::Edit(args)) => node::edit(args, stdin, &mut out, &mut err),
         Command::Node(NodeCommand::Undo(args)) => node::undo(args, &mut out),
@@ -63,12 +74,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     match end {
         Ok(End::Success) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::from(2),
+        Ok(End::Failed) => ExitCode::FAILURE,
+        Ok(End::NotYet) => ExitCode::from(3),
         Err(Failure::Node(error)) if error.is_refusal() => {
             let _ = writeln!(err, "error: {error}");
             ExitCode::from(2)
         }
         // The reader closed the pipe, as `head` does.
         Err(Failure::Stdout(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Json(error)) if error.io_error_kind() == Some(ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
+        // A cluster's texts are in these.
+        Err(failure @ (Failure::Check(_) | Failure::Status(_))) => {
+            let _ = writeln!(err, "error: {}", explain::printable(&failure.to_string()));
+            ExitCode::FAILURE
+        }
         Err(failure) => {
             let _ = writeln!(err, "error: {failure}");
             ExitCode::FAILURE

@@ -120,7 +120,7 @@ fn wrong_command_lines_are_found() {
             "kubectl get cpm a -o yaml | outrigger mutate -f - --migrations m.yaml > b",
             "--migrations",
         ),
-        ("outrigger check", "check"),
+        ("outrigger chek", "chek"),
         ("outriger mutate -f a", "outriger"),
         ("kubectl wait cpm a --for=condition=Readi", "Readi"),
         (
