@@ -14,7 +14,6 @@ use serde_json::json;
 
 const PROGRAM: &str = "/opt/bin/outrigger";
 const MIGRATION: &str = "/var/tmp/current.yaml";
-const CONFIG: &str = "/var/tmp/admin.json";
 const MANIFEST: &str = "/etc/kubernetes/manifests/kube-controller-manager.yaml";
 
 const IN_TREE: &str = "--cloud-provider=aws";
@@ -35,7 +34,6 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
             cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
             originals.push(std::fs::read(machine.file(MANIFEST))?);
         }
-        check_reads_the_kubelets(fleet, &cluster).await?;
 
         for machine in leader_last(fleet, &cluster).await? {
             edit(machine, "Prepare", COMPONENT, &[]).await?;
@@ -70,29 +68,6 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// `outrigger check` asks each kubelet for its command line, and finds no error.
-async fn check_reads_the_kubelets(fleet: &Fleet, cluster: &InTreeCluster) -> Result<()> {
-    let machine = &fleet.machines()[0];
-    let config = cluster
-        .cluster
-        .kubeconfig(&format!("https://{}:6443", machine.address()))?;
-    machine.write(CONFIG, config.to_string())?;
-
-    let facts = machine.run(PROGRAM, &["facts", "--kubeconfig", CONFIG]).await?;
-    let facts: serde_json::Value = serde_json::from_str(&facts)?;
-    let nodes = facts["nodes"]["known"].as_array().cloned().unwrap_or_default();
-    let in_tree = nodes.iter().filter(|node| {
-        let kubelet = &node["kubelet"]["known"];
-        kubelet["from"] == "process" && kubelet["flags"]["cloud-provider"] == "aws"
-    });
-    ensure!(nodes.len() == 3 && in_tree.count() == 3, "{facts:#}");
-
-    let report = machine.run(PROGRAM, &["check", "--kubeconfig", CONFIG]).await?;
-    println!("{report}");
-    ensure!(!report.contains("not made") && !report.contains('×'), "{report}");
-    Ok(())
 }
 
 /// After `outrigger node edit` and a restart of the kubelet. The containers do not restart.
