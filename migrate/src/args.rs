@@ -24,7 +24,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Look at a cluster: is something in the way of the migration, or wrong? Changes nothing, and needs no installation
+    /// Look at a cluster: does something prevent the migration, or is something wrong? Changes nothing, and needs no installation
     ///
     /// The exit code is 2 if an error was found. A check that may not read something is not made, and names the missing right.
     Check(CheckArgs),
@@ -48,7 +48,7 @@ pub enum Command {
     Webhook(WebhookCommand),
 }
 
-/// Which cluster, as kubectl names it.
+/// The cluster, as kubectl names it.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
     /// Context of the kubeconfig; for check, `*` stands for any text, so that `prod-*` names several clusters
@@ -73,7 +73,7 @@ pub struct CheckArgs {
     /// Only these checks: codes such as OUT302, or groups such as nodes or control-plane
     #[arg(long, value_name = "CODE|GROUP", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// From which severity on the exit code is 2
+    /// The lowest severity for which the exit code is 2
     #[arg(long, value_enum, default_value_t = Severity::Error)]
     pub fail_on: Severity,
     /// A document of `outrigger facts` in place of a cluster
