@@ -57,7 +57,7 @@ pub struct ClusterArgs {
     /// Kubeconfig file [default: KUBECONFIG, or the one in the home directory]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Seconds until a request without an answer is given up
+    /// Seconds that a request waits for its answer
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub request_timeout: u64,
     /// Kubelets that are asked for their command lines, with your right to get nodes/proxy

@@ -15,7 +15,7 @@ pub enum End {
     Refused,
     /// A failure that was printed already; exit code 1.
     Failed,
-    /// What was waited for has not come; exit code 3.
+    /// A condition was not reached in time; exit code 3.
     NotYet,
 }
 

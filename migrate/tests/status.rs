@@ -90,7 +90,7 @@ fn a_phase_that_is_reached_has_the_next_one_as_command() {
     }
 }
 
-/// What an old status says is not said of now.
+/// An old status says nothing about now.
 #[test]
 fn an_old_status_is_not_believed() {
     let old: fn(&mut Value) = |facts| migration(facts)["status"]["observedBy"]["time"] = json!("2026-11-30T11:00:00Z");

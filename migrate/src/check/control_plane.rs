@@ -43,7 +43,7 @@ fn controller_managers(facts: &ClusterFacts) -> Result<Vec<(&Component, &Judgeme
         .collect())
 }
 
-/// Those that the manager believes and can read.
+/// The ones that count for the manager and can be read.
 fn readable(facts: &ClusterFacts) -> Result<Vec<(&Component, &Judgement)>, NotRead> {
     let all = controller_managers(facts)?.into_iter();
     Ok(all.filter(|(component, _)| component.unreadable.is_none()).collect())

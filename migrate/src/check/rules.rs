@@ -42,7 +42,7 @@ pub struct Rule {
     pub code: &'static str,
     pub group: Group,
     pub severity: Severity,
-    /// What is wrong, in a few words.
+    /// The fault in a few words.
     pub title: &'static str,
     /// Why it matters.
     pub why: &'static str,

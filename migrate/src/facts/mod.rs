@@ -1,4 +1,4 @@
-//! What is known about a cluster: one document for every command that looks at one.
+//! The facts about a cluster: one document for every command that looks at one.
 //!
 //! ```text
 //! API server, kubelets ─▶ collect (IO) ─▶ ClusterFacts ─▶ check (pure) ─▶ text, JSON
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The document has no secret: of command lines it has the flags of [`flags::ALLOWED`], of objects the fields below, and no
-//! environment variable. What could not be read says so ([`Read`]), and is never taken for something that is in order.
+//! environment variable. A part that could not be read says so ([`Read`]), and never counts as in order.
 
 pub mod collect;
 pub mod components;
@@ -148,7 +148,7 @@ pub struct Component {
     pub judgement: Option<Judgement>,
 }
 
-/// What the flags of a kube-controller-manager mean for the controllers that both managers have.
+/// The meaning of the flags of a kube-controller-manager for the controllers that both managers have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judgement {

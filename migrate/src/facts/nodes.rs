@@ -19,7 +19,7 @@ const EBS: &str = "kubernetes.io/aws-ebs";
 
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
-/// What is read of an object's metadata.
+/// The part of an object's metadata that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -29,7 +29,7 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What is read of a Node: thousands of them may have a hundred images each.
+/// The part of a Node that is read: thousands of them may have a hundred images each.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SlimNode {
@@ -79,7 +79,7 @@ struct NodeInfo {
     kubelet_version: String,
 }
 
-/// What is read of a CSINode.
+/// The part of a CSINode that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SlimCsiNode {

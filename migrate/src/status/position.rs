@@ -32,9 +32,9 @@ pub struct Position {
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     ready: String,
-    /// What prevents the state that the phase asks for.
+    /// The facts that prevent the state of the phase.
     waits_for: Vec<MissingFact>,
-    /// What to do now; empty if nothing is to be done.
+    /// The next steps; empty if nothing is to be done.
     now: Vec<String>,
     control_plane: Vec<String>,
     leases: Vec<String>,
@@ -241,7 +241,7 @@ fn observed(facts: &ClusterFacts, status: &CloudProviderMigrationStatus) -> Stri
     format!("{} s ago by {}", seconds.max(0), observer.identity)
 }
 
-/// What a person does now.
+/// The next steps of a person.
 fn now(
     facts: &ClusterFacts,
     migration: &Migration,
