@@ -46,6 +46,16 @@ pub enum Command {
     /// Print the webhook's registration, or replacements for parts of the webhook
     #[command(subcommand)]
     Webhook(WebhookCommand),
+    /// Print the completion of commands and flags for a shell: source <(outrigger completion bash)
+    Completion(CompletionArgs),
+}
+
+/// `outrigger completion`.
+#[derive(Debug, clap::Args)]
+pub struct CompletionArgs {
+    /// The shell that reads it
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// The cluster, as kubectl names it.

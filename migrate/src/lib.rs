@@ -22,6 +22,7 @@
 //! | `outrigger node edit` and `outrigger node undo` | [`node`] |
 //! | `outrigger webhook register` | [`register`] |
 //! | `outrigger webhook render-policies` | [`policies`] |
+//! | `outrigger completion` | [`completion`] |
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -34,6 +35,7 @@ use self::args::{Args, Command, NodeCommand, WebhookCommand};
 pub mod args;
 mod ca_bundle;
 pub mod check;
+pub mod completion;
 pub mod documents;
 mod end;
 mod explain;
@@ -69,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Command::Node(NodeCommand::Undo(args)) => node::undo(args, &mut out),
         Command::Webhook(WebhookCommand::Register(args)) => register::run(args, &mut out, &mut err),
         Command::Webhook(WebhookCommand::RenderPolicies(args)) => policies::run(args, stdin, &mut out, &mut err),
+        Command::Completion(args) => completion::run(args, &mut out),
     };
 
     match end {

@@ -172,3 +172,22 @@ fn no_terminal_obeys_a_name() {
         run.stdout
     );
 }
+
+#[test]
+fn each_shell_has_a_completion_of_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let run = outrigger(&["completion", shell]);
+        assert_eq!(run.code, Some(0), "{shell}: {}", run.stderr);
+        for word in ["check", "status", "facts", "render-policies", "request-timeout", "completion"] {
+            assert!(run.stdout.contains(word), "{shell} has no {word}");
+        }
+    }
+
+    // Bash reads it without an error, and completes by it.
+    let script = "source <(\"$0\" completion bash); COMP_WORDS=(outrigger sta); COMP_CWORD=1; _outrigger outrigger sta outrigger; echo \"${COMPREPLY[*]}\"";
+    let bash = std::process::Command::new("bash")
+        .args(["-uec", script, env!("CARGO_BIN_EXE_outrigger")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&bash.stdout), "status\n", "{}", String::from_utf8_lossy(&bash.stderr));
+}
