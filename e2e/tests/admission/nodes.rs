@@ -13,13 +13,13 @@ const TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// "hosted". One taint must come of it.
 pub async fn new_nodes_are_tainted_only_while_a_manager_is_at_work(bench: &Bench) -> Result<()> {
     for (name, hosted) in [("itself", false), ("hosted", true)] {
-        let mut targets = vec![json!({"profile": "Nodes"})];
-        if hosted {
-            let selector = json!({"matchLabels": {"outrigger.dev/cluster": "hosted"}});
-            targets.push(json!({"profile": "HostedControlPlane", "namespaceSelector": selector}));
-        }
+        let selector = json!({"matchLabels": {"outrigger.dev/cluster": "hosted"}});
+        let target = match hosted {
+            true => json!({"profile": "HostedControlPlane", "namespaceSelector": selector}),
+            false => json!({"profile": "Nodes"}),
+        };
         bench
-            .migration(name, json!({"phase": "Prepare", "targets": targets}))
+            .migration(name, json!({"phase": "Prepare", "targets": [target]}))
             .await?;
         one_of_them(bench, name).await?;
         bench.change(name, json!({"nodeTaint": "Never"})).await?;

@@ -1,6 +1,6 @@
 //! Finds the migration that selects an object.
 
-use outrigger_shared::migration::{Candidate, Labels, Profile, Selected};
+use outrigger_shared::migration::{Candidate, Labels, Profile, Selected, Target};
 use serde_json::Value;
 
 use super::{Input, Migration};
@@ -29,7 +29,7 @@ pub(super) fn find<'a>(input: &Input<'a>, profiles: &[Profile]) -> Match<'a> {
             .iter()
             .filter(|target| profiles.contains(&target.profile));
         let verdicts: Vec<Selected> = targets.map(|target| target.selects(&candidate)).collect();
-        if verdicts.contains(&Selected::Yes) {
+        if verdicts.contains(&Selected::Yes) || is_node_of_tenant(input, migration) {
             found.push(migration);
         }
 
@@ -70,13 +70,22 @@ fn candidate<'a>(input: &Input<'a>, labels: &'a Labels) -> Candidate<'a> {
 fn may_ask(input: &Input<'_>, migration: &Migration<'_>) -> bool {
     match input.path_migration {
         Some(name) => migration.name == name,
-        None if input.kind == "Node" && input.group.is_empty() => !migration
-            .spec
-            .targets
-            .iter()
-            .any(outrigger_shared::migration::Target::hosts_a_control_plane),
+        None if is_node(input) => !migration.spec.targets.iter().any(Target::hosts_a_control_plane),
         None => true,
     }
+}
+
+/// A tenant's API server asks on the path of its migration. Every Node there is the tenant's, unless targets of profile Nodes
+/// choose among them.
+fn is_node_of_tenant(input: &Input<'_>, migration: &Migration<'_>) -> bool {
+    let targets = &migration.spec.targets;
+    let is_tenant = targets.iter().any(Target::hosts_a_control_plane);
+    let chooses = targets.iter().any(|target| target.profile == Profile::Nodes);
+    is_node(input) && input.path_migration.is_some() && is_tenant && !chooses
+}
+
+fn is_node(input: &Input<'_>) -> bool {
+    input.kind == "Node" && input.group.is_empty()
 }
 
 fn labels_of(object: &Value) -> Labels {

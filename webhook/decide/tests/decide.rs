@@ -176,6 +176,40 @@ fn subresources_deletions_and_other_kinds_are_never_changed() {
     );
 }
 
+/// Of a tenant all Nodes are the migration's, without a target of profile Nodes: on the path of the migration only.
+#[test]
+fn nodes_of_a_tenant_need_no_target() {
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"pool": "x"}}, "spec": {}});
+    let outcome = |targets: &[Target], path: Option<&str>| {
+        let mut spec = spec(Phase::Migrate);
+        spec.targets.extend(targets.iter().cloned());
+        let migrations = [Migration {
+            name: "prod",
+            spec: &spec,
+            prepared: true,
+        }];
+        decide(&Input {
+            path_migration: path,
+            manager_fresh: Some(true),
+            ..Input::creation(&node, &migrations)
+        })
+        .outcome
+    };
+    let pool = |name: &str| target(Profile::Nodes, None, Some(json!({"matchLabels": {"pool": name}})));
+
+    assert_eq!(outcome(&[], Some("prod")), Outcome::Changed);
+    assert_eq!(outcome(&[pool("x")], Some("prod")), Outcome::Changed);
+    for (targets, path) in [
+        (&[][..], None),
+        (&[], Some("other")),
+        (&[pool("x")], None),
+        (&[pool("y")], Some("prod")),
+    ] {
+        assert_ne!(outcome(targets, path), Outcome::Changed, "{targets:?} on {path:?}");
+    }
+}
+
 #[test]
 fn an_object_that_is_going_away_is_left_alone() {
     let mut object = controller_manager(&["--cloud-provider=aws"]);
