@@ -26,6 +26,7 @@ pub mod args;
 pub mod bodies;
 pub mod body;
 pub mod callers;
+mod conditions;
 pub mod decision_threads;
 pub mod duration;
 pub mod health;

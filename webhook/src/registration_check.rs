@@ -1,10 +1,10 @@
 //! Compares the registration in the cluster with what the migrations in use need, and reports each difference: in a metric,
-//! in the log, and at `/registration` of the health port. It changes nothing, and `/readyz` does not depend on it: a
+//! in the log, at `/registration` of the health port, and in a condition of the migrations. It repairs nothing, and `/readyz` does not depend on it: a
 //! replica that is not ready gets even fewer reviews.
 //!
 //! ```text
 //! configurations ──watch──▶ Latest ─┐
-//! migrations, namespaces, CA ───────┴─▶ registration::differences (pure) ──▶ Report ──▶ metric, log, /registration
+//! migrations, namespaces, CA ───────┴─▶ registration::differences (pure) ──▶ Report ──▶ metric, log, /registration, condition
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +20,12 @@ use outrigger_decide::Migration;
 use outrigger_decide::registration::{Configuration, Difference, Field, Needs, Options, differences, fix};
 use outrigger_serving::Tasks;
 use outrigger_shared::migration::Labels;
+use outrigger_shared::migration::condition::WEBHOOK_REGISTERED;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::admit::Reviewer;
+use crate::conditions::{ConditionType, Verdict};
 use crate::metrics::WatchedType;
 use crate::view::{Latest, WatchTask, only};
 
@@ -31,6 +33,12 @@ use crate::view::{Latest, WatchTask, only};
 const INTERVAL: Duration = Duration::from_secs(15);
 /// cert-manager and the webhook itself set `caBundle` some seconds after the registration is applied.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Differences that the condition names.
+const MAX_NAMED: usize = 5;
+const CONDITION: ConditionType = ConditionType {
+    name: WEBHOOK_REGISTERED,
+    field_manager: "outrigger-webhook-registration",
+};
 /// A difference that stays is logged again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 
@@ -102,8 +110,22 @@ impl RegistrationCheck {
             if let Some((found, fix)) = self.compare(registrations) {
                 self.report.set(found.iter().map(|one| line(one, &fix)).collect());
                 self.count(&found);
-                log.update(found, Instant::now()).write(&fix);
+                let now = Instant::now();
+                log.update(found, now).write(&fix);
+                self.write_condition(log.verdict(&fix, now)).await;
             }
+        }
+    }
+
+    /// On every migration: the registration is of all of them.
+    async fn write_condition(&self, verdict: Option<Verdict>) {
+        let (Some(verdict), Some(known)) = (verdict, self.reviewer.migrations.known()) else {
+            return;
+        };
+        for migration in known.iter() {
+            CONDITION
+                .write(&self.client, migration, verdict.clone(), Timestamp::now())
+                .await;
         }
     }
 
@@ -204,6 +226,25 @@ impl Log {
     }
 }
 
+impl Log {
+    /// The verdict of the condition; `None` while all differences are new.
+    fn verdict(&self, fix: &str, now: Instant) -> Option<Verdict> {
+        if self.seen.is_empty() {
+            let message = "API servers call the webhook for all targets".to_owned();
+            return Some(("True", "Registered", message));
+        }
+
+        let lasting = self.seen.iter().filter(|(_, times)| now - times.first >= PATIENCE);
+        let lines: Vec<String> = lasting.map(|(one, _)| line(one, fix)).collect();
+        let named = lines.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join("\n");
+        let more = match lines.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!("\nand {more} more"),
+        };
+        (!lines.is_empty()).then(|| ("False", "RegistrationDiffers", named + &more))
+    }
+}
+
 impl Due {
     fn write(self, fix: &str) {
         for one in self.differ {
@@ -263,6 +304,25 @@ mod tests {
         );
         assert_eq!(log.update(vec![], at(3631)).repaired, std::slice::from_ref(&one));
         assert_eq!(log.update(vec![one], at(3632)), Due::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_condition_is_about_differences_that_last() {
+        let mut log = Log::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let status = |log: &Log, seconds| log.verdict("run this", at(seconds)).map(|(status, ..)| status);
+
+        assert_eq!(status(&log, 0), Some("True"));
+        let many: Vec<Difference> = (0..7).map(|number| difference(&format!("entry-{number}"))).collect();
+        log.update(many.clone(), at(0));
+        assert_eq!(status(&log, 29), None);
+        let (status_then, reason, message) = log.verdict("run this", at(30)).unwrap();
+        assert_eq!((status_then, reason), ("False", "RegistrationDiffers"));
+        assert!(message.starts_with("MutatingWebhookConfiguration outrigger, entry entry-0: timeoutSeconds is 10"));
+        assert!(message.ends_with("\nand 2 more"), "{message}");
+        log.update(Vec::new(), at(31));
+        assert_eq!(status(&log, 31), Some("True"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The webhook reads its registration from the API server, and reports what the migrations lack in it.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, MIGRATIONS};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/outrigger";
 const FAULTS: [&str; 3] = [
@@ -41,8 +41,38 @@ pub async fn a_changed_registration_is_reported_until_it_is_repaired(bench: &Ben
         ensure!(metrics.contains(&series), "no {series}");
     }
 
+    let message = condition(bench, "False").await?;
+    ensure!(
+        message.contains("entry nodes.outrigger.dev: timeoutSeconds is 10"),
+        "{message}"
+    );
+
     bench.merge(REGISTRATION, &json!({"webhooks": good})).await?;
-    shows(bench, &[]).await
+    shows(bench, &[]).await?;
+    condition(bench, "True").await.map(drop)
+}
+
+/// Waits for this status of the condition of every migration, and returns a message of it.
+async fn condition(bench: &Bench, status: &str) -> Result<String> {
+    let mut message = String::new();
+    bench
+        .until(&format!("WebhookRegistered is {status}"), async || {
+            let list = bench.read(MIGRATIONS).await?;
+            let migrations = list["items"].as_array().context("no list of migrations")?;
+            let of = |migration: &Value| {
+                let conditions = migration["status"]["conditions"].as_array().cloned();
+                let mut conditions = conditions.into_iter().flatten();
+                conditions.find(|condition| condition["type"] == "WebhookRegistered")
+            };
+            let found: Vec<Value> = migrations.iter().filter_map(of).collect();
+            let first = found.first().unwrap_or(&Value::Null);
+            message = first["message"].as_str().unwrap_or_default().to_owned();
+            let all = !found.is_empty() && found.len() == migrations.len();
+            Ok(all && found.iter().all(|condition| condition["status"] == status))
+        })
+        .await
+        .with_context(|| format!("the last message: {message}"))?;
+    Ok(message)
 }
 
 /// Exactly these faults.

@@ -107,7 +107,8 @@ impl Claim {
             ("SpecValid", _, "Valid" | "Invalid" | "NotReadable")
             | ("NodesMigrated", _, "Migrated" | "KubeletsLeft" | "NotCounted" | "NoNodes")
             | ("RollbackPossible", _, "InTreeAvailable" | "InTreeRemoved" | "VersionUnknown")
-            | ("ObjectsApplied", _, "AllApplied" | "Missed" | "NotReadable") => Self::NotRecorded,
+            | ("ObjectsApplied", _, "AllApplied" | "Missed" | "NotReadable")
+            | ("WebhookRegistered", _, "Registered" | "RegistrationDiffers") => Self::NotRecorded,
             _ => return None,
         })
     }

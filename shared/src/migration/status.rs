@@ -36,6 +36,13 @@ pub mod condition {
     /// Every stored object that `targets` selects has the form of the phase. Written by the webhook's background check.
     pub const OBJECTS_APPLIED: &str = "ObjectsApplied";
 
+    /// API servers call the webhook for every object that `targets` selects. Written by the webhook's comparison of its
+    /// registration.
+    pub const WEBHOOK_REGISTERED: &str = "WebhookRegistered";
+
+    /// Every type that the webhook writes.
+    pub const OF_WEBHOOK: [&str; 2] = [OBJECTS_APPLIED, WEBHOOK_REGISTERED];
+
     /// Every type that the manager writes.
     pub const ALL: [&str; 10] = [
         READY,

@@ -5,20 +5,23 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use outrigger_shared::event::{About, EventType};
 use outrigger_shared::migration::{CloudProviderMigration, condition::OBJECTS_APPLIED};
-use serde_json::json;
 
 use super::{Deviation, Finding, Summary};
+use crate::conditions::{ConditionType, Verdict};
 
 /// Objects that the condition's message names.
 const MAX_NAMED: usize = 5;
 const MANAGER: &str = "outrigger-webhook";
+const CONDITION: ConditionType = ConditionType {
+    name: OBJECTS_APPLIED,
+    field_manager: MANAGER,
+};
 
-/// Status, reason and message of the condition.
-fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> (&'static str, &'static str, String) {
+fn verdict(migration: &CloudProviderMigration, summary: &Summary) -> Verdict {
     let phase = migration.spec.phase;
     if summary.missed > 0 {
         let names = summary.findings.iter().take(MAX_NAMED).map(title);
@@ -53,36 +56,9 @@ fn title(finding: &Finding) -> String {
     format!("{} {namespace}{}", finding.kind, finding.name)
 }
 
-/// Writes the condition, with its own field manager. Replicas write equal conditions.
 pub(super) async fn condition(client: &Client, migration: &CloudProviderMigration, summary: &Summary, now: Timestamp) {
-    let (status, reason, message) = verdict(migration, summary);
-    let known = migration.status.clone().unwrap_or_default();
-    let condition = known.condition(
-        OBJECTS_APPLIED,
-        status,
-        (reason, message),
-        migration.metadata.generation,
-        now,
-    );
-    if known.conditions.contains(&condition) {
-        return;
-    }
-
-    let body = json!({
-        "apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration",
-        "metadata": {"name": migration.name_any()},
-        "status": {"conditions": [condition]},
-    });
-    let kind = kube::api::ApiResource::erase::<CloudProviderMigration>(&());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let parameters = PatchParams::apply(MANAGER).force();
-
-    if let Err(error) = api
-        .patch_status(&migration.name_any(), &parameters, &Patch::Apply(body))
-        .await
-    {
-        tracing::warn!(migration = migration.name_any(), condition = OBJECTS_APPLIED, %error, "cannot write condition");
-    }
+    let verdict = verdict(migration, summary);
+    CONDITION.write(client, migration, verdict, now).await;
 }
 
 /// One name per finding and phase, so that replicas write one Event.
