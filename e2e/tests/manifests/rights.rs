@@ -172,9 +172,14 @@ async fn in_the_tenant(ask: &mut Authorizer<'_>) -> Result<()> {
     .await?;
     ask.expect(false, TENANT_MANAGER, &["list"], "/pods", ("kube-system", ""))
         .await?;
-    ask.lease(true, TENANT_WEBHOOK, &["get", "list", "watch"], C).await?;
-    ask.lease(false, TENANT_WEBHOOK, &["update", "patch", "create", "delete"], C)
-        .await?;
+    ask.lease(true, TENANT_WEBHOOK, &["list", "watch"], C).await?;
+    ask.lease(
+        false,
+        TENANT_WEBHOOK,
+        &["get", "update", "patch", "create", "delete"],
+        C,
+    )
+    .await?;
     ask.lease(false, TENANT_WEBHOOK, &["get", "update"], M).await?;
     ask.expect(
         false,
@@ -357,15 +362,15 @@ async fn in_the_management_cluster(ask: &mut Authorizer<'_>) -> Result<()> {
 
 async fn what_the_webhook_may(ask: &mut Authorizer<'_>) -> Result<()> {
     let migrations = "outrigger.dev/cloudprovidermigrations";
-    ask.expect(true, WEBHOOK, &["get", "list", "watch"], migrations, ("", ""))
+    ask.expect(true, WEBHOOK, &["list", "watch"], migrations, ("", ""))
         .await?;
     ask.expect(true, WEBHOOK, &["get", "list", "watch"], "/namespaces", ("", ""))
         .await?;
-    ask.lease(true, WEBHOOK, &["get", "list", "watch"], C).await?;
+    ask.lease(true, WEBHOOK, &["list", "watch"], C).await?;
     ask.expect(
         false,
         WEBHOOK,
-        &["create", "update", "patch", "delete"],
+        &["get", "create", "update", "patch", "delete"],
         migrations,
         ("", "prod"),
     )
@@ -388,7 +393,7 @@ async fn what_the_webhook_may(ask: &mut Authorizer<'_>) -> Result<()> {
         ("tenant-prod", K),
     )
     .await?;
-    ask.lease(false, WEBHOOK, &["update", "patch"], C).await
+    ask.lease(false, WEBHOOK, &["get", "update", "patch"], C).await
 }
 
 async fn in_a_cluster_that_migrates_itself(ask: &mut Authorizer<'_>, manager: Subject, before: Subject) -> Result<()> {
@@ -457,9 +462,9 @@ async fn registrations_of_the_webhook(ask: &mut Authorizer<'_>, webhook: Subject
 async fn secrets_of_the_webhook(ask: &mut Authorizer<'_>) -> Result<()> {
     let namespace = "outrigger-system";
     let own = (namespace, "outrigger-webhook-self-signed");
-    ask.expect(true, WEBHOOK, &["get", "list", "watch", "update"], "/secrets", own)
+    ask.expect(true, WEBHOOK, &["list", "watch", "update"], "/secrets", own)
         .await?;
-    ask.expect(false, WEBHOOK, &["patch", "delete"], "/secrets", own)
+    ask.expect(false, WEBHOOK, &["get", "patch", "delete"], "/secrets", own)
         .await?;
     ask.expect(false, WEBHOOK, &["create"], "/secrets", (namespace, ""))
         .await?;

@@ -61,7 +61,7 @@ fn api_servers_rule() -> Value {
 
 fn rules(options: &Options) -> Vec<Value> {
     let mut rules = vec![
-        json!({"apiGroups": ["outrigger.dev"], "resources": ["cloudprovidermigrations"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": ["outrigger.dev"], "resources": ["cloudprovidermigrations"], "verbs": ["list", "watch"]}),
         // Labels only (metadata requests), for a target's namespaceSelector.
         json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}),
         // Reports of the background check.
@@ -90,7 +90,7 @@ fn rules(options: &Options) -> Vec<Value> {
 pub(super) fn lease_rule() -> Value {
     json!({
         "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-        "resourceNames": ["cloud-controller-manager"], "verbs": ["get", "list", "watch"],
+        "resourceNames": ["cloud-controller-manager"], "verbs": ["list", "watch"],
     })
 }
 
@@ -98,7 +98,7 @@ pub(super) fn lease_rule() -> Value {
 pub fn self_signed(options: &Options) -> Vec<Value> {
     let secrets = json!({
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": [SELF_SIGNED_SECRET],
-        "verbs": ["get", "list", "watch", "update"],
+        "verbs": ["list", "watch", "update"],
     });
     // The webhook fills it. RBAC cannot limit the right to create Secrets to one name.
     let secret = json!({
