@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MANAGER: &str = "system:serviceaccount:kube-system:outrigger-manager";
+/// A user who may create service accounts in a namespace chooses their names.
+const NAMESAKE: &str = "system:serviceaccount:guest:outrigger-manager";
 
 async fn write_status(client: &Client, admin: &Client, reason: &str) -> Result<(), kube::Error> {
     let kind = GroupVersionKind::gvk("outrigger.dev", "v1alpha1", "CloudProviderMigration");
@@ -42,6 +44,8 @@ async fn only_manager_and_webhook_write_the_status_of_a_migration() {
     let admin = server.client(&User::admin(), "manifests-test/1").await.expect("client");
     let account = User::new(MANAGER).in_group("system:serviceaccounts");
     let manager = server.client(&account, "manifests-test/2").await.expect("client");
+    let namesake = User::new(NAMESAKE).in_group("system:masters");
+    let namesake = server.client(&namesake, "manifests-test/3").await.expect("client");
     let mut objects = manifests::with_component(&tools, run.path(), "base", "status-writers")
         .await
         .expect("kustomize accepts it");
@@ -73,4 +77,7 @@ async fn only_manager_and_webhook_write_the_status_of_a_migration() {
     write_status(&manager, &admin, "Latched")
         .await
         .expect("the manager still writes");
+    write_status(&namesake, &admin, "Forged")
+        .await
+        .expect_err("an account of another namespace");
 }
