@@ -72,9 +72,20 @@ async fn a_tenants_manager_reads_its_migration_with_the_token_of_its_pod() {
 #[tokio::test]
 async fn a_tenants_manager_has_a_standby_on_another_node() {
     let objects = hosted().await;
-    let manager = &of_kind(&objects, "Deployment", "outrigger-manager")["spec"];
+    let deployment = of_kind(&objects, "Deployment", "outrigger-manager");
+    let manager = &deployment["spec"];
     assert_eq!(manager["replicas"], 2);
     assert_eq!(manager["strategy"]["type"], "RollingUpdate");
+
+    // A drain of both nodes leaves one, and no other Pod displaces it.
+    let budget = of_kind(&objects, "PodDisruptionBudget", "outrigger-manager");
+    assert_eq!(budget["spec"]["minAvailable"], 1);
+    assert_eq!(budget["spec"]["selector"], manager["selector"]);
+    assert_eq!(budget["metadata"]["namespace"], deployment["metadata"]["namespace"]);
+    assert_eq!(
+        manager["template"]["spec"]["priorityClassName"],
+        "system-cluster-critical"
+    );
 
     let pod = &manager["template"];
     let apart = &pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0];
