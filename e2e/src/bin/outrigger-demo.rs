@@ -38,6 +38,10 @@ async fn migrate(keep: bool) -> Result<bool> {
         outcome.report = outcome.report.within(Limits::default().beside_other_work());
     }
     let passed = judge(&progress, &outcome.report);
+    progress.line(&format!(
+        "the timeline as a page: {}",
+        write_page(&outcome.report)?.display()
+    ));
 
     if keep {
         progress.line(&outcome.environment.how_to_look()?);
@@ -53,6 +57,17 @@ async fn migrate(keep: bool) -> Result<bool> {
     }
 
     Ok(passed)
+}
+
+/// Writes the timeline below the folder in which the program runs.
+fn write_page(report: &Report) -> Result<PathBuf> {
+    let folder = PathBuf::from("target/demo");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    std::fs::write(folder.join("timeline.svg"), report.svg())?;
+    let page = folder.join("report.html");
+    std::fs::write(&page, report.page("A migration by make demo"))?;
+
+    Ok(page)
 }
 
 fn judge(progress: &Progress, report: &Report) -> bool {

@@ -6,7 +6,7 @@
 //! leases ────┤      +                 ├─ interval:  from when until when a process owned a controller
 //! processes ─┤    Rules               ├─ overlap, handover, aws_effects: the five figures
 //! snapshots ─┤                        ├─ ownerless, status_record, claim: the status, and whether it is true
-//! status ────┘                        └▶ Report ─▶ table, proof line, verdict; measurement of a scenario
+//! status ────┘                        └▶ Report ─▶ table, picture, proof line, verdict; measurement of a scenario
 //! ```
 //!
 //! Everything here is pure: no clock, no IO. A controller's interval in a process spans all its calls, reads
@@ -22,6 +22,7 @@ mod interval;
 mod measurement;
 mod overlap;
 mod ownerless;
+mod picture;
 mod report;
 mod rules;
 #[cfg(test)]
@@ -48,7 +49,7 @@ pub use self::input::{
 pub use self::interval::Interval;
 pub use self::measurement::{Bounds, Gaps, Measurement};
 pub use self::overlap::Overlap;
-pub use self::ownerless::Ownerless;
+pub use self::ownerless::{Owned, Ownerless};
 pub use self::report::{ControllerTimeline, Figures, Report};
 pub use self::rules::{Component, Controller, Limits, Rules, Side};
 pub use self::status_record::Contradiction;
@@ -72,6 +73,7 @@ pub fn analyse(inputs: &Inputs, rules: &Rules) -> Report {
         until: inputs.until,
         hand_overs: handover::hand_overs(&tenures, inputs, rules),
         controllers,
+        owners: Controller::ALL.map(|controller| ownerless::owned(controller, &tenures, inputs, rules)),
         ownerless: ownerless::ownerless(&tenures, inputs, rules),
         contradictions: status_record::contradictions(&tenures, inputs, rules),
         writes_without_lease: aws_effects::writes_without_lease(inputs, &tenures, rules),

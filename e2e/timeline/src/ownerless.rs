@@ -38,18 +38,41 @@ impl Ownerless {
     }
 }
 
-/// All times without an owner, in order. A process that is stopped by a signal owns nothing.
-pub(super) fn ownerless(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Ownerless> {
-    let mut owned: Vec<_> = tenures
-        .iter()
-        .filter(|tenure| governs(tenure, Controller::Service, inputs, rules))
-        .flat_map(|tenure| active(tenure, inputs).map(|(from, until)| (from, until, tenure.actor.side)))
-        .collect();
-    owned.sort();
+/// A time in which a process owned a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    pub from: Timestamp,
+    pub until: Timestamp,
+    pub side: Side,
+    /// The names of the process.
+    pub label: String,
+}
 
+/// The owners of a controller, in order. A process that is stopped by a signal owns nothing.
+pub(super) fn owned(controller: Controller, tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Owned> {
+    let mut owned: Vec<Owned> = tenures
+        .iter()
+        .filter(|tenure| governs(tenure, controller, inputs, rules))
+        .flat_map(|tenure| {
+            active(tenure, inputs).map(|(from, until)| Owned {
+                from,
+                until,
+                side: tenure.actor.side,
+                label: tenure.actor.label(),
+            })
+        })
+        .collect();
+    owned.sort_by_key(|owned| (owned.from, owned.until, owned.side));
+
+    owned
+}
+
+/// All times without an owner, in order.
+pub(super) fn ownerless(tenures: &[Tenure], inputs: &Inputs, rules: &Rules) -> Vec<Ownerless> {
+    let owned = owned(Controller::Service, tenures, inputs, rules);
     let mut found = Vec::new();
     let mut last: Option<(Timestamp, Side)> = None;
-    for (from, until, side) in owned {
+    for Owned { from, until, side, .. } in owned {
         match last {
             Some((end, before)) if end < from => found.push(gap((end, before), (from, Some(side)), inputs)),
             _ => {}

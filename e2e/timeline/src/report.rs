@@ -11,7 +11,7 @@ use super::handover::HandOver;
 use super::input::{AwsCall, Marker, Snapshot};
 use super::interval::Interval;
 use super::overlap::{self, Overlap, milliseconds};
-use super::ownerless::Ownerless;
+use super::ownerless::{Owned, Ownerless};
 use super::rules::{Controller, Rules, Side};
 use super::status_record::Contradiction;
 use super::tenure::Tenure;
@@ -33,6 +33,8 @@ pub struct Report {
     pub lost_targets: BTreeSet<(String, String)>,
     /// Table and range of each route to an instance that went.
     pub lost_routes: BTreeSet<String>,
+    /// The owners of each controller, in the order of `controllers`, by the leases that guard it.
+    pub owners: [Vec<Owned>; 3],
     /// Times without an owner of the Service controller.
     pub ownerless: Vec<Ownerless>,
     /// Statements of the status that were not true.
