@@ -19,7 +19,9 @@ fn demo() -> Command {
 
 #[tokio::test]
 async fn the_demo_ends_with_the_proof_as_the_last_line_of_stdout() {
-    let output = demo().arg("migrate").output().await.expect("it runs");
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = demo().arg("migrate").current_dir(folder.path()).output().await;
+    let output = output.expect("it runs");
     let stdout = String::from_utf8(output.stdout).expect("text");
     println!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}", output.status);
@@ -38,9 +40,22 @@ async fn the_demo_ends_with_the_proof_as_the_last_line_of_stdout() {
     let gap = figures["gap_ms"].as_u64().map(u128::from);
     assert!(gap.is_some_and(|gap| gap <= limit), "{figures}");
     assert_eq!(steps_without_number_and_time(&stdout), Vec::<String>::new());
+
+    let page = fs::read_to_string(folder.path().join("target/demo/report.html")).expect("the page");
+    assert!(
+        page.contains("<title>A migration by make demo: proven</title>"),
+        "{page}"
+    );
+    for phase in ["InTree", "Prepare", "Migrate"] {
+        assert!(page.contains(&format!(">{phase}</text>")), "{phase} is not in\n{page}");
+    }
+    assert!(
+        page.matches("<title>no owner for 1").count() >= 2,
+        "both times without an owner: {page}"
+    );
     let total = stdout.lines().next().expect("a first line");
     assert!(
-        total.starts_with("7 steps, about ") && total.ends_with(" min"),
+        total.starts_with("8 steps, about ") && total.ends_with(" min"),
         "{total}"
     );
     let results = stdout.split_once("== The timeline\n").expect("the timeline").1;
@@ -55,7 +70,7 @@ async fn the_demo_ends_with_the_proof_as_the_last_line_of_stdout() {
 const WIDEST: usize = 160;
 
 /// The steps of the migration.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     "The environment",
     "Before the migration",
     "Install",
@@ -63,6 +78,7 @@ const STEPS: [&str; 7] = [
     "Migrate",
     "New work",
     "Complete",
+    "Replace",
 ];
 
 /// The headings that are not `== step 3 of 7, about 1 min: Install…`, in this order.

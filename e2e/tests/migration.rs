@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::leases::Lease;
 use outrigger_cluster_harness::pods::ProcessSpan;
 use outrigger_cluster_harness::run_folder::RunFolder;
@@ -57,6 +56,7 @@ async fn a_migration_loses_nothing_and_survives_the_death_of_its_manager() {
     judge(&outcome.report);
     assert_lifecycle_and_service_were_seen(&outcome.report);
     the_status_shows_the_whole_migration(&outcome.environment).await;
+    the_tool_finds_no_error(&outcome.environment).await;
     a_killed_manager_takes_the_migration_lease_again(&outcome).await;
     a_standby_takes_over_from_a_killed_leader(&outcome).await;
     the_history_goes_on_after_a_restart(&outcome.environment).await;
@@ -118,6 +118,17 @@ async fn the_status_shows_the_whole_migration(environment: &Environment) {
             "{series} is missing in\n{metrics}"
         );
     }
+}
+
+/// In both clusters. The tenant's control plane is checked where it runs.
+async fn the_tool_finds_no_error(environment: &Environment) {
+    let [management, tenant] = environment.checks().await.expect("no error");
+    println!("{management}{tenant}");
+    let of_tenant = management.lines().find(|line| line.starts_with("tenant prod"));
+    assert!(of_tenant.is_some_and(|line| line.ends_with("√ 8 ok")), "{management}");
+    assert!(tenant.contains("3 workers"), "{tenant}");
+    let status = environment.status().await.expect("the status");
+    assert!(status.contains("the migration is complete"), "{status}");
 }
 
 async fn migration_events(environment: &Environment) -> Vec<Event> {
@@ -241,19 +252,8 @@ fn assert_gap(environment: &Environment, what: &str, from: Timestamp) {
 /// The node lifecycle controller, which moved with the lease.
 async fn a_node_whose_instance_is_terminated_goes(outcome: &Outcome) {
     let environment = &outcome.environment;
-    let instance = &environment.account.instances[2];
-    let name = instance.private_dns_name.clone();
-    environment
-        .account
-        .terminate(&environment.moto, &[&instance.id])
-        .await
-        .expect("terminated");
-    environment
-        .kubelets
-        .iter()
-        .filter(|kubelet| kubelet.name() == name)
-        .for_each(Kubelet::stop);
-    environment.report_not_ready(&name).await.expect("NotReady");
+    let name = environment.account.instances[2].private_dns_name.clone();
+    environment.terminate(2).await.expect("terminated");
     Progress::loud()
         .wait(
             "the Node of the terminated instance is gone",
@@ -457,7 +457,6 @@ async fn a_hasty_operator_cannot_make_two_owners() {
     environment.end(Duration::from_secs(10)).await;
 }
 
-/// How long both sides owned the Service controller.
 /// Two changes of the phase within a second, and not one Pod rolled: Flux' library says that a person has to act.
 async fn two_phases_at_once(environment: &Environment, progress: &Progress) {
     environment
@@ -512,6 +511,7 @@ async fn kstatus(object: &CloudProviderMigration) -> String {
     text.split('\t').next().unwrap_or_default().to_owned()
 }
 
+/// How long both sides owned the Service controller.
 fn overlap(report: &Report) -> Duration {
     let timeline = report.controller(Controller::Service);
     timeline

@@ -1,17 +1,21 @@
 //! The actions of the operator: objects of the in-tree cluster, phases, roll-outs.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
-use super::{CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
+use super::{Binaries, CLUSTER, CONTROL_PLANE, Environment, Progress, manifests};
+use outrigger_cluster_harness::cluster::{ApiServer, User};
+use outrigger_cluster_harness::kubelets::Kubelet;
 use outrigger_cluster_harness::leases::Lease;
 
 /// The Deployment of the tenant's old manager.
@@ -22,6 +26,27 @@ pub const NEW_MANAGER: &str = "outrigger-manager";
 /// Whether a command line has an argument that begins with `start`.
 pub(crate) fn has_flag(start: &'static str) -> impl Fn(&[String]) -> bool {
     move |argv| argv.iter().any(|flag| flag.starts_with(start))
+}
+
+/// The output of the program about the cluster of an API server.
+async fn outrigger(server: &ApiServer, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(Binaries::one("outrigger")?)
+        .args(arguments)
+        .env("KUBECONFIG", server.kubeconfig(&User::admin())?)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    ensure!(
+        output.status.success(),
+        "outrigger {}: {text}{errors}",
+        arguments.join(" ")
+    );
+    Ok(text.into_owned())
 }
 
 impl Environment {
@@ -162,7 +187,7 @@ impl Environment {
         let labels = json!({"matchLabels": {"outrigger.dev/cluster": CLUSTER}});
         let control_plane =
             json!({"profile": "HostedControlPlane", "namespaceSelector": labels, "objectSelector": labels});
-        self.create_migration_of(&json!({"phase": phase, "targets": [control_plane, {"profile": "Nodes"}]}))
+        self.create_migration_of(&json!({"phase": phase, "targets": [control_plane]}))
             .await
     }
 
@@ -225,6 +250,44 @@ impl Environment {
 
         let first = template.containers.into_iter().next();
         Ok(first.and_then(|container| container.command).unwrap_or_default())
+    }
+
+    /// The text of `outrigger status`.
+    ///
+    /// # Errors
+    /// When the program is not built, or fails.
+    pub async fn status(&self) -> Result<String> {
+        outrigger(&self.management, &["status", CLUSTER]).await
+    }
+
+    /// The texts of `outrigger check` in the management cluster and in the tenant.
+    ///
+    /// # Errors
+    /// When the program is not built, or finds an error.
+    pub async fn checks(&self) -> Result<[String; 2]> {
+        let check = ["check", "--kubelets=none"];
+        // The webhook is no Pod here.
+        let management = [&check[..], &["--only=access,control-plane,nodes"]].concat();
+        Ok([
+            outrigger(&self.management, &management).await?,
+            outrigger(&self.tenant, &check).await?,
+        ])
+    }
+
+    /// Waits until `outrigger status` names the command for a phase as the next step, and returns the command.
+    ///
+    /// # Errors
+    /// When that does not happen within a minute.
+    pub async fn next_step(&self, phase: &str, progress: &Progress) -> Result<String> {
+        let patch = json!({"spec": {"phase": phase}});
+        let command = format!("kubectl patch cloudprovidermigration {CLUSTER} --type=merge -p '{patch}'");
+        let is_next = async || {
+            let text = self.status().await?;
+            Ok(if text.contains(&command) { Ok(()) } else { Err(text) })
+        };
+        let what = format!("`outrigger status` names the step to {phase}");
+        progress.wait(&what, Duration::from_secs(60), is_next).await?;
+        Ok(command)
     }
 
     /// Waits for a condition of the migration object to be True.
@@ -333,11 +396,26 @@ impl Environment {
         self.leases.latest(lease).and_then(|change| change.holder)
     }
 
+    /// Terminates a machine of the account: its kubelet stops, and its Node is not Ready.
+    ///
+    /// # Errors
+    /// When AWS or the API server refuses it.
+    pub async fn terminate(&self, index: usize) -> Result<()> {
+        let instance = self.instance(index)?;
+        self.account.terminate(&self.moto, &[&instance.id]).await?;
+        let of_machine = self
+            .kubelets
+            .iter()
+            .filter(|kubelet| kubelet.name() == instance.private_dns_name);
+        of_machine.for_each(Kubelet::stop);
+        self.report_not_ready(&instance.private_dns_name).await
+    }
+
     /// Says in a Node's status that it is not Ready, as its kubelet does when the machine shuts down.
     ///
     /// # Errors
     /// When the API server refuses it.
-    pub async fn report_not_ready(&self, name: &str) -> Result<()> {
+    async fn report_not_ready(&self, name: &str) -> Result<()> {
         let api: Api<Node> = Api::all(self.tenant_admin.clone());
         let condition =
             json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "shutting down"});

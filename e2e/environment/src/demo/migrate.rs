@@ -26,7 +26,7 @@ pub(crate) const ROLL: Duration = Duration::from_secs(90);
 pub(crate) const QUIET: Duration = Duration::from_secs(8);
 
 /// How long the steps of [`migrate`] take on two cores beside other work, in order.
-const STEPS: [Duration; 7] = [
+const STEPS: [Duration; 8] = [
     Duration::from_secs(30),
     Duration::from_secs(10),
     Duration::from_secs(15),
@@ -34,7 +34,13 @@ const STEPS: [Duration; 7] = [
     Duration::from_secs(25),
     Duration::from_secs(5),
     Duration::from_secs(5),
+    Duration::from_secs(15),
 ];
+
+/// The machines of the account whose Nodes join, by their in-tree kubelets, in phase Migrate, and in place of the first.
+const OLD: [usize; 2] = [0, 1];
+const NEW: usize = 2;
+const REPLACEMENTS: [usize; 2] = [3, 4];
 
 /// Performs the migration in `run`.
 ///
@@ -44,7 +50,7 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     let progress = &progress.planned(&STEPS);
     progress.step("The environment: two real control planes on this machine");
 
-    let mut environment = Environment::build(run, 3, &[], progress).await?;
+    let mut environment = Environment::build(run, 5, &[], progress).await?;
     in_tree(&mut environment, progress).await?;
 
     let load = start_load(&environment).await?;
@@ -52,7 +58,9 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     environment.snapshot().await?;
 
     install(&mut environment, progress).await?;
+    environment.next_step("Prepare", progress).await?;
     prepare(&environment, progress).await?;
+    environment.next_step("Migrate", progress).await?;
     take_over(&environment, progress).await?;
     tokio::time::sleep(QUIET).await;
     environment.snapshot().await?;
@@ -73,13 +81,16 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
 
     let mut rules = Rules::new(Component::outrigger_manager());
     rules.unchanged = environment.load_balancers().await?.into_keys().collect();
-    rules.changed = [environment.account.instances[2].id.clone()].into();
+    rules.changed = [environment.account.instances[NEW].id.clone()].into();
     new_work(&mut environment, progress).await?;
+    environment.next_step("Complete", progress).await?;
     complete(&environment, progress).await?;
     environment.snapshot().await?;
     load.stop();
 
     let report = outrigger_timeline::analyse(&environment.record().await?, &rules);
+    replace_old_nodes(&mut environment, progress).await?;
+    is_over(&environment, progress).await?;
     Ok(Outcome {
         environment,
         report,
@@ -90,7 +101,7 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
 /// Nodes with in-tree kubelets and two Services, held by the real in-tree controllers.
 async fn in_tree(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("Before the migration: kube-controller-manager 1.26 with --cloud-provider=aws");
-    for index in 0..2 {
+    for index in OLD {
         environment.join_in_tree(index).await?;
     }
 
@@ -200,10 +211,25 @@ pub(crate) async fn take_over(environment: &Environment, progress: &Progress) ->
 async fn new_work(environment: &mut Environment, progress: &Progress) -> Result<()> {
     progress.step("New work: a Node joins, a Service is created");
     environment.mark(NEW_WORK_BEGINS);
-    environment.join_external(2).await?;
+    environment.join_external(NEW).await?;
 
     let environment = &*environment;
-    let instance = &environment.account.instances[2];
+    initialized(environment, NEW, progress).await?;
+    let name = &environment.account.instances[NEW].private_dns_name;
+    ensure!(
+        environment.node_was_tainted(name).await?,
+        "Node {name} did not join with the uninitialized taint: the webhook did not act"
+    );
+    progress.say("it joined with the taint from the webhook");
+    environment.create_load_balancer_service("new", 8080).await?;
+    environment.wait_load_balancers(&SERVICES, 3, progress).await
+}
+
+const SERVICES: [&str; 3] = ["web", "api", "new"];
+
+/// Waits until the Node of a machine has its provider ID and no taint.
+async fn initialized(environment: &Environment, index: usize, progress: &Progress) -> Result<()> {
+    let instance = &environment.account.instances[index];
     let (name, provider_id) = (&instance.private_dns_name, instance.provider_id());
     let initialized = async || {
         let node = environment.node(name).await?.unwrap_or_default();
@@ -216,17 +242,8 @@ async fn new_work(environment: &mut Environment, progress: &Progress) -> Result<
             Err(format!("providerID {found}, tainted: {tainted}"))
         })
     };
-    let what = "the new Node joined with the taint, and is initialized";
-    progress.wait(what, Duration::from_secs(60), initialized).await?;
-
-    ensure!(
-        environment.node_was_tainted(name).await?,
-        "Node {name} did not join with the uninitialized taint: the webhook did not act"
-    );
-    progress.say("it joined with the taint from the webhook");
-    environment.create_load_balancer_service("new", 8080).await?;
-    let services = ["web", "api", "new"];
-    environment.wait_load_balancers(&services, 3, progress).await
+    let what = format!("Node {name} joined with the taint, and is initialized");
+    progress.wait(&what, Duration::from_secs(60), initialized).await
 }
 
 async fn complete(environment: &Environment, progress: &Progress) -> Result<()> {
@@ -241,14 +258,49 @@ async fn complete(environment: &Environment, progress: &Progress) -> Result<()> 
         let done = counts.total == 3 && counts.migrated == 1 && older.is_none();
         let older = older.map(|condition| &condition.type_);
         Ok(if done {
-            Ok(status)
+            Ok(())
         } else {
             Err(format!("{counts:?}, older: {older:?}"))
         })
     };
     let what = "the status is about Complete, and counts three Nodes, one of them external";
-    let status = progress.wait(what, Duration::from_secs(40), counted).await?;
+    progress.wait(what, Duration::from_secs(40), counted).await
+}
 
+/// The Nodes with in-tree kubelets go with their machines, and new ones join.
+async fn replace_old_nodes(environment: &mut Environment, progress: &Progress) -> Result<()> {
+    progress.step("Replace the Nodes with in-tree kubelets");
+    for index in REPLACEMENTS {
+        environment.join_external(index).await?;
+        initialized(environment, index, progress).await?;
+    }
+
+    let environment = &*environment;
+    for index in OLD {
+        environment.terminate(index).await?;
+    }
+    let gone = async || {
+        let left = environment.node_identities().await?.len();
+        Ok(if left == 3 {
+            Ok(())
+        } else {
+            Err(format!("{left} Nodes"))
+        })
+    };
+    let what = "the Nodes of the terminated machines are gone: the node lifecycle controller deleted them";
+    progress.wait(what, Duration::from_secs(60), gone).await?;
+
+    environment.wait_load_balancers(&SERVICES, 3, progress).await
+}
+
+/// Every condition is as at the end of a migration.
+async fn is_over(environment: &Environment, progress: &Progress) -> Result<()> {
+    for condition in ["Completed", "Ready", "SpecValid", "NodesMigrated"] {
+        environment
+            .wait_condition(condition, Duration::from_secs(90), progress)
+            .await?;
+    }
+    let status = environment.migrations().get(CLUSTER).await?.status.unwrap_or_default();
     for row in &status.controllers {
         let owner = row.owner.map(|owner| owner.to_string()).unwrap_or_default();
         let lease = row.lease.as_deref().unwrap_or_default();
@@ -258,6 +310,11 @@ async fn complete(environment: &Environment, progress: &Progress) -> Result<()> 
     for one in status.conditions {
         progress.say(&format!("{:22} {:6} {}", one.type_, one.status, one.message));
     }
+
+    progress.line(&format!(
+        "\n$ outrigger status {CLUSTER}\n{}",
+        environment.status().await?
+    ));
 
     Ok(())
 }
