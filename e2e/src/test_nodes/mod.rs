@@ -25,7 +25,7 @@ pub use cluster::{COMPONENT, InTreeCluster, LOOPBACK, SOON};
 pub use output::Output;
 pub use scheduler::Scheduler;
 
-/// The console blocks of the README's section after `make nodes`, in order. A test compares them.
+/// The console blocks of the section in `docs/try.md` after `make nodes`, in order. A test compares them.
 pub const COMMANDS: [&str; 2] = [INSTALL, UNINSTALL];
 const INSTALL: &str = "\
 $ export PATH=$PWD/target/nodes/bin:$PATH KUBECONFIG=$PWD/target/nodes/kubeconfig

@@ -12,5 +12,5 @@ mod hand_over;
 mod kubeadm_guide;
 mod node_edit;
 mod processes;
-mod readme;
 mod static_pod;
+mod test_cluster;

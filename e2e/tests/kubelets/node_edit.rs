@@ -1,16 +1,18 @@
 //! `outrigger node` on machines with real kubelets, as the guide of kubeadm uses it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::Client;
 use outrigger_cluster_harness::tools::{Tool, Tools};
 use outrigger_cluster_harness::wait::until;
 use outrigger_e2e::test_nodes::{COMPONENT, InTreeCluster, SOON};
 use outrigger_environment::{Binaries, manifests};
 use outrigger_machines::{Fleet, Machine, real_kubelets};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const PROGRAM: &str = "/opt/bin/outrigger";
 const MIGRATION: &str = "/var/tmp/current.yaml";
@@ -34,6 +36,9 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
             cluster.runs_with(machine, IN_TREE, LEADER_MIGRATION).await?;
             originals.push(std::fs::read(machine.file(MANIFEST))?);
         }
+        cluster.apply(fleet, []).await?;
+        let look = || look(&outrigger, &cluster.kubeconfig);
+        ensure!(external_kubelets(&look()?)? == 0, "an external kubelet at the start");
 
         for machine in leader_last(fleet, &cluster).await? {
             edit(machine, "Prepare", COMPONENT, &[]).await?;
@@ -54,6 +59,7 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
 
         a_kubelet_gets_the_external_provider(&fleet.machines()[2]).await?;
         cluster.cluster.ready(&fleet.machines()[2], 3).await?;
+        ensure!(external_kubelets(&look()?)? == 1, "not one external kubelet");
 
         for (machine, original) in fleet.machines().iter().zip(originals) {
             machine.run(PROGRAM, &["node", "undo"]).await?;
@@ -68,6 +74,36 @@ fn static_pods_get_each_phase_and_their_original() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The document of `outrigger facts`, after `outrigger check` found no error.
+fn look(outrigger: &Path, kubeconfig: &Path) -> Result<Value> {
+    let run = |verb: &str| Command::new(outrigger).arg(verb).env("KUBECONFIG", kubeconfig).output();
+    let check = run("check")?;
+    let (out, err) = (
+        String::from_utf8_lossy(&check.stdout),
+        String::from_utf8_lossy(&check.stderr),
+    );
+    ensure!(check.status.success() && !out.contains('×'), "{out}{err}");
+
+    let facts = run("facts")?;
+    ensure!(facts.status.success(), "{}", String::from_utf8_lossy(&facts.stderr));
+    Ok(serde_json::from_slice(&facts.stdout)?)
+}
+
+/// How many of three kubelets are external, by the command lines of their processes.
+fn external_kubelets(facts: &Value) -> Result<usize> {
+    let nodes = facts["nodes"]["known"].as_array().context("no Nodes")?;
+    let of_process = nodes
+        .iter()
+        .filter(|node| node["kubelet"]["known"]["from"] == "process");
+    ensure!(
+        of_process.count() == 3,
+        "not three kubelets tell their command line: {nodes:#?}"
+    );
+
+    let provider = |node: &&Value| node["kubelet"]["known"]["flags"]["cloud-provider"] == "external";
+    Ok(nodes.iter().filter(provider).count())
 }
 
 /// After `outrigger node edit` and a restart of the kubelet. The containers do not restart.

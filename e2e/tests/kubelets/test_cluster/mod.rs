@@ -1,4 +1,4 @@
-//! The README's section about a test cluster, as a new user follows it: the program of `make nodes`, each command of the
+//! The section of `docs/try.md` about a test cluster, as a new user follows it: the program of `make nodes`, each command of the
 //! console blocks, and the end.
 
 mod idle_connections;
@@ -25,7 +25,7 @@ const SECTION: &str = "Install it on a test cluster";
 
 /// The commands of the section after `make nodes`, one text for each block.
 fn blocks() -> Result<[String; 2]> {
-    let page = Page::read("README.md")?;
+    let page = Page::read("docs/try.md")?;
     let found = page.fenced("console").filter(|block| block.heading == SECTION);
     let found: Vec<String> = found.map(|block| block.text).collect();
     let [start, install, uninstall] = found.as_slice() else {
@@ -43,7 +43,7 @@ fn blocks() -> Result<[String; 2]> {
 }
 
 #[test]
-fn every_block_of_the_readme_is_known() {
+fn every_block_of_the_page_is_known() {
     blocks().unwrap();
     let makefile = fs::read_to_string(repository::root().join("Makefile")).unwrap();
     assert!(
@@ -53,7 +53,7 @@ fn every_block_of_the_readme_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_the_readme_install_and_uninstall_the_chart() -> Result<()> {
+async fn the_commands_of_the_page_install_and_uninstall_the_chart() -> Result<()> {
     let blocks = blocks()?;
     if left_out()? {
         return Ok(());

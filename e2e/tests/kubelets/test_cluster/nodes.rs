@@ -89,7 +89,7 @@ pub struct User {
 }
 
 impl User {
-    /// `install` is the README's block, which begins with the exports.
+    /// `install` is the block of the page, which begins with the exports.
     pub fn new(clone: &Path, install: &str) -> Result<Self> {
         let export = install.lines().next().context("an empty block")?;
         ensure!(export.starts_with("export "), "the block begins with {export}");

@@ -26,8 +26,9 @@ use super::nodes::Machine;
 const CONNECTIONS: usize = 256;
 /// Further connections, with TLS and an answered request.
 const SESSIONS: usize = 16;
-/// How often closed connections are opened again.
-const EVERY: Duration = Duration::from_millis(200);
+/// How often closed connections are opened again. Servers close them for new ones, or after some seconds, so the ports are
+/// full between two times, too. With 200 ms the flood took the processors of a busy machine, and its API server restarted.
+const EVERY: Duration = Duration::from_secs(1);
 /// How often closed sessions are.
 const SESSIONS_EVERY: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
