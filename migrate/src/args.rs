@@ -26,14 +26,15 @@ pub struct Args {
 pub enum Command {
     /// Look at a cluster: does something prevent the migration, or is something wrong? Changes nothing, and needs no installation
     ///
-    /// The exit code is 2 if an error was found. A check that may not read something is not made, and names the missing right.
+    /// The exit code is 2 if an error was found. A check that may not read something is not made, and names the missing right;
+    /// with --fail-on=warning the exit code is 2 then, too.
     Check(CheckArgs),
     /// Show where the migration is, what it waits for, and what to do next
     ///
     /// With --wait-for the exit code is 0 when the condition is True, 2 when a person has to act first, and 3 when the
     /// time is over.
     Status(StatusArgs),
-    /// Print what `outrigger check` reads of a cluster, without secrets, as one JSON document
+    /// Print what `outrigger check` reads of a cluster as one JSON document, without secrets, for --facts or a report of a fault
     Facts(FactsArgs),
     /// Show what the webhook would do to objects in files. Needs no cluster
     ///
@@ -46,8 +47,25 @@ pub enum Command {
     /// Print the webhook's registration, or replacements for parts of the webhook
     #[command(subcommand)]
     Webhook(WebhookCommand),
-    /// Print the completion of commands and flags for a shell: source <(outrigger completion bash)
+    /// Print the versions of this command, API server, manager, webhook and CustomResourceDefinition
+    ///
+    /// The exit code is 2 if they do not fit each other.
+    Version(VersionArgs),
+    /// Print a script by which a shell completes commands and flags: source <(outrigger completion bash)
     Completion(CompletionArgs),
+}
+
+/// `outrigger version`.
+#[derive(Debug, clap::Args)]
+pub struct VersionArgs {
+    /// Print only the version of this command, and ask no cluster
+    #[arg(long)]
+    pub client: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: CheckOutput,
 }
 
 /// `outrigger completion`.
@@ -61,7 +79,7 @@ pub struct CompletionArgs {
 /// The cluster, as kubectl names it.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
-    /// Context of the kubeconfig; for check, `*` stands for any text, so that `prod-*` names several clusters
+    /// Context of the kubeconfig. `outrigger check` accepts `*` for any text: `prod-*` names several clusters
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// Kubeconfig file [default: KUBECONFIG, or the one in the home directory]
@@ -70,9 +88,6 @@ pub struct ClusterArgs {
     /// Seconds that a request waits for its answer
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub request_timeout: u64,
-    /// Kubelets that are asked for their command lines, with your right to get nodes/proxy
-    #[arg(long, value_enum, default_value_t)]
-    pub kubelets: Kubelets,
 }
 
 /// `outrigger check`.
@@ -80,14 +95,21 @@ pub struct ClusterArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Only these checks: codes such as OUT302, or groups such as nodes or control-plane
+    /// Kubelets that are asked for their command lines, with your right to get nodes/proxy
+    #[arg(long, value_enum, default_value_t)]
+    pub kubelets: Kubelets,
+    /// Only these checks: codes such as OUT302, or groups: access, installation, control-plane, nodes, load-balancers. May be
+    /// repeated
     #[arg(long, value_name = "CODE|GROUP", value_delimiter = ',')]
     pub only: Vec<String>,
     /// The lowest severity for which the exit code is 2
     #[arg(long, value_enum, default_value_t = Severity::Error)]
     pub fail_on: Severity,
+    /// Wait until no error is left, at most so many seconds; the exit code is 3 if they are over
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "600", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub wait: Option<u64>,
     /// A document of `outrigger facts` in place of a cluster
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "kubelets"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "kubelets", "wait"])]
     pub facts: Option<String>,
     /// Explain a check and end; `all` lists every check
     #[arg(long, value_name = "CODE", exclusive = true)]
@@ -102,6 +124,9 @@ pub struct CheckArgs {
 pub struct FactsArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    /// Kubelets that are asked for their command lines, with your right to get nodes/proxy
+    #[arg(long, value_enum, default_value_t)]
+    pub kubelets: Kubelets,
 }
 
 /// `outrigger status`.
@@ -121,7 +146,7 @@ pub struct StatusArgs {
     #[arg(long)]
     pub watch: bool,
     /// A document of `outrigger facts` in place of a cluster
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "kubelets", "wait_for", "watch"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "wait_for", "watch"])]
     pub facts: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
@@ -146,13 +171,13 @@ impl Severity {
     }
 }
 
-/// The output of `outrigger check`.
+/// The output of the commands that look at a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CheckOutput {
     /// Human-readable text
     #[default]
     Text,
-    /// All findings, in a versioned format
+    /// The same as JSON, in a versioned format
     Json,
 }
 
@@ -222,14 +247,15 @@ pub enum NodeCommand {
     /// The command applies the webhook's rules to the manifests of kube-controller-manager and kube-apiserver, and to
     /// the kubelet's flags. It keeps the original text of each file, and an edit for another phase starts from it.
     Edit(EditArgs),
-    /// Restore the files that `outrigger node edit` has changed, byte for byte
+    /// Restore the files that `outrigger node edit` has changed, byte for byte: their form before the first edit, not that of the
+    /// previous phase
     Undo(UndoArgs),
 }
 
 /// Which machine, and whether it is changed.
 #[derive(Debug, clap::Args)]
 pub struct MachineArgs {
-    /// Root of the machine's file system; all paths except that of --migration are relative to it
+    /// Root of the machine's file system. All paths on the machine are relative to it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub rootfs: PathBuf,
     /// Folder for the original files, outside of the manifest folder
@@ -286,7 +312,7 @@ pub enum WebhookCommand {
     /// The output is the registration, the webhook's rights and its NetworkPolicy. The command writes to no cluster:
     /// pipe the output to `kubectl apply --server-side -f -`.
     Register(RegisterArgs),
-    /// Print admission policies that do the simple part of the webhook's work in the API server
+    /// Print admission policies that do the simple part of the webhook's work in the API server, from Kubernetes 1.34 on
     ///
     /// The output is MutatingAdmissionPolicies with their bindings. They add the uninitialized taint to new Nodes, and
     /// ownership tags. They read the CloudProviderMigration in the cluster at each request, so they follow its phase

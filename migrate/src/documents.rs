@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use outrigger_decide::json;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::yaml;
 
@@ -232,7 +232,10 @@ fn types<'a>(value: &'a Value, inherited: Option<(&'a str, &'a str)>) -> Result<
     let text = |key: &str, inherited: Option<&'a str>| match object.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
         None if inherited.is_some() => Ok(inherited.unwrap_or_default()),
-        None => Err(format!("{key} is missing; every object has one")),
+        None => Err(match distribution(object) {
+            Some(what) => format!("{key} is missing: this is {what}"),
+            None => format!("{key} is missing; every object has one"),
+        }),
         Some(other) => Err(format!("{key} is {other}, not a string; correct it")),
     };
     let api_version = text("apiVersion", inherited.map(|types| types.0))?;
@@ -242,6 +245,31 @@ fn types<'a>(value: &'a Value, inherited: Option<(&'a str, &'a str)>) -> Result<
     }
 
     Ok((api_version, kind))
+}
+
+/// A configuration file of a distribution is no object. Its guide has the text for each phase.
+fn distribution(object: &Map<String, Value>) -> Option<&'static str> {
+    const OF_RKE2: [&str; 5] = [
+        "kubelet-arg",
+        "kube-controller-manager-arg",
+        "kube-apiserver-arg",
+        "cloud-provider-name",
+        "disable-cloud-controller",
+    ];
+    let is_rke2 = OF_RKE2.iter().any(|key| object.contains_key(*key));
+    let of_rke1 = |services: &Value| {
+        ["kube-controller", "kubelet"]
+            .iter()
+            .any(|key| !services[*key].is_null())
+    };
+    let is_rke1 = object.contains_key("cloud_provider") || object.get("services").is_some_and(of_rke1);
+    if is_rke2 {
+        return Some(
+            "the configuration of RKE2 or K3s, no object; docs/guides/rke2.md (Without Rancher) has its text for each phase",
+        );
+    }
+
+    is_rke1.then_some("the configuration of RKE1, no object; docs/guides/rke1.md has its text for each phase")
 }
 
 fn article(value: &Value) -> &'static str {
@@ -313,7 +341,17 @@ mod tests {
                 "f, document 2: a list is not a Kubernetes object",
             ),
             ("just words", "f, document 1: a text is not a Kubernetes object"),
-            ("kind: Pod", "f, document 1: apiVersion is missing"),
+            ("kind: Pod", "f, document 1: apiVersion is missing; every"),
+            (
+                "kubelet-arg: [cloud-provider=aws]",
+                "this is the configuration of RKE2 or K3s",
+            ),
+            ("cloud_provider: {name: aws}", "this is the configuration of RKE1"),
+            (
+                "services: {kubelet: {extra_args: {}}}",
+                "this is the configuration of RKE1",
+            ),
+            ("services: [a]", "f, document 1: apiVersion is missing; every"),
             ("apiVersion: v1\nkind: 7", "f, document 1: kind is 7, not a string"),
             ("apiVersion: v1\nkind: Pod\nmetadata: []", "metadata is not a mapping"),
             ("apiVersion: v1\nkind: List", "f, document 1: List without items"),

@@ -22,6 +22,7 @@
 //! | `outrigger node edit` and `outrigger node undo` | [`node`] |
 //! | `outrigger webhook register` | [`register`] |
 //! | `outrigger webhook render-policies` | [`policies`] |
+//! | `outrigger version` | [`version`] |
 //! | `outrigger completion` | [`completion`] |
 
 use std::ffi::OsString;
@@ -46,6 +47,7 @@ pub mod node;
 pub mod policies;
 pub mod register;
 pub mod status;
+pub mod version;
 mod yaml;
 
 pub use self::end::{End, Failure};
@@ -71,6 +73,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Command::Node(NodeCommand::Undo(args)) => node::undo(args, &mut out),
         Command::Webhook(WebhookCommand::Register(args)) => register::run(args, &mut out, &mut err),
         Command::Webhook(WebhookCommand::RenderPolicies(args)) => policies::run(args, stdin, &mut out, &mut err),
+        Command::Version(args) => version::run(args, &mut out),
         Command::Completion(args) => completion::run(args, &mut out),
     };
 

@@ -178,7 +178,14 @@ fn each_shell_has_a_completion_of_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let run = outrigger(&["completion", shell]);
         assert_eq!(run.code, Some(0), "{shell}: {}", run.stderr);
-        for word in ["check", "status", "facts", "render-policies", "request-timeout", "completion"] {
+        for word in [
+            "check",
+            "status",
+            "facts",
+            "render-policies",
+            "request-timeout",
+            "completion",
+        ] {
             assert!(run.stdout.contains(word), "{shell} has no {word}");
         }
     }
@@ -189,5 +196,10 @@ fn each_shell_has_a_completion_of_every_command() {
         .args(["-uec", script, env!("CARGO_BIN_EXE_outrigger")])
         .output()
         .unwrap();
-    assert_eq!(String::from_utf8_lossy(&bash.stdout), "status\n", "{}", String::from_utf8_lossy(&bash.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&bash.stdout),
+        "status\n",
+        "{}",
+        String::from_utf8_lossy(&bash.stderr)
+    );
 }

@@ -84,7 +84,7 @@ fn each_broken_cluster_has_its_code_and_no_other() {
             facts["services"] = json!({"notRead": {"reason": "services: forbidden", "right": "list services"}});
         }),
         ("OUT103", "by 45 s", |facts| facts["clockAheadSeconds"] = json!(-45)),
-        ("OUT301", "kube-system", |facts| {
+        ("OUT301", "none among", |facts| {
             facts["components"]["known"]
                 .as_array_mut()
                 .unwrap()
@@ -199,6 +199,20 @@ fn each_broken_cluster_has_its_code_and_no_other() {
         ("OUT209", "outrigger-manager-cp-2", |facts| {
             facts["components"]["known"].as_array_mut().unwrap().last_mut().unwrap()["isReady"] = json!(false);
         }),
+        ("OUT213", "the reason", |facts| {
+            status(facts)["conditions"] = condition("WebhookRegistered", "False")
+        }),
+        ("OUT210", "it lacks spec.attestation", |facts| {
+            facts["definition"] = json!({"known": ["spec", "spec.phase"]});
+        }),
+        ("OUT211", "w: 1 Pods, and none is Ready", |facts| {
+            facts["registrations"] = json!({"known": [{"name": "w", "webhooks": 3, "callsService": true}]});
+            facts["webhooks"] = json!({"known": [{"object": "Pod a/b", "isReady": false}]});
+        }),
+        ("OUT212", "0.2.0: Pod a/b", |facts| {
+            facts["components"]["known"][3]["version"] = json!("0.1.0");
+            facts["webhooks"] = json!({"known": [{"object": "Pod a/b", "version": "0.2.0", "isReady": true}]});
+        }),
         ("OUT208", "no MutatingWebhookConfiguration", |facts| {
             facts["registrations"] = json!({"known": []})
         }),
@@ -305,6 +319,9 @@ fn what_was_not_read_is_not_looked_at() {
         "ebsVolumes",
         "hasEbsCsiDriver",
         "services",
+        "tenants",
+        "definition",
+        "webhooks",
     ] {
         facts[section] = json!({"notRead": {"reason": "no answer in 10 s"}});
     }
@@ -313,6 +330,55 @@ fn what_was_not_read_is_not_looked_at() {
         groups.as_array().unwrap().iter().skip(1).all(|group| group["ok"] == 0),
         "{groups:#}"
     );
+}
+
+/// Each hosted control plane is checked by itself, and says nothing about the others or about this cluster's own.
+#[test]
+fn a_hosted_control_plane_is_a_group_of_its_own() {
+    let mut facts = installed();
+    let migration = &mut facts["migrations"]["known"][0];
+    migration["profiles"] = json!(["HostedControlPlane"]);
+    facts["components"] = json!({"known": []});
+    let kcm = |flags: Value, judgement: Value| {
+        json!({
+            "component": "kube-controller-manager", "object": "Pod tenant/kcm", "version": "1.26.13", "flags": flags,
+            "judgement": judgement,
+        })
+    };
+    let in_tree = json!({"acts": "WhileLeader", "isInTree": true, "routes": false});
+    let unlocked = json!({"acts": "Always", "isInTree": true, "routes": false, "otherLock": "--leader-elect=false"});
+    let tenant =
+        |name: &str, components: Value| json!({"migration": name, "namespaces": [name], "components": components});
+    let aws = json!({"cloud-provider": "aws"});
+    facts["tenants"] = json!({"known": [
+        tenant("good", json!({"known": [kcm(aws.clone(), in_tree)]})),
+        tenant("empty", json!({"known": []})),
+        tenant("bad", json!({"known": [kcm(json!({"cloud-provider": "aws", "cluster-name": "x"}), unlocked)]})),
+        tenant("hidden", json!({"notRead": {"reason": "pods in hidden: forbidden", "right": "list pods in hidden"}})),
+    ]});
+
+    let report = report_of(&facts);
+    let groups = report["groups"].as_array().unwrap();
+    let codes = |group: &str| -> Vec<String> {
+        let group = groups.iter().find(|one| one["group"] == group).unwrap();
+        let findings = group["findings"].as_array().unwrap().iter();
+        findings
+            .map(|finding| finding["code"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(codes("tenant good"), Vec::<String>::new());
+    assert_eq!(codes("tenant empty"), ["OUT301"]);
+    assert_eq!(codes("tenant bad"), ["OUT305", "OUT310"]);
+    assert_eq!(codes("access"), ["OUT102"]);
+    let hidden = groups.iter().find(|group| group["group"] == "tenant hidden").unwrap();
+    assert_eq!(
+        (
+            hidden["ok"].as_u64(),
+            hidden["notMade"][0]["codes"].as_array().unwrap().len()
+        ),
+        (Some(0), 8)
+    );
+    assert_eq!(codes("control plane"), Vec::<String>::new());
 }
 
 #[test]
@@ -352,6 +418,8 @@ fn each_check_is_explained_and_wrong_input_names_the_fix() {
         (&["check", "--kubeconfig", "/no/such/file"], "kubeconfig: "),
         (&["check", "--context", "x", "--facts", "y"], "cannot be used with"),
         (&["check", "--request-timeout", "0"], "request-timeout"),
+        (&["check", "--wait", "--context", "prod-*"], "a wait is for one cluster"),
+        (&["check", "--wait", "--facts", "y"], "cannot be used with"),
     ] {
         let run = support::outrigger(args);
         assert_eq!(run.code, Some(1), "{args:?}");

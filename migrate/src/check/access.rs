@@ -31,10 +31,15 @@ pub(super) fn missing_rights(facts: &ClusterFacts) -> Result<Found, NotRead> {
         why(&facts.ebs_volumes),
         why(&facts.has_ebs_csi_driver),
         why(&facts.services),
+        why(&facts.tenants),
+        why(&facts.definition),
+        why(&facts.webhooks),
     ];
     let nodes = facts.nodes.known().into_iter().flatten();
     let of_nodes = nodes.flat_map(|node| [why(&node.kubelet), why(&node.migrates_ebs)]);
-    let all = sections.into_iter().chain(of_nodes).flatten();
+    let tenants = facts.tenants.known().into_iter().flatten();
+    let of_tenants = tenants.map(|tenant| why(&tenant.components));
+    let all = sections.into_iter().chain(of_nodes).chain(of_tenants).flatten();
     let rights: BTreeSet<String> = all.filter_map(|not| not.right).collect();
 
     Ok(rights.into_iter().map(Detail::new).collect())

@@ -73,7 +73,7 @@ pub(super) fn old_version(facts: &ClusterFacts) -> Result<Found, NotRead> {
 pub(super) fn none_seen(facts: &ClusterFacts) -> Result<Found, NotRead> {
     let is_seen = !controller_managers(facts)?.is_empty();
     Ok((!is_seen)
-        .then(|| Detail::new("none in kube-system"))
+        .then(|| Detail::new("none among the Pods that were read"))
         .into_iter()
         .collect())
 }

@@ -12,6 +12,8 @@ pub enum Error {
     NoContext(String),
     #[error("--{flag}={value:?} is no check; outrigger check --explain all lists them")]
     NoCheck { flag: &'static str, value: String },
+    #[error("--wait and --context={0:?}: a wait is for one cluster; name one context")]
+    WaitOfSeveral(String),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
 }

@@ -5,6 +5,7 @@ use outrigger_shared::migration::condition;
 
 use super::control_plane::is_in_tree;
 use super::finding::{Detail, Found};
+use crate::facts::definition::own_fields;
 use crate::facts::{ClusterFacts, NotRead};
 
 /// The status is written at least once a minute.
@@ -35,6 +36,10 @@ pub(super) fn invalid_spec(facts: &ClusterFacts) -> Result<Found, NotRead> {
 
 pub(super) fn objects_not_applied(facts: &ClusterFacts) -> Result<Found, NotRead> {
     with_status(facts, condition::OBJECTS_APPLIED, "False")
+}
+
+pub(super) fn not_registered(facts: &ClusterFacts) -> Result<Found, NotRead> {
+    with_status(facts, condition::WEBHOOK_REGISTERED, "False")
 }
 
 pub(super) fn stalled(facts: &ClusterFacts) -> Result<Found, NotRead> {
@@ -136,4 +141,72 @@ pub(super) fn registration(facts: &ClusterFacts) -> Result<Found, NotRead> {
     }
 
     Ok(found)
+}
+
+/// Fields that this command knows and the definition in the cluster has not.
+pub(super) fn old_definition(facts: &ClusterFacts) -> Result<Found, NotRead> {
+    let missing = missing_fields(facts.definition.get()?)?;
+    Ok(if missing.is_empty() {
+        Vec::new()
+    } else {
+        vec![Detail::new(format!("it lacks {}", missing.join(", ")))]
+    })
+}
+
+/// The fields of this version that an installed definition has not. None, too, if it is not installed.
+pub(crate) fn missing_fields(installed: &[String]) -> Result<Vec<String>, NotRead> {
+    if installed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = own_fields().map_err(|error| NotRead::because(error.to_string()))?;
+    let mut missing: Vec<String> = own.into_iter().filter(|field| !installed.contains(field)).collect();
+    // Without the fields in a field that is missing; they follow it.
+    missing.dedup_by(|field, before| {
+        let rest = field.strip_prefix(before.as_str());
+        rest.is_some_and(|rest| rest.starts_with(['.', '[']))
+    });
+
+    Ok(missing)
+}
+
+pub(super) fn no_webhook(facts: &ClusterFacts) -> Result<Found, NotRead> {
+    let (registrations, webhooks) = (facts.registrations.get()?, facts.webhooks.get()?);
+    let called = registrations.iter().find(|registration| registration.calls_service);
+    Ok(called
+        .filter(|_| !webhooks.iter().any(|webhook| webhook.is_ready))
+        .map(|registration| {
+            Detail::new(format!(
+                "{}: {} Pods, and none is Ready",
+                registration.name,
+                webhooks.len()
+            ))
+        })
+        .into_iter()
+        .collect())
+}
+
+/// Releases of manager and webhook that differ.
+pub(super) fn different_releases(facts: &ClusterFacts) -> Result<Found, NotRead> {
+    let tenants = facts.tenants.known().into_iter().flatten();
+    let of_tenants = tenants.filter_map(|tenant| tenant.components.known()).flatten();
+    let components = facts.components.get()?.iter().chain(of_tenants);
+    let managers = components.filter(|component| component.is_outrigger);
+    let managers = managers.map(|manager| (&manager.object, &manager.version));
+    let webhooks = facts
+        .webhooks
+        .get()?
+        .iter()
+        .map(|webhook| (&webhook.object, &webhook.version));
+    let mut by_release = std::collections::BTreeMap::<&str, Vec<&str>>::new();
+    for (object, version) in managers.chain(webhooks) {
+        if let Some(version) = version {
+            by_release.entry(version).or_default().push(object);
+        }
+    }
+
+    let has_one = by_release.len() <= 1;
+    let found = by_release.into_iter().filter(|_| !has_one);
+    Ok(found
+        .map(|(version, objects)| Detail::new(format!("{version}: {}", objects.join(", "))))
+        .collect())
 }

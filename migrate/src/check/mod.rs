@@ -18,18 +18,22 @@ pub mod services;
 
 use std::fs::File;
 use std::io::{Read as _, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::{CheckArgs, CheckOutput, ClusterArgs, FactsArgs, Severity};
 use crate::explain::printable;
-use crate::facts::collect::{self, Access, Reader, Sections};
+use crate::facts::collect::{self, Access, Kubelets, Reader, Sections};
 use crate::facts::{API_VERSION, ClusterFacts, KIND};
 use crate::{End, Failure};
 
 use error::Error;
 use report::Report;
+
+/// Between two reads of `--wait`.
+const PERIOD: Duration = Duration::from_secs(5);
 
 /// Most bytes of a file with facts.
 const MAX_FACTS: u64 = 256 << 20;
@@ -43,21 +47,66 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
 
     let rules = rules::named(&args.only)?;
     let pattern = args.cluster.context.as_deref().filter(|name| name.contains('*'));
+    if let (Some(pattern), Some(_)) = (pattern, args.wait) {
+        return Err(Error::WaitOfSeveral(pattern.to_owned()).into());
+    }
     if let (Some(pattern), None) = (pattern, &args.facts) {
         return several(args, &rules, pattern, out, err);
     }
 
-    let facts = match &args.facts {
-        Some(file) => read(file)?,
-        None => of_cluster(&access(&args.cluster, args.cluster.context.clone()))?,
+    let access = access(&args.cluster, args.cluster.context.clone(), args.kubelets);
+    let (report, end) = match (&args.facts, args.wait) {
+        (Some(file), _) => of_facts(args, &rules, &read(file)?),
+        (None, None) => of_facts(args, &rules, &of_cluster(&access)?),
+        (None, Some(seconds)) => wait(args, &rules, &access, Duration::from_secs(seconds), err)?,
     };
-    let report = Report::of(&facts, &rules);
     match args.output {
         CheckOutput::Text => report.write_text(out)?,
         CheckOutput::Json => write_json(out, &report)?,
     }
 
-    Ok(end(args, [&report]))
+    Ok(end)
+}
+
+fn of_facts(args: &CheckArgs, rules: &[&'static rules::Rule], facts: &ClusterFacts) -> (Report, End) {
+    let report = Report::of(facts, rules);
+    let end = end(args, [&report]);
+    (report, end)
+}
+
+/// Reads again until no error is left, with a line for each change. A failed read is a line, as API servers restart during a
+/// migration; the last one fails the command.
+fn wait(
+    args: &CheckArgs,
+    rules: &[&'static rules::Rule],
+    access: &Access,
+    most: Duration,
+    err: &mut dyn Write,
+) -> Result<(Report, End), Failure> {
+    let last_read = Instant::now() + most;
+    let runtime = runtime()?;
+    let reader = connect(&runtime, access)?;
+    let mut last = String::new();
+    loop {
+        let is_last = Instant::now() + PERIOD > last_read;
+        let line = match runtime.block_on(reader.read(Sections::All)) {
+            Ok(facts) => {
+                let (report, end) = of_facts(args, rules, &facts);
+                match end {
+                    End::Refused if is_last => return Ok((report, End::NotYet)),
+                    End::Refused => report.line(),
+                    _ => return Ok((report, end)),
+                }
+            }
+            Err(error) if is_last => return Err(Error::from(error).into()),
+            Err(error) => error.to_string(),
+        };
+        if line != last {
+            writeln!(err, "{}", printable(&line))?;
+            last = line;
+        }
+        std::thread::sleep(PERIOD);
+    }
 }
 
 fn end<'a>(args: &CheckArgs, reports: impl IntoIterator<Item = &'a Report>) -> End {
@@ -78,7 +127,7 @@ fn several(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<End, Failure> {
-    let contexts = collect::contexts(&access(&args.cluster, None), pattern).map_err(Error::from)?;
+    let contexts = collect::contexts(&access(&args.cluster, None, args.kubelets), pattern).map_err(Error::from)?;
     if contexts.is_empty() {
         return Err(Error::NoContext(pattern.to_owned()).into());
     }
@@ -90,7 +139,7 @@ fn several(
         .unwrap_or_default();
     let (mut reports, mut documents, mut failed) = (Vec::new(), Vec::new(), false);
     for context in contexts {
-        match of_cluster(&access(&args.cluster, Some(context.clone()))) {
+        match of_cluster(&access(&args.cluster, Some(context.clone()), args.kubelets)) {
             Ok(facts) => {
                 let report = Report::of(&facts, rules);
                 if args.output == CheckOutput::Text {
@@ -124,7 +173,7 @@ fn several(
 /// # Errors
 /// When the cluster cannot be read, or stdout fails.
 pub fn facts(args: &FactsArgs, out: &mut dyn Write) -> Result<End, Failure> {
-    let facts = of_cluster(&access(&args.cluster, args.cluster.context.clone()))?;
+    let facts = of_cluster(&access(&args.cluster, args.cluster.context.clone(), args.kubelets))?;
     write_json(out, &facts)?;
 
     Ok(End::Success)
@@ -137,12 +186,12 @@ pub(crate) fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> 
     Ok(())
 }
 
-pub(crate) fn access(args: &ClusterArgs, context: Option<String>) -> Access {
+pub(crate) fn access(args: &ClusterArgs, context: Option<String>, kubelets: Kubelets) -> Access {
     Access {
         kubeconfig: args.kubeconfig.clone(),
         context,
-        timeout: std::time::Duration::from_secs(args.request_timeout),
-        kubelets: args.kubelets,
+        timeout: Duration::from_secs(args.request_timeout),
+        kubelets,
     }
 }
 

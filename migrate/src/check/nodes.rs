@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use outrigger_shared::provider_id::ProviderId;
 
 use super::finding::{Detail, Found};
-use crate::facts::{ClusterFacts, Kubelet, KubeletSource, Node, NotRead};
+use crate::facts::{ClusterFacts, Kubelet, KubeletSource, Migration, Node, NotRead};
 
 /// A Node that is older should have been initialized.
 const TIME_TO_INITIALIZE: SignedDuration = SignedDuration::from_secs(60);
@@ -14,8 +14,20 @@ const TIME_TO_INITIALIZE: SignedDuration = SignedDuration::from_secs(60);
 const EXTERNAL: &str = "external";
 const IN_TREE: &str = "aws";
 
+/// The Nodes, if they are those of the migrations.
+fn own(facts: &ClusterFacts) -> Result<&Vec<Node>, NotRead> {
+    let migrations = facts.migrations.known().map(Vec::as_slice).unwrap_or_default();
+    if !migrations.is_empty() && migrations.iter().all(Migration::is_elsewhere) {
+        return Err(NotRead::because(
+            "the Nodes of the migrations are in other clusters: check these too",
+        ));
+    }
+
+    facts.nodes.get()
+}
+
 fn those(facts: &ClusterFacts, is_bad: impl Fn(&Node) -> bool) -> Result<Found, NotRead> {
-    let bad = facts.nodes.get()?.iter().filter(|node| is_bad(node));
+    let bad = own(facts)?.iter().filter(|node| is_bad(node));
     Ok(bad.map(|node| Detail::new(node.name.clone())).collect())
 }
 
@@ -24,7 +36,7 @@ pub(super) fn by_kubelet(
     facts: &ClusterFacts,
     bad: impl Fn(&Node, &Kubelet) -> Option<Detail>,
 ) -> Result<Found, NotRead> {
-    let nodes = facts.nodes.get()?;
+    let nodes = own(facts)?;
     let found: Found = nodes
         .iter()
         .filter_map(|node| bad(node, node.kubelet.known()?))
@@ -46,7 +58,7 @@ pub(super) fn no_provider_id(facts: &ClusterFacts) -> Result<Found, NotRead> {
 }
 
 pub(super) fn foreign_provider_id(facts: &ClusterFacts) -> Result<Found, NotRead> {
-    let nodes = facts.nodes.get()?.iter().filter(|node| !node.provider_id.is_empty());
+    let nodes = own(facts)?.iter().filter(|node| !node.provider_id.is_empty());
     let found = nodes.filter_map(|node| {
         let wrong = ProviderId::parse(&node.provider_id).err()?;
         Some(Detail::new(format!("{}: {wrong}", node.name)))
@@ -56,7 +68,7 @@ pub(super) fn foreign_provider_id(facts: &ClusterFacts) -> Result<Found, NotRead
 
 pub(super) fn twins(facts: &ClusterFacts) -> Result<Found, NotRead> {
     let mut by_id = BTreeMap::<&str, Vec<&str>>::new();
-    for node in facts.nodes.get()?.iter().filter(|node| !node.provider_id.is_empty()) {
+    for node in own(facts)?.iter().filter(|node| !node.provider_id.is_empty()) {
         by_id.entry(&node.provider_id).or_default().push(&node.name);
     }
 
@@ -69,7 +81,7 @@ pub(super) fn twins(facts: &ClusterFacts) -> Result<Found, NotRead> {
 /// An in-tree kubelet names its Node by the private DNS name of the instance, and writes its host name, or
 /// `--hostname-override`, into the label (`initialNode` of `pkg/kubelet/kubelet_node_status.go`).
 pub(super) fn name_would_change(facts: &ClusterFacts) -> Result<Found, NotRead> {
-    let nodes = facts.nodes.get()?.iter();
+    let nodes = own(facts)?.iter();
     let found = nodes.filter_map(|node| {
         let is_external = node
             .kubelet
@@ -129,7 +141,7 @@ pub(super) fn no_credential_provider(facts: &ClusterFacts) -> Result<Found, NotR
         (is_process && lacks(node, kubelet)).then(|| Detail::new(node.name.clone()))
     })?;
 
-    let mut nodes = facts.nodes.get()?.iter();
+    let mut nodes = own(facts)?.iter();
     let is_unsure = nodes.any(|node| node.kubelet.known().is_some_and(|kubelet| lacks(node, kubelet)));
     if found.is_empty() && is_unsure {
         let why =

@@ -10,13 +10,13 @@ use super::finding::Detail;
 use super::rules::{Group, Rule};
 use crate::args::Severity;
 use crate::explain::printable;
-use crate::facts::{API_VERSION, ClusterFacts, NotRead};
+use crate::facts::{API_VERSION, ClusterFacts, NotRead, Tenant};
 
 /// Most causes of one check that the text names.
 const MAX_CAUSES: usize = 4;
 
 /// The width of the first column.
-const COLUMN: usize = 16;
+const COLUMN: usize = 15;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,7 +36,7 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OfGroup {
-    group: &'static str,
+    group: String,
     /// Checks that found nothing.
     ok: usize,
     findings: Vec<Finding>,
@@ -72,9 +72,14 @@ struct NotMade {
 impl Report {
     /// Applies the rules to the facts.
     pub fn of(facts: &ClusterFacts, rules: &[&'static Rule]) -> Self {
-        let groups = Group::ALL.into_iter().filter_map(|group| {
+        let groups = Group::ALL.into_iter().flat_map(|group| {
             let of_group: Vec<_> = rules.iter().filter(|rule| rule.group == group).collect();
-            (!of_group.is_empty()).then(|| of_group_with(facts, group, &of_group))
+            let own = (!of_group.is_empty()).then(|| of_group_with(facts, group.as_str().to_owned(), &of_group));
+            let tenants = match group {
+                Group::ControlPlane => of_tenants(facts, &of_group),
+                _ => Vec::new(),
+            };
+            own.into_iter().chain(tenants)
         });
         let mut report = Self {
             api_version: API_VERSION,
@@ -181,9 +186,31 @@ impl Report {
     }
 }
 
-fn of_group_with(facts: &ClusterFacts, group: Group, rules: &[&&'static Rule]) -> OfGroup {
+/// The checks of a control plane that need nothing of the tenant's own cluster.
+const OF_TENANTS: [&str; 8] = [
+    "OUT301", "OUT302", "OUT303", "OUT304", "OUT305", "OUT306", "OUT309", "OUT310",
+];
+
+/// A group for each control plane that this cluster hosts.
+fn of_tenants(facts: &ClusterFacts, rules: &[&&'static Rule]) -> Vec<OfGroup> {
+    let rules: Vec<_> = rules
+        .iter()
+        .copied()
+        .filter(|rule| OF_TENANTS.contains(&rule.code))
+        .collect();
+    let tenants = facts.tenants.known().into_iter().flatten();
+    if rules.is_empty() {
+        return Vec::new();
+    }
+
+    let of_tenant =
+        |tenant: &Tenant| of_group_with(&facts.of_tenant(tenant), format!("tenant {}", tenant.migration), &rules);
+    tenants.map(of_tenant).collect()
+}
+
+fn of_group_with(facts: &ClusterFacts, group: String, rules: &[&&'static Rule]) -> OfGroup {
     let mut of_group = OfGroup {
-        group: group.as_str(),
+        group,
         ok: 0,
         findings: Vec::new(),
         not_made: Vec::new(),
@@ -225,10 +252,10 @@ impl OfGroup {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut name = self.group;
+        let mut name = printable(&self.group);
         let mut line = |sign: &str, text: &str| {
-            let written = writeln!(out, "{name:<COLUMN$}{sign} {}", printable(text));
-            name = "";
+            let written = writeln!(out, "{name:<COLUMN$} {sign} {}", printable(text));
+            name.clear();
             written
         };
         if self.ok > 0 {

@@ -24,7 +24,7 @@ use super::components::NodeLabels;
 use super::nodes::{self, Metadata, SlimCsiNode, SlimNode};
 use super::{
     API_VERSION, ClusterFacts, Component, KIND, Lease, MAX_NAMES, Migration, Names, Node, NotRead, Read, Registration,
-    Service, components, flags,
+    Service, Tenant, Webhook, components, definition, flags, tenants,
 };
 
 /// Objects of a page of a list.
@@ -32,7 +32,7 @@ const PAGE: u32 = 500;
 /// Most objects of a list: a larger one is an error, so that nothing is taken for complete.
 const MAX_OBJECTS: usize = 100_000;
 /// Kubelets that are asked at the same time.
-const CONCURRENT: usize = 64;
+pub(super) const CONCURRENT: usize = 64;
 /// One kubelet may take so long; the others do not wait for it.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -90,6 +90,8 @@ pub enum Sections {
     Position,
     /// The same without Nodes: they are many, and the read is repeated.
     PositionAgain,
+    /// Without Nodes, the parts that show which versions are installed.
+    Versions,
 }
 
 /// The names of the contexts that a pattern names; `*` stands for any text.
@@ -178,13 +180,21 @@ const PARTS_OF_A_LIST: u32 = 6;
 /// The leases that the first migration of this cluster names.
 fn locks(migrations: &[Migration]) -> Locks {
     let first = migrations.iter().find(|migration| !migration.is_elsewhere());
-    let name = |of: fn(&Migration) -> &String, default: &str| {
-        first.map_or_else(|| default.to_owned(), |first| of(first).clone())
-    };
+    first.map_or_else(
+        || Locks {
+            namespace: KUBE_SYSTEM.to_owned(),
+            main: DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE.to_owned(),
+            migration: DEFAULT_LEADER_NAME.to_owned(),
+        },
+        locks_of,
+    )
+}
+
+pub(super) fn locks_of(migration: &Migration) -> Locks {
     Locks {
         namespace: KUBE_SYSTEM.to_owned(),
-        main: name(|migration| &migration.main_lease, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE),
-        migration: name(|migration| &migration.migration_lease, DEFAULT_LEADER_NAME),
+        main: migration.main_lease.clone(),
+        migration: migration.migration_lease.clone(),
     }
 }
 
@@ -212,14 +222,14 @@ pub struct Reader {
 }
 
 /// Why a request has no answer.
-enum Failed {
+pub(super) enum Failed {
     /// The API server has no such resource or object.
     NotFound,
     NotRead(NotRead),
 }
 
 impl Failed {
-    fn of(self, what: &str) -> NotRead {
+    pub(super) fn of(self, what: &str) -> NotRead {
         match self {
             Self::NotFound => NotRead::because(format!("{what}: not found")),
             Self::NotRead(why) => why,
@@ -235,6 +245,32 @@ struct Hello {
     clock_ahead_seconds: i64,
 }
 
+/// The parts that only some commands need.
+struct Rest {
+    registrations: Result<Vec<Registration>, NotRead>,
+    volumes: Result<Names, NotRead>,
+    has_driver: Result<bool, NotRead>,
+    services: Result<Vec<Service>, NotRead>,
+    tenants: Result<Vec<Tenant>, NotRead>,
+    definition: Result<Vec<String>, NotRead>,
+    webhooks: Result<Vec<Webhook>, NotRead>,
+}
+
+impl Rest {
+    fn unneeded() -> Self {
+        let why = || NotRead::because("not needed");
+        Self {
+            registrations: Err(why()),
+            volumes: Err(why()),
+            has_driver: Err(why()),
+            services: Err(why()),
+            tenants: Err(why()),
+            definition: Err(why()),
+            webhooks: Err(why()),
+        }
+    }
+}
+
 impl Reader {
     /// Reads the cluster.
     ///
@@ -243,7 +279,6 @@ impl Reader {
     /// failures are in the facts.
     pub async fn read(&self, sections: Sections) -> Result<ClusterFacts, Error> {
         let hello = self.hello().await?;
-        let unneeded = || NotRead::because("not needed");
         let (migrations, nodes, components) = Box::pin(self.of_migration(sections)).await;
         let leases = self.leases(&locks(migrations.as_deref().unwrap_or_default())).await;
         let reads = (components.as_ref().err(), nodes.as_ref().err(), leases.as_ref().err());
@@ -257,9 +292,15 @@ impl Reader {
             });
         }
 
-        let (registrations, volumes, driver, services) = match sections {
-            Sections::All => Box::pin(self.rest()).await,
-            _ => (Err(unneeded()), Err(unneeded()), Err(unneeded()), Err(unneeded())),
+        let rest = match sections {
+            Sections::All => Box::pin(self.rest(migrations.as_deref())).await,
+            Sections::Versions => Rest {
+                tenants: Box::pin(tenants::read(self, migrations.as_deref())).await,
+                definition: self.definition().await,
+                webhooks: self.webhooks().await,
+                ..Rest::unneeded()
+            },
+            Sections::Position | Sections::PositionAgain => Rest::unneeded(),
         };
 
         Ok(ClusterFacts {
@@ -274,10 +315,13 @@ impl Reader {
             nodes: nodes.into(),
             leases: leases.into(),
             migrations: migrations.into(),
-            registrations: registrations.into(),
-            ebs_volumes: volumes.into(),
-            has_ebs_csi_driver: driver.into(),
-            services: services.into(),
+            registrations: rest.registrations.into(),
+            ebs_volumes: rest.volumes.into(),
+            has_ebs_csi_driver: rest.has_driver.into(),
+            services: rest.services.into(),
+            tenants: rest.tenants.into(),
+            definition: rest.definition.into(),
+            webhooks: rest.webhooks.into(),
         })
     }
 
@@ -290,7 +334,13 @@ impl Reader {
         Result<Vec<Node>, NotRead>,
         Result<Vec<Component>, NotRead>,
     ) {
-        let (migrations, labels) = tokio::join!(self.migrations(), self.nodes());
+        let read_nodes = async {
+            match sections {
+                Sections::All | Sections::Position => self.nodes().await,
+                Sections::PositionAgain | Sections::Versions => Err(NotRead::because("not needed")),
+            }
+        };
+        let (migrations, labels) = tokio::join!(self.migrations(), read_nodes);
         let locks = locks(migrations.as_deref().unwrap_or_default());
         let by_name = labels.as_ref().ok().map(|nodes| {
             let pairs = nodes
@@ -312,20 +362,25 @@ impl Reader {
         (migrations, nodes, components)
     }
 
-    async fn rest(
-        &self,
-    ) -> (
-        Result<Vec<Registration>, NotRead>,
-        Result<Names, NotRead>,
-        Result<bool, NotRead>,
-        Result<Vec<Service>, NotRead>,
-    ) {
-        tokio::join!(
+    async fn rest(&self, migrations: Result<&[Migration], &NotRead>) -> Rest {
+        let (registrations, volumes, has_driver, services, tenants, definition, webhooks) = tokio::join!(
             self.registrations(),
             self.ebs_volumes(),
             self.has_driver(),
-            self.services()
-        )
+            self.services(),
+            tenants::read(self, migrations),
+            self.definition(),
+            self.webhooks(),
+        );
+        Rest {
+            registrations,
+            volumes,
+            has_driver,
+            services,
+            tenants,
+            definition,
+            webhooks,
+        }
     }
 
     /// The version. The answer has the API server's clock.
@@ -388,7 +443,7 @@ impl Reader {
     }
 
     /// All objects of a list, each reduced as it comes.
-    async fn list<T: DeserializeOwned, U>(
+    pub(super) async fn list<T: DeserializeOwned, U>(
         &self,
         what: &str,
         path: &str,
@@ -521,6 +576,24 @@ impl Reader {
         all.map_err(|failed| failed.of("services"))
     }
 
+    async fn definition(&self) -> Result<Vec<String>, NotRead> {
+        let what = "customresourcedefinitions";
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cloudprovidermigrations.outrigger.dev";
+        match self.get::<Value>(("get", what), path).await {
+            Ok(object) => Ok(definition::fields(&object)),
+            Err(Failed::NotFound) => Ok(Vec::new()),
+            Err(Failed::NotRead(why)) => Err(why),
+        }
+    }
+
+    async fn webhooks(&self) -> Result<Vec<Webhook>, NotRead> {
+        let path = "/api/v1/pods?labelSelector=app.kubernetes.io%2Fname%3Doutrigger-webhook";
+        let all = self
+            .list("pods", path, |pod: DynamicObject| components::webhook(&pod))
+            .await;
+        all.map_err(|failed| failed.of("pods"))
+    }
+
     /// Asks the kubelets. The annotation of RKE2 or K3s counts where the process does not tell.
     async fn with_kubelets(&self, nodes: Vec<Node>) -> Vec<Node> {
         let asked = nodes.into_iter().map(|node| async {
@@ -586,14 +659,15 @@ struct Version {
 const OWN_LEASE: &str = "cloud-controller-manager";
 
 fn page_path(path: &str, token: &str) -> String {
+    let sign = if path.contains('?') { '&' } else { '?' };
     match token.is_empty() {
-        true => format!("{path}?limit={PAGE}"),
-        false => format!("{path}?limit={PAGE}&continue={}", encoded(token)),
+        true => format!("{path}{sign}limit={PAGE}"),
+        false => format!("{path}{sign}limit={PAGE}&continue={}", encoded(token)),
     }
 }
 
 /// A text as a part of a URL.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let encode = |byte| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),
@@ -648,6 +722,7 @@ fn migration(object: Value) -> Result<Migration, String> {
         main_lease: spec.kube_controller_manager_lease.clone(),
         migration_lease: leader.unwrap_or_else(|| DEFAULT_LEADER_NAME.to_owned()),
         profiles: spec.targets.iter().map(|target| target.profile).collect(),
+        targets: spec.targets.clone(),
         is_attested: spec.attestation.is_some(),
         status: object.status,
     })
@@ -683,6 +758,9 @@ fn registration(object: &DynamicObject) -> Option<Registration> {
             .filter(|webhook| !has_ca(webhook))
             .map(|webhook| name(webhook))
             .collect(),
+        calls_service: ours
+            .iter()
+            .any(|webhook| webhook["clientConfig"]["service"].is_object()),
     })
 }
 
@@ -756,6 +834,7 @@ mod tests {
     fn the_token_of_a_page_is_encoded() {
         assert_eq!(page_path("/api/v1/nodes", ""), "/api/v1/nodes?limit=500");
         assert_eq!(page_path("/x", "a+b=&"), "/x?limit=500&continue=a%2Bb%3D%26");
+        assert_eq!(page_path("/x?a=b", "c"), "/x?a=b&limit=500&continue=c");
     }
 
     #[test]
@@ -787,7 +866,7 @@ mod tests {
             .unwrap()
         };
         let found = registration(&object(json!([
-            {"name": "nodes.outrigger.dev", "clientConfig": {"caBundle": "eA=="}},
+            {"name": "nodes.outrigger.dev", "clientConfig": {"caBundle": "eA==", "service": {"name": "s"}}},
             {"name": "pods.outrigger.dev", "clientConfig": {}},
             {"name": "other.example.com", "clientConfig": {}},
         ])));
@@ -795,6 +874,7 @@ mod tests {
             name: "w".into(),
             webhooks: 2,
             without_ca: vec!["pods.outrigger.dev".into()],
+            calls_service: true,
         };
         assert_eq!(found, Some(expected));
         assert_eq!(registration(&object(json!([{"name": "other.example.com"}]))), None);

@@ -12,7 +12,7 @@ use outrigger_shared::controller::Controller;
 use outrigger_shared::phase_flags;
 use serde_json::{Value, json};
 
-use super::{Acts, Component, Judgement, flags};
+use super::{Acts, Component, Judgement, Webhook, flags};
 
 /// Labels by the name of the Node.
 pub type NodeLabels = BTreeMap<String, BTreeMap<String, String>>;
@@ -29,10 +29,7 @@ pub fn of_pod(pod: &DynamicObject, nodes: Option<&NodeLabels>, locks: &Locks) ->
     let is_mirror = annotations.into_iter().any(|(key, _)| key == annotations::MIRROR_POD);
     let nodes = nodes.filter(|_| is_mirror);
     let ignored = nodes.and_then(|nodes| why_not_of_control_plane(node, nodes.get(node)));
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == *"Ready");
-    let is_ready = ready.any(|condition| condition["status"] == *"True");
-
+    let is_ready = is_ready(status);
     let labels = serde_json::to_value(&pod.metadata.labels).unwrap_or_default();
     let mut once = BTreeSet::new();
     let found = component::find(spec, Some(&labels)).into_iter();
@@ -51,6 +48,37 @@ pub fn of_pod(pod: &DynamicObject, nodes: Option<&NodeLabels>, locks: &Locks) ->
     components.collect()
 }
 
+fn is_ready(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut ready = conditions.filter(|condition| condition["type"] == *"Ready");
+    ready.any(|condition| condition["status"] == *"True")
+}
+
+/// A Pod of the webhook that has not ended.
+pub fn webhook(pod: &DynamicObject) -> Option<Webhook> {
+    let status = &pod.data["status"];
+    let has_ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let containers = pod.data["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ours = containers.filter(|container| is_outrigger(container));
+    let version = ours.find_map(|container| release(container["image"].as_str()?));
+    (!has_ended && pod.metadata.deletion_timestamp.is_none()).then(|| Webhook {
+        object: format!("Pod {}/{}", namespace(pod), name(pod)),
+        version,
+        is_ready: is_ready(status),
+    })
+}
+
+/// The release of Outrigger in the tag of an image reference, without a leading `v`. A tag such as `latest` has none.
+fn release(image: &str) -> Option<String> {
+    let reference = image.split_once('@').map_or(image, |(reference, _)| reference);
+    let (_, tag) = reference.rsplit('/').next()?.split_once(':')?;
+    let version = tag.strip_prefix('v').unwrap_or(tag);
+    let (numbers, _) = version.split_once(['-', '+']).unwrap_or((version, ""));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_release = numbers.split('.').count() == 3 && numbers.split('.').all(is_number);
+    is_release.then(|| version.to_owned())
+}
+
 fn namespace(object: &DynamicObject) -> &str {
     object.metadata.namespace.as_deref().unwrap_or_default()
 }
@@ -61,8 +89,8 @@ fn name(object: &DynamicObject) -> &str {
 
 fn of_container(found: &Finding<'_>, judged: Option<&ControllerManager>, ignored: Option<String>) -> Component {
     // Values of the environment may be secrets.
-    let without_environment = json!({"command": found.container["command"], "args": found.container["args"]});
-    let (line, unreadable) = match (CommandLine::of_container(&without_environment), found.certainty) {
+    let words = json!({"command": found.container["command"], "args": found.container["args"]});
+    let (line, unreadable) = match (CommandLine::of_container(&words), found.certainty) {
         (Err(reason), _) => (None, Some(reason.to_string())),
         (Ok(_), Certainty::Wrapped) => (None, Some("another program starts it".to_owned())),
         (Ok(line), _) => (Some(line), None),
@@ -73,22 +101,43 @@ fn of_container(found: &Finding<'_>, judged: Option<&ControllerManager>, ignored
     });
     let of_form = judged.and_then(|judged| match &judged.form {
         // The other finding has it.
-        Form::Unreadable { reason } if does_not_start.is_none() => Some(reason.clone()),
+        Form::Unreadable { reason } if does_not_start.is_none() => Some(without_environment(reason, found.container)),
         _ => None,
     });
 
+    let is_outrigger = is_outrigger(found.container);
+    let version = match is_outrigger {
+        true => found.container["image"].as_str().and_then(release),
+        false => found.version().map(|version| version.to_string()),
+    };
     Component {
         component: found.component.as_str().to_owned(),
         object: String::new(),
         node: None,
-        version: found.version().map(|version| version.to_string()),
+        version,
         flags: line.as_ref().map(flags::allowed),
         unreadable: ignored.or(of_form).or(unreadable).map(|why| flags::reason(&why)),
         does_not_start,
-        is_outrigger: is_outrigger(found.container),
+        is_outrigger,
         is_ready: false,
-        judgement: judged.map(judgement),
+        judgement: judged.map(|judged| judgement(judged, found.container)),
     }
+}
+
+/// A text of the manager's rules, which know the environment of a container: names of variables stand for their values.
+fn without_environment(text: &str, container: &Value) -> String {
+    let variables = container["env"].as_array().into_iter().flatten();
+    let mut variables: Vec<(&str, &str)> = variables
+        .filter_map(|variable| Some((variable["name"].as_str()?, variable["value"].as_str()?)))
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    // A value may contain another one.
+    variables.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
+    let text = variables.iter().fold(text.to_owned(), |text, (name, value)| {
+        text.replace(value, &format!("$({name})"))
+    });
+
+    flags::reason(&text)
 }
 
 /// Whether a cloud-controller-manager is the manager of Outrigger, by its program or its image.
@@ -103,7 +152,7 @@ fn is_outrigger(container: &Value) -> bool {
     program.is_some_and(is_ours) || container["image"].as_str().is_some_and(is_ours)
 }
 
-fn judgement(judged: &ControllerManager) -> Judgement {
+fn judgement(judged: &ControllerManager, container: &Value) -> Judgement {
     let acts = match judged.kind() {
         Kind::External => Acts::Never,
         Kind::Guarded => Acts::WithMigrationLease,
@@ -117,11 +166,11 @@ fn judgement(judged: &ControllerManager) -> Judgement {
         routes: judged.runs(Controller::Route),
         other_lock: match &judged.lock {
             Lock::Main => None,
-            Lock::Other(flag) => Some(flags::reason(flag)),
+            Lock::Other(flag) => Some(without_environment(flag, container)),
         },
         configuration: match &judged.configuration {
             Configuration::BuiltIn | Configuration::OfMigration => None,
-            Configuration::Unproven(why) => Some(flags::reason(why)),
+            Configuration::Unproven(why) => Some(without_environment(why, container)),
         },
         hosts: judged.host_names.clone(),
     }
@@ -134,6 +183,19 @@ mod tests {
     use kube::core::ApiResource;
     use outrigger_shared::leader_migration::DEFAULT_LEADER_NAME;
     use outrigger_shared::migration::{DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE, KUBE_SYSTEM};
+
+    #[test]
+    fn a_release_is_in_the_tag() {
+        for (image, version) in [
+            ("registry.example.com:5000/outrigger:v0.1.0", Some("0.1.0")),
+            ("outrigger:0.2.0-rc.1@sha256:00", Some("0.2.0-rc.1")),
+            ("registry.example.com:5000/outrigger", None),
+            ("outrigger:latest", None),
+            ("outrigger@sha256:00", None),
+        ] {
+            assert_eq!(release(image).as_deref(), version, "{image}");
+        }
+    }
 
     fn locks() -> Locks {
         Locks {

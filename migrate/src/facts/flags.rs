@@ -67,7 +67,8 @@ pub fn allowed(line: &CommandLine) -> BTreeMap<String, String> {
     // The words of a script may be anything.
     let is_sure = |name: &str, value: &str| match is_guess {
         true => BOOLEANS.contains(&name) || name == "cloud-provider" && ["aws", "external"].contains(&value),
-        false => !value.contains("$("),
+        // A flag without a value takes the next word, whatever it is.
+        false => !value.contains("$(") && !value.contains(char::is_whitespace) && !value.starts_with('-'),
     };
     let known = ALLOWED.into_iter().filter_map(|name| Some((name, value(name)?)));
     known
@@ -78,6 +79,8 @@ pub fn allowed(line: &CommandLine) -> BTreeMap<String, String> {
 
 /// A reason, as short as a line. Of an argument that it quotes only the names of variables stay: the rest may be a secret.
 pub fn reason(text: &str) -> String {
+    // A quotation mark in a quoted text is escaped.
+    let text = text.replace("\\\"", "'");
     let parts = text.split('"').enumerate().map(|(at, part)| {
         let is_quoted = at % 2 == 1;
         match is_quoted && part.contains("$(") {
@@ -128,6 +131,7 @@ mod tests {
     fn a_reason_quotes_no_argument_with_a_variable() {
         let text = r#"container "kcm": "mysql://u:s3cret@$(HOST)/$(DB)" may be any flag"#;
         assert_eq!(reason(text), r#"container "kcm": "$(HOST) $(DB)" may be any flag"#);
+        assert_eq!(reason(r#""a\"b s3cret $(C)" is none"#), r#""$(C)" is none"#);
         assert_eq!(reason(&"x".repeat(1000)).len(), MAX_REASON);
     }
 

@@ -10,13 +10,15 @@
 
 pub mod collect;
 pub mod components;
+pub mod definition;
 pub mod flags;
 pub mod nodes;
+mod tenants;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use outrigger_shared::migration::{CloudProviderMigrationStatus, Phase, Profile};
+use outrigger_shared::migration::{CloudProviderMigrationStatus, Phase, Profile, Target};
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of the document. Within it fields are only added.
@@ -52,6 +54,11 @@ impl NotRead {
 }
 
 impl<T> Read<T> {
+    /// Of a document that has no such field.
+    fn of_earlier_version() -> Self {
+        Self::NotRead(NotRead::because("an earlier version of outrigger wrote these facts"))
+    }
+
     /// # Errors
     /// Why it is not known.
     pub fn get(&self) -> Result<&T, NotRead> {
@@ -104,6 +111,15 @@ pub struct ClusterFacts {
     pub ebs_volumes: Read<Names>,
     pub has_ebs_csi_driver: Read<bool>,
     pub services: Read<Vec<Service>>,
+    /// The control planes that this cluster hosts: those that targets of profile HostedControlPlane select.
+    #[serde(default = "Read::of_earlier_version")]
+    pub tenants: Read<Vec<Tenant>>,
+    /// The fields of the CustomResourceDefinition; none if it is not installed.
+    #[serde(default = "Read::of_earlier_version")]
+    pub definition: Read<Vec<String>>,
+    /// The Pods of the webhook, in all namespaces.
+    #[serde(default = "Read::of_earlier_version")]
+    pub webhooks: Read<Vec<Webhook>>,
 }
 
 /// Most names of a list of which only some are shown.
@@ -261,6 +277,9 @@ pub struct Migration {
     pub migration_lease: String,
     /// The profiles of its targets.
     pub profiles: Vec<Profile>,
+    /// For the reading of tenants; their selectors are no facts.
+    #[serde(skip)]
+    pub targets: Vec<Target>,
     /// It has an attestation.
     #[serde(default)]
     pub is_attested: bool,
@@ -294,6 +313,67 @@ pub struct Registration {
     /// Names of webhooks without a `caBundle`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_ca: Vec<String>,
+    /// The API server calls a Service of this cluster.
+    #[serde(default)]
+    pub calls_service: bool,
+}
+
+/// A cluster whose control plane runs in this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tenant {
+    /// The name of its migration.
+    pub migration: String,
+    /// Where its targets select objects.
+    pub namespaces: Vec<String>,
+    pub components: Read<Vec<Component>>,
+}
+
+impl ClusterFacts {
+    /// The facts about a tenant that its control plane shows. All others are in its own cluster.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &Tenant) -> Self {
+        const API_SERVER: &str = "kube-apiserver";
+        let elsewhere = || NotRead::because("it is in the tenant's cluster: check that one, too");
+        let components = tenant.components.known().into_iter().flatten();
+        let mut api_servers = components.filter(|component| component.component == API_SERVER);
+        let version = api_servers.find_map(|component| component.version.clone());
+
+        Self {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            context: self.context.clone(),
+            by: self.by.clone(),
+            at: self.at,
+            clock_ahead_seconds: self.clock_ahead_seconds,
+            version: version.ok_or_else(elsewhere).into(),
+            components: tenant.components.clone(),
+            // Its Nodes run no part of the control plane, and its leases are not here.
+            nodes: Read::Known(Vec::new()),
+            leases: Err(elsewhere()).into(),
+            migrations: Read::Known(Vec::new()),
+            registrations: Err(elsewhere()).into(),
+            ebs_volumes: Err(elsewhere()).into(),
+            has_ebs_csi_driver: Err(elsewhere()).into(),
+            services: Err(elsewhere()).into(),
+            tenants: Read::Known(Vec::new()),
+            definition: Err(elsewhere()).into(),
+            webhooks: Err(elsewhere()).into(),
+        }
+    }
+}
+
+/// A Pod of the webhook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Webhook {
+    /// `Pod namespace/name`.
+    pub object: String,
+    /// From the tag of its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default)]
+    pub is_ready: bool,
 }
 
 /// A Service of type `LoadBalancer` that does not belong to another controller.

@@ -10,7 +10,7 @@ pub enum Error {
     NoSuchMigration { name: String, known: Vec<String> },
     #[error("the cluster has several CloudProviderMigrations; name one of {}", .0.join(", "))]
     Several(Vec<String>),
-    #[error("{name:?} is no condition; one of {}", condition::ALL.join(", "))]
+    #[error("{name:?} is no condition; one of {}, {}", condition::ALL.join(", "), condition::OF_WEBHOOK.join(", "))]
     NoSuchCondition { name: String },
     #[error("there is no CloudProviderMigration: Outrigger is not installed; outrigger check says what is in the way")]
     NotInstalled,

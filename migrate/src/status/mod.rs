@@ -28,10 +28,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// # Errors
 /// When the cluster cannot be read, has no such migration, or stdout fails.
 pub fn run(args: &StatusArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
-    let access = Access {
-        kubelets: Kubelets::None,
-        ..check::access(&args.cluster, args.cluster.context.clone())
-    };
+    let access = check::access(&args.cluster, args.cluster.context.clone(), Kubelets::None);
     if let Some(file) = &args.facts {
         return show(args, &check::read(file)?, out);
     }
@@ -88,7 +85,10 @@ fn follow(args: &StatusArgs, access: &Access, out: &mut dyn Write, err: &mut dyn
                 match args.wait_for.as_deref().map(|condition| position.progress(condition)) {
                     Some(Progress::Reached) => return Ok(End::Success),
                     Some(Progress::Stalled) => {
-                        position.write_text(err)?;
+                        // With the Nodes.
+                        let whole = runtime.block_on(reader.read(Sections::Position)).ok();
+                        let whole = whole.and_then(|facts| Position::of(&facts, args.name.as_deref()).ok());
+                        whole.unwrap_or(position).write_text(err)?;
                         return Ok(End::Refused);
                     }
                     Some(Progress::Waiting) | None => {}
@@ -111,5 +111,5 @@ fn follow(args: &StatusArgs, access: &Access, out: &mut dyn Write, err: &mut dyn
 }
 
 fn is_condition(name: &str) -> bool {
-    condition::ALL.contains(&name) || name == condition::OBJECTS_APPLIED
+    condition::ALL.contains(&name) || condition::OF_WEBHOOK.contains(&name)
 }
