@@ -48,7 +48,7 @@ demo: check-languages tools-demo binaries ## perform a real migration on this ma
 demo-incumbent: check-languages tools-test binaries ## perform it twice with aws-cloud-controller-manager v1.37 instead of our manager
 	@OUTRIGGER_TOOLS=$(RUN)/tools.env $(CARGO_TARGET_DIR)/debug/outrigger-demo incumbent
 
-nodes: check-languages tools-nodes binaries ## start a cluster with a real kubelet on this machine, for `helm install` as the README shows it; NODES=3 starts three control planes
+nodes: check-languages tools-nodes binaries ## start a cluster with a real kubelet on this machine, for `helm install` as docs/try.md shows it; NODES=3 starts three control planes
 	@OUTRIGGER_TOOLS=$(RUN)/tools-nodes.env $(CARGO_TARGET_DIR)/debug/outrigger-nodes --folder=target/nodes --machines=$(or $(NODES),1)
 
 prove: check-languages tools-test binaries ## run the scenarios of leadership on real components and check their bounds; SCENARIO=1,4 selects some, SERVICES=300 NODES=1000 is the full size of 19, RUNS=3, SEED=1, JOBS=2 at the same time; UPDATE=1 writes docs/proof.md and continues a campaign

@@ -64,12 +64,13 @@ fn every_published_manifest_is_read_or_refused_and_settled_after_one_decision() 
     assert!(read >= 200 && changed >= 11, "{read} read, {changed} changed");
 }
 
-/// The README's example, run from the repository's root, prints what stands there.
+/// The example of the page, run from the repository's root, prints what stands there.
 #[test]
-fn the_example_of_the_readme_is_real() {
+fn the_example_of_the_page_is_real() {
     let root = PathBuf::from("..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("$ outrigger mutate ").unwrap();
+    let page = std::fs::read_to_string(root.join("docs/mutate.md")).unwrap();
+    let (_, page) = page.split_once("## Example").unwrap();
+    let (_, rest) = page.split_once("$ outrigger mutate ").unwrap();
     let (command, rest) = rest.split_once('\n').unwrap();
     let (expected, _) = rest.split_once("```").unwrap();
     let arguments: Vec<String> = command

@@ -26,7 +26,7 @@ pub const FOREIGN_FLAGS: &str = "all certificate-authority client-certificate cl
 /// Kinds, fields and proper names that are written like conditions.
 pub const OTHER_NAMES: &str = "Active Cluster ClusterClass CloudProviderMigration ConfigMap \
     DaemonSet Deployment False Kustomization Lease MachineDeployment Master Node Pod Region Role \
-    RespectIgnoreDifferences Secret Service StatefulSet TOKEN True VPC Zone CSIMigration CSIMigrationAWS \
+    RespectIgnoreDifferences Running Secret Service StatefulSet TOKEN True VPC Zone CSIMigration CSIMigrationAWS \
     CSIKubeletMigrationCompleted ControllerManagerLeaderMigration MutatingWebhookConfiguration";
 
 /// Fields `spec.NAME` of objects of other projects.

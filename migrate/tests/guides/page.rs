@@ -25,9 +25,11 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The guides, the operations pages, and the two pages that lead to them.
+/// The guides, the operations pages, and the pages that lead to them.
 pub fn pages() -> Vec<Page> {
-    let mut paths: Vec<PathBuf> = ["README.md", "docs/README.md"].map(PathBuf::from).to_vec();
+    let mut paths: Vec<PathBuf> = ["README.md", "docs/README.md", "docs/try.md"]
+        .map(PathBuf::from)
+        .to_vec();
     for folder in ["docs/guides", "docs/operations"] {
         let files = fs::read_dir(root().join(folder)).unwrap();
         paths.extend(files.map(|file| Path::new(folder).join(file.unwrap().file_name())));

@@ -35,19 +35,19 @@ const MACHINE: &str = "migrate/tests/node.rs";
 /// The tests that run blocks. All others are only parsed (`commands.rs`).
 pub const RUNS: &[Run] = &[
     run(
-        "README.md",
-        "Preview the webhook's changes",
+        "docs/mutate.md",
+        "Example",
         (1, 0),
         TEST,
         "migrate/tests/real_world.rs",
         "\"$ outrigger mutate \"",
     ),
     run(
-        "README.md",
+        "docs/try.md",
         "Install it on a test cluster",
         (2, 1),
         TEST,
-        "e2e/tests/kubelets/readme/mod.rs",
+        "e2e/tests/kubelets/test_cluster/mod.rs",
         "\"Install it on a test cluster\"",
     ),
     run(
@@ -158,15 +158,16 @@ pub const RUNS: &[Run] = &[
 
 /// Why the other blocks of a page are not run, and what is left out of those that are run in part.
 pub const REASONS: &[(&str, &str)] = &[
-    (
-        "README.md",
-        "The others start tests, or need a cluster of a distribution. The block with `make nodes`: the test starts its program.",
-    ),
+    ("README.md", "They start tests, or need a cluster of a distribution."),
     (
         "charts/outrigger/README.md",
         "`helm template` in place of `helm install` and `helm upgrade`: a release needs an image in a registry.",
     ),
     (CHART, "The first block reads the release of the user."),
+    (
+        "docs/try.md",
+        "The first block starts tests. The block with `make nodes`: the test starts its program.",
+    ),
     ("docs/alerts.md", "It reads logs of a cluster with a fault."),
     (
         "docs/certificates.md",
