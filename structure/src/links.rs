@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 pub const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Files that are no pages, and that `e2e/tools/site` copies into the site.
-const COPIED: [&str; 1] = ["LICENSE"];
+const COPIED: [&str; 2] = ["LICENSE", "docs/migration.svg"];
 
 /// The texts of all pages, by their path below the root of the project.
 pub type Pages = BTreeMap<PathBuf, String>;

@@ -111,6 +111,13 @@ impl Report {
         )
     }
 
+    /// Whether a process made a call or a write of the controller.
+    fn acts(&self, controller: Controller) -> bool {
+        let intervals = self.controller(controller).map(|timeline| &timeline.intervals);
+        let mut intervals = intervals.into_iter().flatten();
+        intervals.any(|interval| interval.aws_calls + interval.api_writes > 0)
+    }
+
     fn picture(&self) -> Picture {
         let end = self.until;
         let second = |at: Timestamp| at.min(end).duration_since(self.start).as_secs_f64().max(0.0);
@@ -127,18 +134,20 @@ impl Report {
             side: owned.side,
             title: owned.label.clone(),
         };
-        let controllers = Controller::ALL
-            .iter()
-            .zip(&self.owners)
-            .map(|(controller, owners)| Lane {
+        let controllers = Controller::ALL.iter().zip(&self.owners).map(|(controller, owners)| {
+            // Flags can turn routes off, and no lease shows it: they count only where a process acted on them.
+            let is_shown = *controller != Controller::Route || self.acts(Controller::Route);
+            Lane {
                 name: match controller {
                     Controller::Service => "load balancers",
                     Controller::NodeLifecycle => "Node lifecycle",
-                    Controller::Route => "routes",
+                    Controller::Route if is_shown => "routes",
+                    Controller::Route => "routes (none here)",
                 },
                 is_lease: false,
-                bars: owners.iter().map(bar).collect(),
-            });
+                bars: owners.iter().filter(|_| is_shown).map(bar).collect(),
+            }
+        });
         let leases = [
             (Lease::K, "old manager's lease"),
             (Lease::M, "migration lease"),
