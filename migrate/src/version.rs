@@ -124,17 +124,9 @@ fn api_server(facts: &ClusterFacts) -> Part {
 
 fn manager(facts: &ClusterFacts) -> Part {
     let name = "manager";
-    match facts.components.known() {
-        Some(components) => {
-            let tenants = facts.tenants.known().into_iter().flatten();
-            let of_tenants = tenants.filter_map(|tenant| tenant.components.known()).flatten();
-            let managers = components
-                .iter()
-                .chain(of_tenants)
-                .filter(|component| component.is_outrigger);
-            of_pods(name, managers.map(|manager| manager.version.as_deref()))
-        }
-        None => not_read(name, &facts.components),
+    match facts.managers() {
+        Ok(managers) => of_pods(name, managers.map(|manager| manager.version.as_deref())),
+        Err(_) => not_read(name, &facts.components),
     }
 }
 

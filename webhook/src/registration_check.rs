@@ -1,6 +1,6 @@
 //! Compares the registration in the cluster with what the migrations in use need, and reports each difference: in a metric,
-//! in the log, at `/registration` of the health port, and in a condition of the migrations. It repairs nothing, and `/readyz` does not depend on it: a
-//! replica that is not ready gets even fewer reviews.
+//! in the log, at `/registration` of the health port, and in a condition of the migrations. It repairs nothing, and
+//! `/readyz` does not depend on it: a replica that is not ready gets even fewer reviews.
 //!
 //! ```text
 //! configurations ──watch──▶ Latest ─┐

@@ -274,11 +274,11 @@ impl Environment {
         ])
     }
 
-    /// Waits until `outrigger status` names the command for a phase as the next step, and returns the command.
+    /// Waits until `outrigger status` names the command for a phase as the next step.
     ///
     /// # Errors
     /// When that does not happen within a minute.
-    pub async fn next_step(&self, phase: &str, progress: &Progress) -> Result<String> {
+    pub async fn next_step(&self, phase: &str, progress: &Progress) -> Result<()> {
         let patch = json!({"spec": {"phase": phase}});
         let command = format!("kubectl patch cloudprovidermigration {CLUSTER} --type=merge -p '{patch}'");
         let is_next = async || {
@@ -286,8 +286,7 @@ impl Environment {
             Ok(if text.contains(&command) { Ok(()) } else { Err(text) })
         };
         let what = format!("`outrigger status` names the step to {phase}");
-        progress.wait(&what, Duration::from_secs(60), is_next).await?;
-        Ok(command)
+        progress.wait(&what, Duration::from_secs(60), is_next).await
     }
 
     /// Waits for a condition of the migration object to be True.

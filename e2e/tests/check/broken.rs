@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use outrigger_shared::migration::CloudProviderMigration;
 use serde_json::{Value, json};
 
-use super::{outrigger, set_ready, text};
+use super::{codes, outrigger, set_ready, text};
 
 /// The objects of a cluster.
 struct Cluster {
@@ -104,12 +104,7 @@ pub async fn each_has_its_code(admin: &Client, config: &Path) -> Result<()> {
 fn errors(config: &Path) -> Result<Vec<String>> {
     let output = outrigger(&["check", "--kubelets=none", "-o", "json"], config)?;
     let report: Value = serde_json::from_slice(&output.stdout).with_context(|| text(&output).1)?;
-    let groups = report["groups"].as_array().context("groups")?;
-    let findings = groups.iter().filter_map(|group| group["findings"].as_array()).flatten();
-    let errors = findings.filter(|finding| finding["severity"] == "error");
-    let codes: Vec<String> = errors
-        .filter_map(|finding| Some(finding["code"].as_str()?.to_owned()))
-        .collect();
+    let codes = codes(&report, |finding| finding["severity"] == "error")?;
     ensure!(
         output.status.code() == Some(if codes.is_empty() { 0 } else { 2 }),
         "{codes:?}: {}",

@@ -174,6 +174,16 @@ fn in_order(config: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The codes of these findings of a report.
+fn codes(report: &Value, is_wanted: impl Fn(&Value) -> bool) -> Result<Vec<String>> {
+    let groups = report["groups"].as_array().context("groups")?;
+    let findings = groups.iter().filter_map(|group| group["findings"].as_array()).flatten();
+    let wanted = findings.filter(|finding| is_wanted(finding));
+    Ok(wanted
+        .filter_map(|finding| Some(finding["code"].as_str()?.to_owned()))
+        .collect())
+}
+
 async fn findings(admin: &Client, config: &Path) -> Result<()> {
     let nodes: Api<Node> = Api::all(admin.clone());
     set_ready(&nodes, "worker-1", "False").await?;
@@ -184,11 +194,7 @@ async fn findings(admin: &Client, config: &Path) -> Result<()> {
     let output = outrigger(&["check", "--kubelets=none", "-o", "json"], config)?;
     ensure!(output.status.code() == Some(2), "{:?}", text(&output));
     let report: Value = serde_json::from_slice(&output.stdout)?;
-    let groups = report["groups"].as_array().context("groups")?;
-    let found = groups
-        .iter()
-        .flat_map(|group| group["findings"].as_array().into_iter().flatten());
-    let codes: Vec<&str> = found.filter_map(|finding| finding["code"].as_str()).collect();
+    let codes = codes(&report, |_| true)?;
     ensure!(codes == ["OUT402", "OUT407"], "{codes:?}");
 
     let only = outrigger(&["check", "--kubelets=none", "--only=OUT407"], config)?;

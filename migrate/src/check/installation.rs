@@ -187,11 +187,7 @@ pub(super) fn no_webhook(facts: &ClusterFacts) -> Result<Found, NotRead> {
 
 /// Releases of manager and webhook that differ.
 pub(super) fn different_releases(facts: &ClusterFacts) -> Result<Found, NotRead> {
-    let tenants = facts.tenants.known().into_iter().flatten();
-    let of_tenants = tenants.filter_map(|tenant| tenant.components.known()).flatten();
-    let components = facts.components.get()?.iter().chain(of_tenants);
-    let managers = components.filter(|component| component.is_outrigger);
-    let managers = managers.map(|manager| (&manager.object, &manager.version));
+    let managers = facts.managers()?.map(|manager| (&manager.object, &manager.version));
     let webhooks = facts
         .webhooks
         .get()?

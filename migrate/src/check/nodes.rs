@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use outrigger_shared::provider_id::ProviderId;
 
 use super::finding::{Detail, Found};
-use crate::facts::{ClusterFacts, Kubelet, KubeletSource, Migration, Node, NotRead};
+use crate::facts::{ClusterFacts, Kubelet, KubeletSource, Node, NotRead};
 
 /// A Node that is older should have been initialized.
 const TIME_TO_INITIALIZE: SignedDuration = SignedDuration::from_secs(60);
@@ -16,8 +16,7 @@ const IN_TREE: &str = "aws";
 
 /// The Nodes, if they are those of the migrations.
 fn own(facts: &ClusterFacts) -> Result<&Vec<Node>, NotRead> {
-    let migrations = facts.migrations.known().map(Vec::as_slice).unwrap_or_default();
-    if !migrations.is_empty() && migrations.iter().all(Migration::is_elsewhere) {
+    if facts.is_management_cluster() {
         return Err(NotRead::because(
             "the Nodes of the migrations are in other clusters: check these too",
         ));

@@ -330,6 +330,24 @@ pub struct Tenant {
 }
 
 impl ClusterFacts {
+    /// Whether the migrations are about other clusters, so that this one's Nodes and control plane are not theirs.
+    #[must_use]
+    pub fn is_management_cluster(&self) -> bool {
+        let migrations = self.migrations.known().map(Vec::as_slice).unwrap_or_default();
+        !migrations.is_empty() && migrations.iter().all(Migration::is_elsewhere)
+    }
+
+    /// Outrigger's managers of this cluster and of its tenants.
+    ///
+    /// # Errors
+    /// Why those of this cluster are not known.
+    pub fn managers(&self) -> Result<impl Iterator<Item = &Component>, NotRead> {
+        let tenants = self.tenants.known().into_iter().flatten();
+        let of_tenants = tenants.filter_map(|tenant| tenant.components.known()).flatten();
+        let components = self.components.get()?.iter().chain(of_tenants);
+        Ok(components.filter(|component| component.is_outrigger))
+    }
+
     /// The facts about a tenant that its control plane shows. All others are in its own cluster.
     #[must_use]
     pub fn of_tenant(&self, tenant: &Tenant) -> Self {
