@@ -27,7 +27,9 @@ pub async fn write<T>(
     action: &'static str,
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<Result<T, Error>, NotLeader> {
-    let answer = permit.guard(bounded(permit, call)).await??;
+    let turn = WaitFlag::default();
+    let call = bounded(permit, &turn, call);
+    let answer = permit.guard_in_turn(call, || turn.is_waiting()).await??;
     let answer = answer.unwrap_or_else(|| Err(Error::unanswered(action, "AWS did not answer in time")));
     if let Err(error) = &answer
         && error.kind() == Kind::Transport
@@ -40,8 +42,7 @@ pub async fn write<T>(
 
 /// The call's answer, or `None` when there was none in time. The time counts from when the call stops waiting for its
 /// turn; one whose permit is closed while it waits is never sent.
-async fn bounded<T>(permit: &Permit, call: impl Future<Output = T>) -> Result<Option<T>, NotLeader> {
-    let turn = WaitFlag::default();
+async fn bounded<T>(permit: &Permit, turn: &WaitFlag, call: impl Future<Output = T>) -> Result<Option<T>, NotLeader> {
     let (mut call, mut end) = (pin!(turn.run(call)), pin!(sleep(Duration::ZERO)));
     let mut sent = false;
 
@@ -75,6 +76,7 @@ mod tests {
     use outrigger_aws::Elb;
     use outrigger_aws::fake::FakeAws;
     use outrigger_aws::limit::{Limited, Share};
+    use outrigger_leader::Fence;
     use tokio::time::Instant;
 
     use super::*;
@@ -155,6 +157,33 @@ mod tests {
         assert!(answer.is_err());
         assert!(started.elapsed() <= Duration::from_secs(22), "{:?}", started.elapsed());
         assert!(aws.calls().iter().all(|call| call.about.starts_with("a1")));
+    }
+
+    /// Another process acquires the in-tree lease while a write waits for budget: our lease must be released, not expire.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_cut_off_while_it_waits_for_budget_is_not_unanswered() {
+        let elb = used_up(&Arc::default()).await;
+        for is_dropped in [false, true] {
+            let (grantor, permit) = Permit::pair();
+            grantor.extend(Instant::now() + Duration::from_secs(600));
+            let (fence, closed) = tokio::sync::watch::channel(Fence::OPEN);
+            let permit = permit.within(closed);
+            let close = async {
+                sleep(Duration::from_millis(1500)).await;
+                if !is_dropped {
+                    let (is_open, ends) = (false, Some(Instant::now()));
+                    fence.send_replace(Fence { is_open, ends });
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                answer = write(&permit, "AttachLoadBalancerToSubnets", elb.attach_subnets("a2", &[])) => {
+                    assert!(!is_dropped && answer.is_err());
+                }
+                () = close => {}
+            }
+            assert!(!grantor.unanswered_within(Duration::MAX), "dropped: {is_dropped}");
+        }
     }
 
     /// Classic load balancers of an AWS that throttles the first write.

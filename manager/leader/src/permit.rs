@@ -84,10 +84,11 @@ impl State {
     }
 }
 
-/// Counts a write in flight, and records one whose future was dropped before it was answered.
+/// Counts a write in flight, and records one that may have been sent and whose future was dropped before it was answered.
 struct InFlight<'a> {
     state: &'a State,
-    answered: bool,
+    /// It may have been sent, and has no answer.
+    is_unanswered: bool,
 }
 
 impl<'a> InFlight<'a> {
@@ -95,20 +96,19 @@ impl<'a> InFlight<'a> {
     /// again.
     fn begin(permit: &'a Permit) -> Result<Self, NotLeader> {
         permit.state.writes.send_modify(|count| *count += 1);
-        let mut this = Self {
+        let this = Self {
             state: &permit.state,
-            answered: true,
+            is_unanswered: false,
         };
 
         permit.check()?;
-        this.answered = false;
         Ok(this)
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        if self.is_unanswered {
             self.state.unanswered();
         }
         self.state.writes.send_modify(|count| *count -= 1);
@@ -205,6 +205,19 @@ impl Permit {
     /// # Errors
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
+        self.guard_in_turn(call, || false).await
+    }
+
+    /// As [`Self::guard`], for a call that may wait for its turn before it is sent. `waits` says after each step whether it
+    /// does; a call that is cut off then is known not to have taken effect.
+    ///
+    /// # Errors
+    /// As [`Self::guard`].
+    pub async fn guard_in_turn<T>(
+        &self,
+        call: impl Future<Output = T>,
+        waits: impl Fn() -> bool,
+    ) -> Result<T, NotLeader> {
         let mut in_flight = loop {
             self.fence_opens().await?;
             // It may close between both.
@@ -214,20 +227,21 @@ impl Permit {
             }
         };
         let (mut call, mut end) = (pin!(call), pin!(self.end()));
-        let answer = poll_fn(|context| {
+        poll_fn(|context| {
             if self.is_void() || self.fence().has_ended() {
                 return Poll::Ready(Err(NotLeader));
             }
+
+            in_flight.is_unanswered = true;
             if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                in_flight.is_unanswered = false;
                 return Poll::Ready(Ok(answer));
             }
+
+            in_flight.is_unanswered = !waits();
             end.as_mut().poll(context).map(|()| Err(NotLeader))
         })
-        .await?;
-
-        in_flight.answered = true;
-
-        Ok(answer)
+        .await
     }
 
     /// Records a write with an unknown outcome, for example because of a broken connection. The lease is then not released
@@ -466,6 +480,39 @@ mod tests {
     fn a_permit_without_a_lease_is_unbounded() {
         assert_eq!(Permit::always().remaining(), None);
         assert_eq!(Permit::always().check(), Ok(()));
+    }
+
+    /// The lease may run out between the check and the first step, when the process is paused there.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_was_not_begun_is_not_unanswered() {
+        for asked_before in 0..8 {
+            let asked = std::sync::atomic::AtomicU64::new(0);
+            let clock = move || {
+                let is_over = asked.fetch_add(1, Ordering::Relaxed) > asked_before;
+                SECOND * if is_over { 100 } else { 0 }
+            };
+            let (grantor, permit) = Permit::pair_by(SuspendClock::of(clock));
+            grantor.extend(Instant::now() + SECOND * 10);
+            let mut sent = false;
+            let answer = permit.guard(async { sent = true }).await;
+            assert_eq!(answer.is_ok(), sent, "{asked_before}");
+            assert!(!grantor.unanswered_within(Duration::MAX), "{asked_before}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_cut_off_while_it_waits_for_its_turn_is_not_unanswered() {
+        for waits in [true, false] {
+            let (grantor, fence, permit) = fenced(Fence::OPEN);
+            let writing = permit.guard_in_turn(std::future::pending::<()>(), || waits);
+            let closing = async {
+                tokio::time::sleep(SECOND).await;
+                fence.send_replace(closed_after(Duration::ZERO));
+            };
+            let (answer, ()) = tokio::join!(writing, closing);
+            assert_eq!(answer, Err(NotLeader));
+            assert_eq!(grantor.unanswered_within(SECOND), !waits);
+        }
     }
 
     /// A client that repeats its request every 3 s and counts how often it sent it.
