@@ -34,6 +34,18 @@ pub enum Command {
     /// With --wait-for the exit code is 0 when the condition is True, 2 when a person has to act first, and 3 when the
     /// time is over.
     Status(StatusArgs),
+    /// Show the steps of the migration, those that are done, and what is to be typed next. Changes nothing
+    ///
+    /// The exit code is 2 if `outrigger check` finds an error, so that `outrigger apply` would not begin a phase.
+    Plan(PlanArgs),
+    /// Do the steps of the next phase: write it, print the commands for the machines, and wait for manager and webhook
+    ///
+    /// A phase that has begun is finished first. The command remembers nothing: killed anywhere, it goes on where the cluster
+    /// is. The exit code is 0 when the phase is reached, 2 if `outrigger check` finds an error before a phase or the manager
+    /// raises an alarm, and 3 if a person has to act first, or the time is over.
+    Apply(ApplyArgs),
+    /// Go back to the previous phase, in the same way as `outrigger apply`
+    Rollback(RollbackArgs),
     /// Print what `outrigger check` reads of a cluster as one JSON document, without secrets, for --facts or a report of a fault
     Facts(FactsArgs),
     /// Show what the webhook would do to objects in files. Needs no cluster
@@ -151,6 +163,67 @@ pub struct StatusArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: CheckOutput,
+}
+
+/// `outrigger plan`.
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Name of the CloudProviderMigration [default: the only one]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// The phase at the end of the plan
+    #[arg(long, value_parser = phase, default_value = "Complete")]
+    pub to: Phase,
+    /// A document of `outrigger facts` in place of a cluster
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig"])]
+    pub facts: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: CheckOutput,
+}
+
+/// `outrigger apply`.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// Name of the CloudProviderMigration [default: the only one]
+    pub name: Option<String>,
+    /// The phase to reach [default: the one that has begun, else the next one]
+    #[arg(long, value_parser = phase)]
+    pub to: Option<Phase>,
+    #[command(flatten)]
+    pub walk: WalkArgs,
+}
+
+/// `outrigger rollback`.
+#[derive(Debug, clap::Args)]
+pub struct RollbackArgs {
+    /// Name of the CloudProviderMigration [default: the only one]
+    pub name: Option<String>,
+    /// The phase to go back to [default: the previous one]. To go on with a step back, give it
+    #[arg(long, value_parser = phase)]
+    pub to: Option<Phase>,
+    #[command(flatten)]
+    pub walk: WalkArgs,
+}
+
+/// What `outrigger apply` and `outrigger rollback` have in common.
+#[derive(Debug, clap::Args)]
+pub struct WalkArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Write without asking
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Begin a phase in spite of the errors of these checks. May be repeated
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub accept: Vec<String>,
+    /// Seconds that a step of a person may take [default: without an end on a terminal, else 0]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub wait: Option<u64>,
+    /// Seconds that a step of the manager or the webhook may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub timeout: u64,
 }
 
 /// How much a finding of a check matters.

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::check::error::Error as CheckError;
+use crate::plan::error::Error as PlanError;
 use crate::status::error::Error as StatusError;
 use crate::{documents, migrations, mutate, node, register, yaml};
 
@@ -26,6 +27,8 @@ pub enum Failure {
     Check(#[from] CheckError),
     #[error(transparent)]
     Status(#[from] StatusError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     #[error(transparent)]
     Documents(#[from] documents::Error),
     #[error(transparent)]

@@ -16,6 +16,7 @@
 //! | `outrigger facts`: what is known about a cluster | [`facts`] |
 //! | `outrigger check`: what is in the way | [`check`] |
 //! | `outrigger status`: where the migration is | [`status`] |
+//! | `outrigger plan`, `outrigger apply`, `outrigger rollback`: the steps | [`plan`] |
 //! | reading of files and stdin | [`documents`] |
 //! | selection and validation of migrations | [`migrations`] |
 //! | `outrigger mutate`: the webhook's decisions about objects | [`mutate`] |
@@ -44,6 +45,7 @@ pub mod facts;
 pub mod migrations;
 pub mod mutate;
 pub mod node;
+pub mod plan;
 pub mod policies;
 pub mod register;
 pub mod status;
@@ -67,6 +69,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     let end = match &args.command {
         Command::Check(args) => check::run(args, &mut out, &mut err),
         Command::Status(args) => status::run(args, &mut out, &mut err),
+        Command::Plan(args) => plan::plan(args, &mut out, &mut err),
+        Command::Apply(args) => plan::apply(args, &mut out, &mut err),
+        Command::Rollback(args) => plan::rollback(args, &mut out, &mut err),
         Command::Facts(args) => check::facts(args, &mut out),
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
         Command::Node(NodeCommand::Edit(args)) => node::edit(args, stdin, &mut out, &mut err),
@@ -90,7 +95,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Err(Failure::Stdout(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Json(error)) if error.io_error_kind() == Some(ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
         // A cluster's texts are in these.
-        Err(failure @ (Failure::Check(_) | Failure::Status(_))) => {
+        Err(failure @ (Failure::Check(_) | Failure::Status(_) | Failure::Plan(_))) => {
             let _ = writeln!(err, "error: {}", explain::printable(&failure.to_string()));
             ExitCode::FAILURE
         }

@@ -52,6 +52,21 @@ pub struct Rule {
     pub find: fn(&ClusterFacts) -> Result<Found, NotRead>,
 }
 
+/// Refuses a code that no check has.
+///
+/// # Errors
+/// With the name of the flag.
+pub fn known(flag: &'static str, codes: &[String]) -> Result<(), Error> {
+    let is_unknown = |code: &&String| !ALL.iter().any(|rule| rule.code.eq_ignore_ascii_case(code));
+    match codes.iter().find(is_unknown) {
+        Some(value) => Err(Error::NoCheck {
+            flag,
+            value: value.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// The rules with these codes, or of these groups; all without one.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Reads a cluster. Only `get` and `list`.
+//! Reads a cluster: only `get` and `list`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::DynamicObject;
 use kube::{Client, Config};
 use outrigger_api_client::AnswerLimit;
-use outrigger_evidence::controller_manager::Locks;
+use outrigger_evidence::controller_manager::{CONTROL_PLANE, Locks};
 use outrigger_evidence::record::Record;
 use outrigger_shared::leader_migration::DEFAULT_LEADER_NAME;
 use outrigger_shared::migration::{CloudProviderMigration, DEFAULT_KUBE_CONTROLLER_MANAGER_LEASE, KUBE_SYSTEM};
@@ -90,6 +90,8 @@ pub enum Sections {
     Position,
     /// The same without Nodes: they are many, and the read is repeated.
     PositionAgain,
+    /// Those of its steps: of Nodes, those of the control plane count, as every kubelet can make a mirror Pod.
+    Steps,
     /// Without Nodes, the parts that show which versions are installed.
     Versions,
 }
@@ -272,6 +274,16 @@ impl Rest {
 }
 
 impl Reader {
+    /// For the commands that also write.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The address of the API server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Reads the cluster.
     ///
     /// # Errors
@@ -300,7 +312,7 @@ impl Reader {
                 webhooks: self.webhooks().await,
                 ..Rest::unneeded()
             },
-            Sections::Position | Sections::PositionAgain => Rest::unneeded(),
+            Sections::Position | Sections::PositionAgain | Sections::Steps => Rest::unneeded(),
         };
 
         Ok(ClusterFacts {
@@ -337,6 +349,7 @@ impl Reader {
         let read_nodes = async {
             match sections {
                 Sections::All | Sections::Position => self.nodes().await,
+                Sections::Steps => self.control_plane_nodes().await,
                 Sections::PositionAgain | Sections::Versions => Err(NotRead::because("not needed")),
             }
         };
@@ -352,6 +365,7 @@ impl Reader {
 
         let nodes = match (labels, sections) {
             (Err(why), _) => Err(why),
+            (Ok(_), Sections::Steps) => Err(NotRead::because("not needed")),
             (Ok(nodes), Sections::All) => Ok(self.with_details(&nodes).await),
             (Ok(nodes), _) => {
                 let not_read = || Read::NotRead(NotRead::because("not needed"));
@@ -475,6 +489,16 @@ impl Reader {
     async fn nodes(&self) -> Result<Vec<SlimNode>, NotRead> {
         let all = self.list("nodes", "/api/v1/nodes", Some::<SlimNode>);
         all.await.map_err(|failed| failed.of("nodes"))
+    }
+
+    async fn control_plane_nodes(&self) -> Result<Vec<SlimNode>, NotRead> {
+        let mut nodes = Vec::new();
+        for label in CONTROL_PLANE {
+            let path = format!("/api/v1/nodes?labelSelector={}", encoded(label));
+            let labelled = self.list("nodes", &path, Some::<SlimNode>).await;
+            nodes.extend(labelled.map_err(|failed| failed.of("nodes"))?);
+        }
+        Ok(nodes)
     }
 
     async fn components(&self, nodes: Option<&NodeLabels>, locks: &Locks) -> Result<Vec<Component>, NotRead> {

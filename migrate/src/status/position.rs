@@ -68,7 +68,7 @@ pub enum Progress {
     Stalled,
 }
 
-fn named<'a>(facts: &'a ClusterFacts, name: Option<&str>) -> Result<&'a Migration, Error> {
+pub(crate) fn named<'a>(facts: &'a ClusterFacts, name: Option<&str>) -> Result<&'a Migration, Error> {
     let all = facts.migrations.get().map_err(|why| Error::NotRead(why.reason))?;
     let names = || all.iter().map(|migration| migration.name.clone()).collect::<Vec<_>>();
     match (name, all.as_slice()) {
@@ -198,7 +198,7 @@ impl std::fmt::Display for Gap {
 }
 
 /// Whether the status is of this spec and of now: an old one says nothing.
-fn is_current(facts: &ClusterFacts, migration: &Migration, status: &CloudProviderMigrationStatus) -> bool {
+pub(crate) fn is_current(facts: &ClusterFacts, migration: &Migration, status: &CloudProviderMigrationStatus) -> bool {
     let is_young = status
         .observed_by
         .as_ref()

@@ -1,0 +1,99 @@
+//! The writes of `outrigger apply` and `outrigger rollback`. Each is conditional on what was read, so that two commands at
+//! once do what one does.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use outrigger_shared::annotations;
+use outrigger_shared::migration::{CloudProviderMigration, KUBE_SYSTEM, Phase};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::error::Error;
+
+const FIELD_MANAGER: &str = "outrigger";
+
+/// kubeadm's name for the ConfigMap of its configuration.
+const KUBEADM_CONFIG: &str = "kubeadm-config";
+
+/// The result of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    Done,
+    /// Somebody else has changed the object since it was read.
+    Changed,
+}
+
+/// Writes to the API server of one cluster.
+pub struct Writer {
+    pub client: Client,
+    /// Of each request.
+    pub timeout: Duration,
+}
+
+impl Writer {
+    /// Sets the phase, if it is still `from`. A step back to InTree removes the attestation, as the API server asks for.
+    pub async fn set_phase(&self, name: &str, from: Phase, to: Phase) -> Result<Written, Error> {
+        let what = format!("phase {to}");
+        let api: Api<CloudProviderMigration> = Api::all(self.client.clone());
+        let stored = self.answer(&what, api.get(name)).await?;
+        let Some(stored) = stored.filter(|stored| stored.spec.phase == from) else {
+            return Ok(Written::Changed);
+        };
+
+        let mut spec = json!({"phase": to});
+        if to == Phase::InTree && stored.spec.attestation.is_some() {
+            spec["attestation"] = Value::Null;
+        }
+        let patch = json!({"metadata": {"resourceVersion": stored.metadata.resource_version}, "spec": spec});
+        let parameters = parameters();
+        let patch = Patch::Merge(patch);
+        let answer = self.answer(&what, api.patch(name, &parameters, &patch)).await?;
+
+        Ok(answer.map_or(Written::Changed, |_| Written::Done))
+    }
+
+    /// Asks the webhook to give the ConfigMap `kubeadm-config` the form of a phase.
+    pub async fn apply_kubeadm_config(&self, name: &str, phase: Phase) -> Result<Written, Error> {
+        let what = format!(
+            "the annotation {} of the ConfigMap {KUBEADM_CONFIG}",
+            annotations::APPLY
+        );
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), KUBE_SYSTEM);
+        let patch = json!({"metadata": {"annotations": {annotations::APPLY: format!("{name}/{phase}")}}});
+        let parameters = parameters();
+        let patch = Patch::Merge(patch);
+        let answer = self
+            .answer(&what, api.patch(KUBEADM_CONFIG, &parameters, &patch))
+            .await?;
+
+        Ok(answer.map_or(Written::Changed, |_| Written::Done))
+    }
+
+    /// The answer, or none if the object has changed since it was read.
+    async fn answer<T>(&self, what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, Error> {
+        let unanswered = |reason: String| Error::Unanswered {
+            what: what.to_owned(),
+            reason,
+        };
+        match timeout(self.timeout, call).await {
+            Ok(Ok(answer)) => Ok(Some(answer)),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(None),
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 => Err(Error::Refused {
+                what: what.to_owned(),
+                reason: status.message.clone(),
+            }),
+            Ok(Err(error)) => Err(unanswered(error.to_string())),
+            Err(_) => Err(unanswered(format!("none in {} s", self.timeout.as_secs()))),
+        }
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
