@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outrigger_aws::limit::WaitFlag;
 use outrigger_aws::{Error, Kind};
-use outrigger_leader::{NotLeader, Permit};
+use outrigger_leader::{ANSWER, NotLeader, Permit};
 use tokio::time::{Instant, sleep};
 
 /// How long one write may take, the SDK's own repetitions included.
@@ -15,10 +15,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How often a write that waits for budget asks whether it may still be sent.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Sends a write while `permit` is valid. The deadline is the permit's end at the time of sending. Before that, the
-/// write may wait for a token of AWS's rate limit as long as the permit is renewed. The SDK may retry a call, so the
-/// permit is checked before each retry, too. A write without a response may have taken effect; the next describe shows
-/// it.
+/// Sends a write while `permit` is valid. The deadline is the permit's end at the time of sending, or [`ANSWER`]. Before that,
+/// the write may wait for a token of AWS's rate limit as long as the permit is renewed. The HTTP client asks the permit at
+/// the moment of each send, those of the SDK's own repetitions included. A write without a response may have taken
+/// effect; the next describe shows it.
 ///
 /// # Errors
 /// [`NotLeader`] when the write was not sent, or was cut off because the permit ended.
@@ -27,9 +27,19 @@ pub async fn write<T>(
     action: &'static str,
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<Result<T, Error>, NotLeader> {
-    let turn = WaitFlag::default();
+    let sender = permit.clone();
+    let turn = WaitFlag::of(move || sender.may_continue());
     let call = bounded(permit, &turn, call);
-    let answer = permit.guard_in_turn(call, || turn.is_waiting()).await??;
+    let is_unsent = || turn.is_waiting() && !turn.has_unanswered_attempt();
+    let answer = permit.guard_sends(call, is_unsent).await;
+    if turn.has_unanswered_attempt() {
+        permit.note_unanswered();
+    }
+
+    let answer = answer??;
+    if turn.was_refused() && !matches!(answer, Some(Ok(_))) {
+        return Err(NotLeader);
+    }
     let answer = answer.unwrap_or_else(|| Err(Error::unanswered(action, "AWS did not answer in time")));
     if let Err(error) = &answer
         && error.kind() == Kind::Transport
@@ -60,7 +70,7 @@ async fn bounded<T>(permit: &Permit, turn: &WaitFlag, call: impl Future<Output =
             end.as_mut().reset(Instant::now() + LOOK);
         } else if !sent {
             sent = true;
-            let limit = permit.remaining().unwrap_or(LIMIT).min(LIMIT);
+            let limit = permit.remaining().unwrap_or(LIMIT).clamp(ANSWER, LIMIT);
             end.as_mut().reset(Instant::now() + limit);
         }
 
@@ -75,7 +85,7 @@ mod tests {
 
     use outrigger_aws::Elb;
     use outrigger_aws::fake::FakeAws;
-    use outrigger_aws::limit::{Limited, Share};
+    use outrigger_aws::limit::{Limited, Share, attempt_unanswered, may_send};
     use outrigger_leader::Fence;
     use tokio::time::Instant;
 
@@ -157,6 +167,62 @@ mod tests {
         assert!(answer.is_err());
         assert!(started.elapsed() <= Duration::from_secs(22), "{:?}", started.elapsed());
         assert!(aws.calls().iter().all(|call| call.about.starts_with("a1")));
+    }
+
+    /// As the HTTP client does: asks before it sends, and answers after this time.
+    async fn sent(takes: Duration) -> Result<(), Error> {
+        if !may_send() {
+            return Err(Error::unanswered("A", "not sent"));
+        }
+        sleep(takes).await;
+        Ok(())
+    }
+
+    /// The in-tree lease was renewed ten seconds ago, a moment after a write was sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_was_sent_before_the_fence_ended_is_answered_and_no_other_is_sent() {
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(600));
+        let ends = Some(Instant::now() + Duration::from_millis(5));
+        let (_fence, open) = tokio::sync::watch::channel(Fence { is_open: true, ends });
+        let permit = permit.within(open);
+        let answer = write(&permit, "CreateRoute", sent(Duration::from_millis(100))).await;
+        assert!(matches!(answer, Ok(Ok(()))), "{answer:?}");
+        assert!(!grantor.unanswered_within(Duration::MAX));
+
+        // Its credentials come too late.
+        let (grantor, permit) = Permit::pair();
+        grantor.extend(Instant::now() + Duration::from_secs(600));
+        let ends = Some(Instant::now() + Duration::from_millis(5));
+        let (_fence, open) = tokio::sync::watch::channel(Fence { is_open: true, ends });
+        let late = async {
+            sleep(Duration::from_secs(1)).await;
+            sent(Duration::ZERO).await
+        };
+        assert!(write(&permit.within(open), "CreateRoute", late).await.is_err());
+        assert!(!grantor.unanswered_within(Duration::MAX));
+    }
+
+    /// The SDK has repeated a request whose connection broke, and AWS throttles the second one.
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_attempt_without_an_answer_counts() {
+        for is_cut_off in [false, true] {
+            let (grantor, permit) = Permit::pair();
+            grantor.extend(Instant::now() + Duration::from_secs(600));
+            let call = async {
+                attempt_unanswered();
+                if is_cut_off {
+                    std::future::pending::<()>().await;
+                }
+                Err::<(), _>(Error::answered("A", "Throttling", "Rate exceeded"))
+            };
+            let closing = async {
+                sleep(Duration::from_millis(10)).await;
+                grantor.revoke();
+            };
+            let _ = tokio::join!(write(&permit, "CreateRoute", call), closing);
+            assert!(grantor.unanswered_within(Duration::MAX), "cut off: {is_cut_off}");
+        }
     }
 
     /// Another process acquires the in-tree lease while a write waits for budget: our lease must be released, not expire.

@@ -32,7 +32,7 @@ pub mod tenure;
 pub use elector::{SlowPath, Timing};
 pub use field_manager::FIELD_MANAGER;
 pub use not_leader::NotLeader;
-pub use permit::{Fence, Grantor, Permit};
+pub use permit::{ANSWER, Fence, Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
 pub use status::{CountNodes, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

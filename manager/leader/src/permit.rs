@@ -29,13 +29,22 @@ impl Fence {
     };
 
     fn has_ended(self) -> bool {
-        self.ends.is_some_and(|end| end <= Instant::now())
+        self.ended_before(Duration::ZERO)
+    }
+
+    /// Whether it ended at least so long ago.
+    fn ended_before(self, time: Duration) -> bool {
+        self.ends.is_some_and(|end| end + time <= Instant::now())
     }
 
     fn permits(self) -> bool {
         self.is_open && !self.has_ended()
     }
 }
+
+/// How long the answer to a write is awaited that was sent before the fence ended. A write whose answer is known does not keep
+/// the lease. AWS answers most writes within a second.
+pub const ANSWER: Duration = Duration::from_secs(2);
 
 /// A permit to write that expires.
 ///
@@ -205,18 +214,34 @@ impl Permit {
     /// # Errors
     /// [`NotLeader`] when the permit is void. `call` was then not begun, or was cut off and may have taken effect.
     pub async fn guard<T>(&self, call: impl Future<Output = T>) -> Result<T, NotLeader> {
-        self.guard_in_turn(call, || false).await
+        self.guarded(call, || false, Duration::ZERO).await
     }
 
-    /// As [`Self::guard`], for a call that may wait for its turn before it is sent. `waits` says after each step whether it
-    /// does; a call that is cut off then is known not to have taken effect.
+    /// As [`Self::guard`], for a call that itself asks [`Self::may_continue`] before each send. After the end of the fence its
+    /// answer is awaited for [`ANSWER`]. `is_unsent` says after each step whether the call is known not to have been sent; a
+    /// call that is cut off then has not taken effect.
     ///
     /// # Errors
     /// As [`Self::guard`].
-    pub async fn guard_in_turn<T>(
+    pub async fn guard_sends<T>(
         &self,
         call: impl Future<Output = T>,
-        waits: impl Fn() -> bool,
+        is_unsent: impl Fn() -> bool,
+    ) -> Result<T, NotLeader> {
+        self.guarded(call, is_unsent, ANSWER).await
+    }
+
+    /// Whether a write that has begun may be sent, or sent once more.
+    #[must_use]
+    pub fn may_continue(&self) -> bool {
+        !self.is_void() && !self.fence().has_ended()
+    }
+
+    async fn guarded<T>(
+        &self,
+        call: impl Future<Output = T>,
+        is_unsent: impl Fn() -> bool,
+        answer: Duration,
     ) -> Result<T, NotLeader> {
         let mut in_flight = loop {
             self.fence_opens().await?;
@@ -226,9 +251,11 @@ impl Permit {
                 begun => break begun?,
             }
         };
-        let (mut call, mut end) = (pin!(call), pin!(self.end()));
+        let (mut call, mut end) = (pin!(call), pin!(self.end(answer)));
         poll_fn(|context| {
-            if self.is_void() || self.fence().has_ended() {
+            let was_sent = in_flight.is_unanswered;
+            let time = if was_sent { answer } else { Duration::ZERO };
+            if self.is_void() || self.fence().ended_before(time) {
                 return Poll::Ready(Err(NotLeader));
             }
 
@@ -238,7 +265,7 @@ impl Permit {
                 return Poll::Ready(Ok(answer));
             }
 
-            in_flight.is_unanswered = !waits();
+            in_flight.is_unanswered = !is_unsent();
             end.as_mut().poll(context).map(|()| Err(NotLeader))
         })
         .await
@@ -286,18 +313,19 @@ impl Permit {
         self.state.revoked.load(Ordering::Acquire) || self.left().is_some_and(|left| left.is_zero())
     }
 
-    async fn end(&self) {
+    /// Waits until the permit ends, or the fence has ended for this time.
+    async fn end(&self, answer: Duration) {
         let Some(mut deadline) = self.deadline.clone() else {
             return std::future::pending().await;
         };
         let mut fence = self.fence.clone();
-        while !self.is_void() && !self.fence().has_ended() {
+        while !self.is_void() && !self.fence().ended_before(answer) {
             let Some(Deadline { at, .. }) = *deadline.borrow_and_update() else {
                 return;
             };
             let fenced = fence.borrow_and_update().ends;
             tokio::select! {
-                () = sleep_until(fenced.map_or(at, |end| end.min(at))) => {}
+                () = sleep_until(fenced.map_or(at, |end| (end + answer).min(at))) => {}
                 Ok(()) = deadline.changed() => {}
                 Ok(()) = fence.changed() => {}
             }
@@ -501,18 +529,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_is_cut_off_while_it_waits_for_its_turn_is_not_unanswered() {
-        for waits in [true, false] {
+    async fn a_write_that_is_cut_off_before_it_is_sent_is_not_unanswered() {
+        for is_unsent in [true, false] {
             let (grantor, fence, permit) = fenced(Fence::OPEN);
-            let writing = permit.guard_in_turn(std::future::pending::<()>(), || waits);
+            let writing = permit.guard_sends(std::future::pending::<()>(), || is_unsent);
             let closing = async {
                 tokio::time::sleep(SECOND).await;
                 fence.send_replace(closed_after(Duration::ZERO));
             };
             let (answer, ()) = tokio::join!(writing, closing);
             assert_eq!(answer, Err(NotLeader));
-            assert_eq!(grantor.unanswered_within(SECOND), !waits);
+            assert_eq!(grantor.unanswered_within(SECOND), !is_unsent);
         }
+    }
+
+    /// The write was sent a moment before. It sends nothing more by itself.
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_of_a_sent_write_is_awaited_after_the_end_of_the_fence() {
+        for (takes, is_answered) in [(SECOND, true), (ANSWER + SECOND, false)] {
+            let (grantor, fence, permit) = fenced(Fence::OPEN);
+            let writing = permit.guard_sends(tokio::time::sleep(takes), || false);
+            let closing = async {
+                tokio::task::yield_now().await;
+                fence.send_replace(closed_after(Duration::ZERO));
+                assert!(!permit.may_continue());
+            };
+            let start = Instant::now();
+            let (answer, ()) = tokio::join!(writing, closing);
+            assert_eq!(answer.is_ok(), is_answered);
+            assert_eq!(start.elapsed(), takes.min(ANSWER));
+            assert_eq!(grantor.unanswered_within(SECOND), !is_answered);
+        }
+
+        // A lease that was lost is not released, so there is nothing to wait for.
+        let (grantor, _fence, permit) = fenced(Fence::OPEN);
+        let start = Instant::now();
+        let revoking = async {
+            tokio::time::sleep(SECOND).await;
+            grantor.revoke();
+        };
+        let (answer, ()) = tokio::join!(permit.guard_sends(tokio::time::sleep(SECOND * 2), || false), revoking);
+        assert_eq!((answer, start.elapsed()), (Err(NotLeader), SECOND));
     }
 
     /// A client that repeats its request every 3 s and counts how often it sent it.

@@ -17,6 +17,8 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::limit::{attempt_unanswered, may_send};
+
 use super::connector::{Connector, Paths, TimedOut, within};
 
 /// A pool of connections, and the time limit of an answer.
@@ -74,11 +76,28 @@ impl HttpConnector for Caller {
 
         let answer = within("HTTP read", self.read_timeout, self.client.request(request));
         HttpConnectorFuture::new(async move {
-            let answer = answer.await.map_err(classify)?;
+            // The last moment: credentials and rate limits may have taken long.
+            if !may_send() {
+                return Err(ConnectorError::user(
+                    "the right to write ended before the request was sent".into(),
+                ));
+            }
+
+            let answer = answer.await.inspect_err(|error| {
+                if !is_connect(&**error) {
+                    attempt_unanswered();
+                }
+            });
+            let answer = answer.map_err(classify)?;
             let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
             answer.map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
+}
+
+/// Whether a request failed before it was sent.
+fn is_connect(error: &(dyn Error + 'static)) -> bool {
+    source::<legacy::Error>(error).is_some_and(legacy::Error::is_connect)
 }
 
 fn metadata(connection: &CaptureConnection) -> Option<ConnectionMetadata> {

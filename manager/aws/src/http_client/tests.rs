@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::Proxies;
+use crate::limit::WaitFlag;
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -86,4 +87,45 @@ async fn failures_have_the_kinds_that_the_sdk_retries() {
 fn what_is_no_certificate_is_an_error() {
     let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(matches!(tls_config(Some(pem)), Err(SettingsError::Tls(_))));
+}
+
+/// The write of a manager that has lost its lease.
+#[tokio::test]
+async fn a_call_that_may_not_be_sent_is_refused_before_its_first_byte() {
+    let (address, served) = server(Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
+    let (caller, url) = (caller("", None, None), format!("http://{address}/"));
+    let refused = WaitFlag::of(|| false);
+    let error = refused.run(caller.call(request(&url))).await.unwrap_err();
+    assert!(error.is_user() && refused.was_refused(), "{error:?}");
+    assert!(!served.is_finished() && !refused.has_unanswered_attempt());
+
+    let allowed = WaitFlag::of(|| true);
+    assert!(allowed.run(caller.call(request(&url))).await.is_ok());
+    assert!(!allowed.was_refused() && !allowed.has_unanswered_attempt());
+}
+
+#[tokio::test]
+async fn an_attempt_without_an_answer_is_known_and_one_that_was_not_sent_is_none() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let unsent = WaitFlag::of(|| true);
+    let refused = caller("", None, None);
+    assert!(
+        unsent
+            .run(refused.call(request(&format!("http://{closed}/"))))
+            .await
+            .is_err()
+    );
+    assert!(!unsent.has_unanswered_attempt());
+
+    for (answer, read_timeout) in [(Some(""), None), (None, Some(SHORT))] {
+        let (address, _served) = server(answer).await;
+        let sent = WaitFlag::of(|| true);
+        let caller = caller("", None, read_timeout);
+        assert!(
+            sent.run(caller.call(request(&format!("http://{address}/"))))
+                .await
+                .is_err()
+        );
+        assert!(sent.has_unanswered_attempt(), "{answer:?}");
+    }
 }

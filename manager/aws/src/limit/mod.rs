@@ -14,4 +14,4 @@ mod task;
 
 pub use bucket_size::Share;
 pub use limited::Limited;
-pub use task::{Priority, WaitFlag};
+pub use task::{Priority, WaitFlag, attempt_unanswered, may_send};

@@ -1,4 +1,4 @@
-//! The priority of the calls of a task, and whether one waits for a rate limit or for AWS's answer.
+//! The priority of the calls of a task, and how far one is: it waits for a rate limit, or for AWS's answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,21 +51,82 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Whether a call waits for a rate limit, and so has not been sent. Time-outs of calls check it: waiting may take minutes.
-#[derive(Debug, Clone, Default)]
-pub struct WaitFlag(Arc<AtomicBool>);
+/// How far a call is. Time-outs of calls check it: waiting for a rate limit may take minutes.
+#[derive(Clone)]
+pub struct WaitFlag(Arc<Progress>);
+
+struct Progress {
+    waits: AtomicBool,
+    /// An attempt was sent, and had no answer. The SDK may have sent another one since.
+    is_unanswered: AtomicBool,
+    was_refused: AtomicBool,
+    may_send: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for WaitFlag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitFlag")
+            .field("waits", &self.0.waits)
+            .field("is_unanswered", &self.0.is_unanswered)
+            .field("was_refused", &self.0.was_refused)
+            .finish_non_exhaustive()
+    }
+}
 
 impl WaitFlag {
-    /// Runs a call that sets this flag while it waits.
+    /// A call that asks `may_send` at the moment of each send, those of the SDK's own repetitions included.
+    #[must_use]
+    pub fn of(may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Progress {
+            waits: AtomicBool::new(false),
+            is_unanswered: AtomicBool::new(false),
+            was_refused: AtomicBool::new(false),
+            may_send: Box::new(may_send),
+        }))
+    }
+
+    /// Runs the call.
     pub async fn run<T>(&self, call: impl Future<Output = T>) -> T {
         WAIT_FLAG.scope(self.clone(), call).await
     }
 
-    /// Whether the call waits now.
+    /// Whether the call waits for a rate limit now.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.waits.load(Ordering::Relaxed)
     }
+
+    /// Whether an attempt of the call had no answer, so that it may take effect yet.
+    #[must_use]
+    pub fn has_unanswered_attempt(&self) -> bool {
+        self.0.is_unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Whether an attempt was not sent, because it might not be.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        self.0.was_refused.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether the running call may be sent now. The HTTP client asks it before each request.
+#[must_use]
+pub fn may_send() -> bool {
+    let asked = WAIT_FLAG.try_with(|WaitFlag(progress)| {
+        let may = (progress.may_send)();
+        if !may {
+            progress.was_refused.store(true, Ordering::Relaxed);
+        }
+        may
+    });
+    // A read.
+    asked.unwrap_or(true)
+}
+
+/// The HTTP client says that a request of the running call had no answer.
+pub fn attempt_unanswered() {
+    // A read has no flag.
+    let _ = WAIT_FLAG.try_with(|WaitFlag(progress)| progress.is_unanswered.store(true, Ordering::Relaxed));
 }
 
 /// Sets the flag of the running call until dropped.
@@ -75,7 +136,7 @@ impl Waiting {
     pub(super) fn begin() -> Self {
         let flag = WAIT_FLAG.try_with(Clone::clone).ok();
         if let Some(flag) = &flag {
-            flag.0.store(true, Ordering::Relaxed);
+            flag.0.waits.store(true, Ordering::Relaxed);
         }
         Self(flag)
     }
@@ -84,7 +145,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(flag) = &self.0 {
-            flag.0.store(false, Ordering::Relaxed);
+            flag.0.waits.store(false, Ordering::Relaxed);
         }
     }
 }
