@@ -123,12 +123,19 @@ fn old_owns(record: &mut Inputs) -> Option<Time> {
     Some((end + KNOWN, until))
 }
 
-/// From before our first acquisition of M. Then comes a quiet time.
+/// From before our first acquisition of M. Then comes a quiet time, in which a living manager of ours holds C: it may acquire C
+/// a moment after M, and only its holder corrects the status.
 fn takeover(record: &mut Inputs) -> Option<Time> {
-    let mut changes = record.lease_changes.iter();
-    let first = changes.find(|change| change.lease == Lease::M && holds(record, change, OURS))?;
+    let recorded: &Inputs = record;
+    let ours = |lease: Lease| {
+        let changes = recorded.lease_changes.iter();
+        changes.filter(move |change| change.lease == lease && holds(recorded, change, OURS))
+    };
+    let first = ours(Lease::M).min_by_key(|change| change.at)?;
     let acquired = first.acquired.unwrap_or(first.at);
-    let end = first.at + AFTER;
+    let lives = |change: &&LeaseChange| end_of(recorded, change).is_none_or(|end| change.at + AFTER < end);
+    let led = ours(Lease::C).filter(|change| first.at <= change.at).filter(lives);
+    let end = led.map(|change| change.at).min()? + AFTER;
     let until = continue_quietly(record, end);
     Some((acquired - LATER, until))
 }
@@ -358,6 +365,18 @@ mod tests {
         let mut planted = record();
         plant_observer(&mut planted);
         assert!(violations(&planted)[0].contains("observedBy named nobody_0"));
+    }
+
+    /// Two managers compete for each lease by itself.
+    #[test]
+    fn evidence_is_found_missing_where_the_main_lease_is_acquired_after_the_migration_lease() {
+        let mut planted = record();
+        planted.lease_changes.retain(|change| change.lease != Lease::C);
+        planted.lease_changes.extend(held(Lease::C, "ours", (61, 80)));
+        plant(Claim::EvidenceMissing, &mut planted);
+        let found = violations(&planted);
+        let name = name(Claim::EvidenceMissing);
+        assert!(found.iter().any(|text| text.contains(&name)), "{found:?}");
     }
 
     #[test]
