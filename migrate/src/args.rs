@@ -13,8 +13,8 @@ use crate::facts::collect::Kubelets;
 
 /// Migrates a Kubernetes cluster on AWS from the in-tree cloud provider to an external cloud controller manager
 ///
-/// Exit codes: 0 success; 1 invalid input, or a cluster cannot be read; 2 an object, a policy or a file is refused, or an
-/// error was found; 3 what was waited for has not come.
+/// Exit codes: 0 success; 1 invalid input, or a cluster cannot be read; 2 something is refused, or an error was found; 3 not yet:
+/// a person has to act first, or the time is over.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version)]
 pub struct Args {
@@ -34,17 +34,23 @@ pub enum Command {
     /// With --wait-for the exit code is 0 when the condition is True, 2 when a person has to act first, and 3 when the
     /// time is over.
     Status(StatusArgs),
-    /// Show the steps of the migration, those that are done, and what is to be typed next. Changes nothing
+    /// Show all steps of the migration: those that are done, and the commands of the next one. Changes nothing, and needs no
+    /// installation
     ///
-    /// The exit code is 2 if `outrigger check` finds an error, so that `outrigger apply` would not begin a phase.
+    /// The exit code is 2 if `outrigger check` finds an error or the manager raises an alarm: `outrigger apply` would not begin a
+    /// phase then.
     Plan(PlanArgs),
-    /// Do the steps of the next phase: write it, print the commands for the machines, and wait for manager and webhook
+    /// Go to the next phase: set it, print the commands for the machines, and wait until it is reached. Asks first
     ///
-    /// A phase that has begun is finished first. The command remembers nothing: killed anywhere, it goes on where the cluster
-    /// is. The exit code is 0 when the phase is reached, 2 if `outrigger check` finds an error before a phase or the manager
-    /// raises an alarm, and 3 if a person has to act first, or the time is over.
+    /// It writes only spec.phase of the CloudProviderMigration (and removes an attestation of a later phase) and, for kubeadm, the
+    /// annotation outrigger.dev/apply of the ConfigMap kubeadm-config. It changes no machine and nothing at AWS. One call is for
+    /// one phase, and a phase that has begun is finished first. It remembers nothing: after Ctrl-C run it again, also on
+    /// another machine. Exit codes: 0 the phase is reached; 2 an error of `outrigger check`, an alarm, a refusal of the API
+    /// server, or somebody else changes the phase; 3 you have to act first, you answered no, or the time is over.
     Apply(ApplyArgs),
-    /// Go back to the previous phase, in the same way as `outrigger apply`
+    /// Go back one phase, up to Kubernetes 1.26: kubelets first, then the control plane. Asks first
+    ///
+    /// As `outrigger apply`. The exit code is 2 if the condition RollbackPossible is not True.
     Rollback(RollbackArgs),
     /// Print what `outrigger check` reads of a cluster as one JSON document, without secrets, for --facts or a report of a fault
     Facts(FactsArgs),
@@ -173,7 +179,7 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// The phase at the end of the plan
-    #[arg(long, value_parser = phase, default_value = "Complete")]
+    #[arg(long, value_name = "PHASE", value_parser = one_of(Phase::ALL, Phase::as_str), ignore_case = true, default_value = "Complete")]
     pub to: Phase,
     /// A document of `outrigger facts` in place of a cluster
     #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig"])]
@@ -188,9 +194,13 @@ pub struct PlanArgs {
 pub struct ApplyArgs {
     /// Name of the CloudProviderMigration [default: the only one]
     pub name: Option<String>,
-    /// The phase to reach [default: the one that has begun, else the next one]
-    #[arg(long, value_parser = phase)]
+    /// The phase to reach [default: the present one if it is not reached yet, else the next one]. In scripts give it: the same
+    /// line never goes further
+    #[arg(long, value_name = "PHASE", value_parser = one_of(Phase::ALL, Phase::as_str), ignore_case = true)]
     pub to: Option<Phase>,
+    /// Set the phase although these checks find errors. May be repeated
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub accept: Vec<String>,
     #[command(flatten)]
     pub walk: WalkArgs,
 }
@@ -200,8 +210,8 @@ pub struct ApplyArgs {
 pub struct RollbackArgs {
     /// Name of the CloudProviderMigration [default: the only one]
     pub name: Option<String>,
-    /// The phase to go back to [default: the previous one]. To go on with a step back, give it
-    #[arg(long, value_parser = phase)]
+    /// The phase to go back to [default: the previous one; Prepare, while the step back to it is not finished]
+    #[arg(long, value_name = "PHASE", value_parser = one_of(Phase::ALL, Phase::as_str), ignore_case = true)]
     pub to: Option<Phase>,
     #[command(flatten)]
     pub walk: WalkArgs,
@@ -212,16 +222,17 @@ pub struct RollbackArgs {
 pub struct WalkArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Write without asking
+    /// Write without a question
     #[arg(short, long)]
     pub yes: bool,
-    /// Begin a phase in spite of the errors of these checks. May be repeated
-    #[arg(long, value_name = "CODE", value_delimiter = ',')]
-    pub accept: Vec<String>,
-    /// Seconds that a step of a person may take [default: without an end on a terminal, else 0]
+    /// Show the steps and what is in the way, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Seconds that you may take for one step on the machines [default: no limit on a terminal; otherwise none, and the exit
+    /// code is 3]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub wait: Option<u64>,
-    /// Seconds that a step of the manager or the webhook may take
+    /// Seconds that the manager or the webhook may take for one step; the exit code is 3 after that
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: u64,
 }

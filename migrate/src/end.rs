@@ -2,8 +2,8 @@
 
 use std::io;
 
+use crate::apply::error::Error as PlanError;
 use crate::check::error::Error as CheckError;
-use crate::plan::error::Error as PlanError;
 use crate::status::error::Error as StatusError;
 use crate::{documents, migrations, mutate, node, register, yaml};
 

@@ -16,7 +16,7 @@
 //! | `outrigger facts`: what is known about a cluster | [`facts`] |
 //! | `outrigger check`: what is in the way | [`check`] |
 //! | `outrigger status`: where the migration is | [`status`] |
-//! | `outrigger plan`, `outrigger apply`, `outrigger rollback`: the steps | [`plan`] |
+//! | `outrigger plan`, `outrigger apply`, `outrigger rollback`: the steps | [`apply`] |
 //! | reading of files and stdin | [`documents`] |
 //! | selection and validation of migrations | [`migrations`] |
 //! | `outrigger mutate`: the webhook's decisions about objects | [`mutate`] |
@@ -34,6 +34,7 @@ use clap::Parser;
 
 use self::args::{Args, Command, NodeCommand, WebhookCommand};
 
+pub mod apply;
 pub mod args;
 mod ca_bundle;
 pub mod check;
@@ -45,7 +46,7 @@ pub mod facts;
 pub mod migrations;
 pub mod mutate;
 pub mod node;
-pub mod plan;
+
 pub mod policies;
 pub mod register;
 pub mod status;
@@ -69,9 +70,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
     let end = match &args.command {
         Command::Check(args) => check::run(args, &mut out, &mut err),
         Command::Status(args) => status::run(args, &mut out, &mut err),
-        Command::Plan(args) => plan::plan(args, &mut out, &mut err),
-        Command::Apply(args) => plan::apply(args, &mut out, &mut err),
-        Command::Rollback(args) => plan::rollback(args, &mut out, &mut err),
+        Command::Plan(args) => apply::plan(args, &mut out, &mut err),
+        Command::Apply(args) => apply::apply(args, &mut out, &mut err),
+        Command::Rollback(args) => apply::rollback(args, &mut out, &mut err),
         Command::Facts(args) => check::facts(args, &mut out),
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
         Command::Node(NodeCommand::Edit(args)) => node::edit(args, stdin, &mut out, &mut err),
@@ -87,9 +88,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Ok(End::Refused) => ExitCode::from(2),
         Ok(End::Failed) => ExitCode::FAILURE,
         Ok(End::NotYet) => ExitCode::from(3),
+        Err(Failure::Plan(error)) if error.is_refusal() => {
+            let _ = writeln!(err, "error: {}", explain::printable(&error.to_string()));
+            ExitCode::from(2)
+        }
         Err(Failure::Node(error)) if error.is_refusal() => {
             let _ = writeln!(err, "error: {error}");
             ExitCode::from(2)
+        }
+        // Nobody reads on, and the phase is not reached.
+        Err(Failure::Stdout(error))
+            if error.kind() == ErrorKind::BrokenPipe
+                && matches!(args.command, Command::Apply(_) | Command::Rollback(_)) =>
+        {
+            ExitCode::from(3)
         }
         // The reader closed the pipe, as `head` does.
         Err(Failure::Stdout(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,

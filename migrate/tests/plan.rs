@@ -4,8 +4,9 @@
 
 mod support;
 
+use outrigger_migrate::apply::checks::{Checks, can_be_planned};
+use outrigger_migrate::apply::steps::{Action, Asked, Plan, previous};
 use outrigger_migrate::facts::ClusterFacts;
-use outrigger_migrate::plan::steps::{Action, Plan};
 use outrigger_shared::migration::Phase;
 use serde_json::{Value, json};
 
@@ -22,8 +23,18 @@ struct World {
     is_ready: bool,
     objects_applied: bool,
     nodes_migrated: bool,
+    /// The flag of the kube-apiserver.
+    api_server: &'static str,
+    owner: &'static str,
     alarm: bool,
     profiles: Value,
+}
+
+fn asked() -> Asked {
+    Asked {
+        name: None,
+        cluster: String::new(),
+    }
 }
 
 fn in_tree() -> World {
@@ -35,6 +46,8 @@ fn in_tree() -> World {
         is_ready: true,
         objects_applied: true,
         nodes_migrated: false,
+        api_server: "aws",
+        owner: "kube-controller-manager",
         alarm: false,
         profiles: json!(["Nodes", "KubeadmConfig"]),
     }
@@ -43,7 +56,9 @@ fn in_tree() -> World {
 impl World {
     fn facts(&self) -> Value {
         let mut facts: Value = serde_json::from_str(CLEAN).unwrap();
+        facts["components"]["known"][2]["flags"]["cloud-provider"] = json!(self.api_server);
         for (at, acts) in self.managers.into_iter().enumerate() {
+            facts["components"]["known"][at]["isReady"] = json!(true);
             let judged = &mut facts["components"]["known"][at]["judgement"];
             judged["acts"] = json!(acts);
             judged["isInTree"] = json!(acts != "Never");
@@ -67,9 +82,10 @@ impl World {
                 "observedBy": {"identity": "cp-2_a", "time": "2026-11-30T11:59:30Z"},
                 "conditions": [
                     condition("Ready", self.is_ready), condition("ObjectsApplied", self.objects_applied),
-                    condition("NodesMigrated", self.nodes_migrated),
+                    condition("NodesMigrated", self.nodes_migrated), condition("RollbackPossible", true),
                 ],
                 "missing": if self.is_ready { json!([]) } else { json!([{"code": "X", "observation": "cp-1 is in-tree", "consequence": "c", "fix": "f"}]) },
+                "controllers": [{"name": "service-lb-controller", "owner": self.owner}],
                 "nodes": {"total": 3, "uninitialized": 0, "migrated": 1},
                 "history": [{"time": "2026-11-30T10:00:00.000000Z", "phase": "InTree", "alarm": self.alarm}],
             },
@@ -82,7 +98,7 @@ impl World {
     }
 
     fn forward(&self) -> Plan {
-        Plan::forward(&self.read(), None, Phase::Complete).unwrap()
+        Plan::forward(&self.read(), &asked(), Phase::Complete).unwrap()
     }
 
     /// A phase begins with nothing done.
@@ -128,7 +144,8 @@ fn way() -> Vec<(World, &'static str)> {
     then(&|world| world.is_ready = true, "complete/phase");
     then(&|world| world.enter(Phase::Complete), "complete/objects");
     then(&|world| world.objects_applied = true, "complete/machines");
-    then(&|world| world.nodes_migrated = true, "complete/ready");
+    then(&|world| world.nodes_migrated = true, "complete/machines");
+    then(&|world| world.api_server = "external", "complete/ready");
     then(&|world| world.is_ready = true, "");
     way
 }
@@ -179,14 +196,55 @@ fn the_text_has_every_step_and_the_commands_of_the_next_one() {
 }
 
 #[test]
-fn the_leader_is_changed_last() {
+fn the_leader_is_changed_last_and_a_pod_that_is_not_ready_is_waited_for() {
     let mut world = in_tree();
     world.enter(Phase::Prepare);
     world.objects_applied = true;
-    let place = |world: &World| world.forward().next().unwrap().place.clone();
-    assert_eq!(place(&world), "cp-2 cp-1");
+    let state = |facts: Value| {
+        let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
+        let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
+        plan.next().unwrap().state.clone()
+    };
+    let form = "kube-controller-managers have leader migration";
+    assert_eq!(state(world.facts()), format!("{form}: cp-2, cp-1 (leads, last)"));
     world.managers[1] = "WithMigrationLease";
-    assert_eq!(place(&world), "cp-1");
+    assert_eq!(state(world.facts()), format!("{form}: cp-1 (leads, last)"));
+
+    let mut facts = world.facts();
+    facts["components"]["known"][1]["isReady"] = json!(false);
+    let both = "cp-2 (changed, its Pod is not Ready), cp-1 (leads, last)";
+    assert_eq!(state(facts.clone()), format!("{form}: {both}"));
+
+    // The host name of a process may be the short one.
+    facts["components"]["known"][0]["judgement"]["hosts"] = json!(["cp-1.example.com"]);
+    assert_eq!(state(facts), format!("{form}: {both}"));
+}
+
+/// Every kubelet can make a mirror Pod.
+#[test]
+fn a_pod_of_a_worker_neither_counts_nor_blocks() {
+    let mut world = in_tree();
+    world.enter(Phase::Prepare);
+    (world.objects_applied, world.managers) = (true, ["WithMigrationLease"; 2]);
+    let mut facts = world.facts();
+    let mut forged = facts["components"]["known"][0].clone();
+    forged["node"] = json!("worker-1");
+    forged["unreadable"] = json!("worker-1 is no Node of the control plane");
+    forged["judgement"]["acts"] = json!("WhileLeader");
+    let open = |facts: &Value| {
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
+        let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
+        (next(&plan).to_owned(), Checks::of(&facts, &asked(), &[]).pass())
+    };
+    facts["components"]["known"].as_array_mut().unwrap().push(forged);
+    assert_eq!(
+        open(&facts),
+        ("prepare/control-plane".to_owned(), false),
+        "if it is none of a worker"
+    );
+    let last = facts["components"]["known"].as_array().unwrap().len() - 1;
+    facts["components"]["known"][last]["isIgnored"] = json!(true);
+    assert_eq!(open(&facts), ("prepare/ready".to_owned(), true));
 }
 
 /// A condition of an older spec, an old status, and a control plane that is not known prove nothing.
@@ -222,48 +280,185 @@ fn a_step_is_done_only_if_the_facts_of_now_say_so() {
         let mut facts = world.facts();
         change(&mut facts);
         let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
-        assert_eq!(next(&Plan::forward(&facts, None, Phase::Complete).unwrap()), step);
+        assert_eq!(next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()), step);
     }
 }
 
 #[test]
 fn objects_of_other_profiles_are_a_persons() {
-    for (profiles, action, page) in [
-        (json!(["KubeadmConfig"]), Action::ApplyKubeadmConfig(Phase::Prepare), ""),
-        (json!(["RancherRKE2"]), Action::Person, "docs/guides/rke2.md"),
-        (json!(["HostedControlPlane"]), Action::Person, "docs/guides/hosted.md"),
+    for (profiles, step, action, page) in [
+        (
+            json!(["KubeadmConfig"]),
+            "prepare/objects",
+            Action::ApplyKubeadmConfig(Phase::Prepare),
+            "",
+        ),
+        (
+            json!(["RancherRKE2"]),
+            "prepare/control-plane",
+            Action::Person,
+            "docs/guides/rke2.md",
+        ),
+        (
+            json!(["HostedControlPlane"]),
+            "prepare/control-plane",
+            Action::Person,
+            "docs/guides/hosted.md",
+        ),
     ] {
         let mut world = World { profiles, ..in_tree() };
         world.enter(Phase::Prepare);
         let plan = world.forward();
-        let step = plan.next().unwrap();
-        assert_eq!((step.id.as_str(), step.action), ("prepare/objects", action));
-        assert!(step.commands.concat().contains(page), "{step:?}");
+        let found = plan.next().unwrap();
+        assert_eq!((found.id.as_str(), found.action), (step, action));
+        assert!(found.commands.concat().contains(page), "{found:?}");
     }
+}
 
-    let mut nodes = World {
-        profiles: json!(["Nodes"]),
+/// In Migrate the API server's workload may still have its old form: it is rolled in Complete.
+#[test]
+fn objects_of_a_hosted_control_plane_hold_up_only_the_end() {
+    let mut world = World {
+        profiles: json!(["HostedControlPlane"]),
         ..in_tree()
     };
-    nodes.enter(Phase::Prepare);
-    assert_eq!(next(&nodes.forward()), "prepare/control-plane");
+    world.enter(Phase::Migrate);
+    world.is_ready = true;
+    assert_eq!(next(&world.forward()), "complete/phase");
+    world.enter(Phase::Complete);
+    assert_eq!(next(&world.forward()), "complete/objects");
+}
+
+/// The components of the management cluster are not the tenant's.
+#[test]
+fn a_hosted_control_plane_is_seen_by_its_tenant() {
+    let mut world = World {
+        profiles: json!(["HostedControlPlane"]),
+        ..in_tree()
+    };
+    world.enter(Phase::Prepare);
+    let mut facts = world.facts();
+    let mut pod = facts["components"]["known"][0].clone();
+    pod["judgement"]["acts"] = json!("WithMigrationLease");
+    let tenant = |name: &str| json!({"migration": name, "namespaces": ["a"], "components": {"known": [pod]}});
+    for (name, step) in [("other", "prepare/control-plane"), ("cluster", "prepare/ready")] {
+        facts["tenants"] = json!({"known": [tenant(name)]});
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
+        assert_eq!(
+            next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()),
+            step,
+            "{name}"
+        );
+    }
+}
+
+/// Also from a phase that was not reached. Each step is done by the facts about machines, not by `Ready` alone, which is True as
+/// soon as one kube-controller-manager owns the controllers.
+#[test]
+fn the_way_back_leaves_a_phase_that_was_not_reached() {
+    let mut world = in_tree();
+    let back = |world: &World, to: Phase| Plan::back(&world.read(), &asked(), to).unwrap();
+    world.enter(Phase::Complete);
+    world.managers = ["Never"; 2];
+    assert_eq!(next(&back(&world, Phase::Migrate)), "migrate/phase");
+    world.enter(Phase::Migrate);
+    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/phase");
+
+    world.enter(Phase::Prepare);
+    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/objects");
+    (world.objects_applied, world.is_ready) = (true, true);
+    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/kubelets");
+    world.managers[1] = "WithMigrationLease";
+    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/control-plane");
+    world.managers[0] = "WithMigrationLease";
+    assert_eq!(next(&back(&world, Phase::Prepare)), "");
+    world.is_ready = false;
+    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/ready");
+
+    assert_eq!(next(&back(&world, Phase::InTree)), "in-tree/phase");
+    world.enter(Phase::InTree);
+    (world.objects_applied, world.is_ready) = (true, true);
+    let plan = back(&world, Phase::InTree);
+    assert_eq!(next(&plan), "in-tree/control-plane");
+    assert!(plan.next().unwrap().commands.concat().contains("outrigger node undo"));
+    world.managers = ["WhileLeader"; 2];
+    assert_eq!(next(&back(&world, Phase::InTree)), "");
+}
+
+/// The same command again does not go one phase further.
+#[test]
+fn a_step_back_is_finished_before_the_next_one() {
+    let mut world = in_tree();
+    world.enter(Phase::Migrate);
+    world.owner = "cloud-controller-manager";
+    let to = |world: &World| previous(&world.read(), &asked()).unwrap();
+    assert_eq!(to(&world), Some(Phase::Prepare));
+    world.enter(Phase::Prepare);
+    assert_eq!(to(&world), Some(Phase::Prepare), "Outrigger owns still");
+    world.owner = "kube-controller-manager";
+    assert_eq!(to(&world), Some(Phase::InTree));
+    world.enter(Phase::InTree);
+    assert_eq!(to(&world), None);
+}
+
+/// Another migration in the same cluster is not in the way, and facts that are not known are.
+#[test]
+fn the_gate_is_about_this_migration_and_closed_without_facts() {
+    let world = in_tree();
+    let of = |facts: &Value, name: &str, accepted: &[&str]| {
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
+        let asked = Asked {
+            name: Some(name.to_owned()),
+            cluster: String::new(),
+        };
+        let accepted: Vec<String> = accepted.iter().map(|code| (*code).to_owned()).collect();
+        Checks::of(&facts, &asked, &accepted)
+    };
+    let mut facts = world.facts();
+    let mut other = facts["migrations"]["known"][0].clone();
+    other["name"] = json!("other");
+    other["status"]["observedBy"]["time"] = json!("2026-11-30T11:00:00Z");
+    facts["migrations"]["known"].as_array_mut().unwrap().push(other);
+    assert!(of(&facts, "cluster", &[]).pass(), "{:?}", of(&facts, "cluster", &[]));
+    assert!(!of(&facts, "other", &[]).pass());
+    assert!(of(&facts, "other", &["out203"]).pass());
+
+    for part in ["components", "leases", "nodes"] {
+        let mut facts = world.facts();
+        facts[part] = json!({"notRead": {"reason": format!("{part}: forbidden"), "right": format!("list {part}")}});
+        let lines = of(&facts, "cluster", &[]).lines().concat();
+        assert!(lines.contains(&format!("add the right to list {part}")), "{lines}");
+        assert!(!of(&facts, "cluster", &[]).pass(), "{part}");
+    }
+
+    let mut unreadable = world.facts();
+    unreadable["components"]["known"][0]["unreadable"] = json!("another program starts it");
+    assert!(!of(&unreadable, "cluster", &[]).pass());
+    unreadable["migrations"]["known"][0]["isAttested"] = json!(true);
+    assert!(of(&unreadable, "cluster", &[]).pass());
 }
 
 #[test]
-fn the_way_back_goes_through_each_phase() {
-    let mut world = in_tree();
-    let back = |world: &World| Plan::back(&world.read(), None, Phase::Prepare).unwrap();
-    world.enter(Phase::Complete);
-    assert_eq!(next(&back(&world)), "migrate/phase");
-    world.enter(Phase::Migrate);
-    assert_eq!(next(&back(&world)), "migrate/objects");
-    (world.objects_applied, world.is_ready) = (true, true);
-    assert_eq!(next(&back(&world)), "prepare/phase");
-    world.enter(Phase::Prepare);
-    world.objects_applied = true;
-    assert_eq!(next(&back(&world)), "prepare/machines");
-    world.is_ready = true;
-    assert_eq!(next(&back(&world)), "");
+fn a_cluster_whose_steps_are_unknown_gets_its_page() {
+    let page = |facts: &Value| {
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
+        can_be_planned(&facts, &asked()).map_err(|error| error.to_string())
+    };
+    assert_eq!(page(&in_tree().facts()), Ok(()));
+    let external = World {
+        has_object: false,
+        managers: ["Never"; 2],
+        ..in_tree()
+    };
+    assert!(page(&external.facts()).unwrap_err().contains("operations/replace.md"));
+    let kubermatic = World {
+        profiles: json!(["Kubermatic"]),
+        ..in_tree()
+    };
+    assert!(page(&kubermatic.facts()).unwrap_err().contains("guides/kkp.md"));
+    let mut downtime = in_tree().facts();
+    downtime["migrations"]["known"][0]["isDowntime"] = json!(true);
+    assert!(page(&downtime).unwrap_err().contains("guides/downtime.md"));
 }
 
 #[test]
@@ -281,14 +476,12 @@ fn an_error_of_check_and_a_wrong_phase_end_the_command() {
     world.enter(Phase::Migrate);
     std::fs::write(path, world.facts().to_string()).unwrap();
     let run = support::outrigger(&["plan", "--to", "prepare", "--facts", path]);
-    assert_eq!(run.code, Some(1));
+    assert_eq!(run.code, Some(1), "{}", run.stdout);
     assert!(run.stderr.contains("outrigger rollback"), "{}", run.stderr);
 
-    for verb in ["apply", "rollback"] {
-        let run = support::outrigger(&[verb, "--accept", "OUT999"]);
-        assert_eq!(run.code, Some(1));
-        assert!(run.stderr.contains("--accept=\"OUT999\" is no check"), "{}", run.stderr);
-    }
+    let run = support::outrigger(&["apply", "--accept", "OUT999"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("--accept=\"OUT999\" is no check"), "{}", run.stderr);
 }
 
 #[test]
@@ -296,5 +489,34 @@ fn an_alarm_is_part_of_the_plan() {
     let mut world = in_tree();
     assert_eq!(world.forward().alarm, None);
     (world.alarm, world.is_ready) = (true, false);
-    assert_eq!(world.forward().alarm.as_deref(), Some("cp-1 is in-tree"));
+    assert_eq!(world.forward().alarm.unwrap().observation, "cp-1 is in-tree");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), world.facts().to_string()).unwrap();
+    let run = support::outrigger(&["plan", "--facts", file.path().to_str().unwrap()]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stdout.contains("alarm: cp-1 is in-tree") && run.stdout.contains("fix: f"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn the_commands_name_the_cluster_that_was_asked_for() {
+    let mut world = in_tree();
+    world.enter(Phase::Complete);
+    world.objects_applied = true;
+    let asked = Asked {
+        name: Some("cluster".to_owned()),
+        cluster: " --context=prod-2".to_owned(),
+    };
+    let plan = Plan::forward(&world.read(), &asked, Phase::Complete).unwrap();
+    let commands = plan.next().unwrap().commands.iter();
+    let of_cluster: Vec<&String> = commands.filter(|command| command.starts_with("kubectl")).collect();
+    assert!(
+        of_cluster.len() == 2 && of_cluster.iter().all(|command| command.contains(" --context=prod-2 ")),
+        "{of_cluster:?}"
+    );
+    assert_eq!(plan.command, "outrigger apply cluster --to=Complete --context=prod-2");
 }

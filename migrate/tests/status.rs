@@ -74,9 +74,9 @@ fn one_screen_says_where_it_is_what_it_waits_for_and_what_to_do() {
 #[test]
 fn a_phase_that_is_reached_has_the_next_one_as_command() {
     for (phase, part) in [
-        ("InTree", r#"'{"spec":{"phase":"Prepare"}}'"#),
-        ("Prepare", r#"'{"spec":{"phase":"Migrate"}}'"#),
-        ("Migrate", r#"'{"spec":{"phase":"Complete"}}'"#),
+        ("InTree", "outrigger apply cluster --to=Prepare"),
+        ("Prepare", "outrigger apply cluster --to=Migrate"),
+        ("Migrate", "outrigger apply cluster --to=Complete"),
         ("Complete", "the migration is complete"),
     ] {
         let mut facts = facts();

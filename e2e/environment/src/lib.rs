@@ -8,6 +8,7 @@
 //! moto ◀── proxy ◀── every process, each with an access key of its own
 //! ```
 
+mod apply;
 mod binaries;
 pub mod demo;
 mod faults;

@@ -279,8 +279,7 @@ impl Environment {
     /// # Errors
     /// When that does not happen within a minute.
     pub async fn next_step(&self, phase: &str, progress: &Progress) -> Result<()> {
-        let patch = json!({"spec": {"phase": phase}});
-        let command = format!("kubectl patch cloudprovidermigration {CLUSTER} --type=merge -p '{patch}'");
+        let command = format!("outrigger apply {CLUSTER} --to={phase}");
         let is_next = async || {
             let text = self.status().await?;
             Ok(if text.contains(&command) { Ok(()) } else { Err(text) })

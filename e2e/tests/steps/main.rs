@@ -57,7 +57,7 @@ struct Cluster {
     viewer: PathBuf,
 }
 
-/// What the manager and the webhook say of the spec of now.
+/// The words of manager and webhook about the spec of now.
 struct Said {
     is_ready: bool,
     objects_applied: bool,
@@ -155,7 +155,10 @@ impl Cluster {
                 }],
             },
         });
-        manifests::apply(&self.admin, &[pod]).await
+        manifests::apply(&self.admin, &[pod]).await?;
+        let ready = Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+        pods.patch_status(name, &PatchParams::default(), &ready).await?;
+        Ok(())
     }
 
     fn migrations(&self) -> Api<CloudProviderMigration> {
@@ -237,7 +240,7 @@ impl Cluster {
     async fn before_the_object(&self) -> Result<()> {
         let text = self.ends(&["apply", "--yes"], 3).await?;
         ensure!(
-            text.contains("install.md") && text.contains("install is yours to do"),
+            text.contains("install.md") && text.contains("you have to do install"),
             "{text}"
         );
         let text = self.ends(&["rollback", "--yes"], 1).await?;
@@ -256,14 +259,19 @@ impl Cluster {
 
     async fn nothing_is_written_without_a_word(&self) -> Result<()> {
         let text = self.ends(&["apply"], 3).await?;
-        ensure!(text.contains("▶ prepare/phase") && text.contains("add --yes"), "{text}");
+        ensure!(
+            text.contains("next  prepare/phase") && text.contains("add --yes"),
+            "{text}"
+        );
+        ensure!(text.contains("migration  cluster: InTree → Prepare"), "{text}");
+        let text = self.ends(&["apply", "--dry-run"], 0).await?;
+        ensure!(text.contains("next: outrigger apply cluster --to=Prepare"), "{text}");
         ensure!(self.phase().await? == Phase::InTree, "{text}");
-
         let mut command = self.command(&["apply", "--yes"])?;
         let text = seen(command.env("KUBECONFIG", &self.viewer).output().await?, 1)?;
         ensure!(text.contains("forbidden") || text.contains("cannot be read"), "{text}");
         let text = self.ends(&["rollback", "--yes"], 1).await?;
-        ensure!(text.contains("nothing to go back to"), "{text}");
+        ensure!(text.contains("the first phase"), "{text}");
 
         Ok(())
     }
@@ -275,7 +283,7 @@ impl Cluster {
             nodes.patch("worker-1", &PatchParams::default(), &patch).await.map(drop)
         };
         label("another").await?;
-        for verb in [&["plan"][..], &["apply", "--yes"]] {
+        for verb in [&["plan"][..], &["apply", "--yes"], &["apply", "--dry-run"]] {
             let text = self.ends(verb, 2).await?;
             ensure!(text.contains("OUT402"), "{text}");
         }
@@ -302,10 +310,13 @@ impl Cluster {
         ensure!(annotated().await, "kubeadm-config has no annotation");
         self.say(&WAITING).await?;
         let text = self.ends(&["apply", "--yes"], 3).await?;
+        let go_on = "you have to do prepare/control-plane; then go on with: outrigger apply cluster --to=Prepare\n";
         for part in [
-            "▶ prepare/control-plane",
+            "you     prepare/control-plane",
             "outrigger node edit",
-            "prepare/control-plane is yours to do",
+            "waits for: cp-1 is not",
+            "fix: change it",
+            go_on,
         ] {
             ensure!(text.contains(part), "{part:?} is not in\n{text}");
         }
@@ -323,7 +334,7 @@ impl Cluster {
         for child in both {
             let text = seen(child.wait_with_output().await?, 0)?;
             ensure!(
-                text.contains("√ prepare/ready") && text.contains("Prepare is reached"),
+                text.contains("done    prepare/ready") && text.contains("Prepare is reached"),
                 "{text}"
             );
         }
@@ -339,15 +350,15 @@ impl Cluster {
         self.patch(&json!({"phase": "Prepare"})).await?;
         self.say(&READY).await?;
         let text = seen(applying.wait_with_output().await?, 2)?;
-        ensure!(text.contains("gitops.md"), "{text}");
+        ensure!(text.contains("the phase was Migrate, and is Prepare now"), "{text}");
 
         let applying = self.start(&["apply", "--yes", "--wait=60"])?;
         self.becomes(Phase::Migrate).await?;
+        self.control_plane(&["--cloud-provider=external"]).await?;
         self.say(&Said { alarm: true, ..WAITING }).await?;
         let text = seen(applying.wait_with_output().await?, 2)?;
         ensure!(text.contains("alarm: cp-1 is not as the phase asks for"), "{text}");
 
-        self.control_plane(&["--cloud-provider=external"]).await?;
         self.say(&WAITING).await?;
         let text = self.ends(&["apply", "--yes", "--timeout=1"], 3).await?;
         ensure!(text.contains("migrate/ready was not reached in 1 s"), "{text}");
@@ -364,9 +375,9 @@ impl Cluster {
         })
         .await?;
         let text = seen(applying.wait_with_output().await?, 3)?;
-        ensure!(text.contains("complete/machines is yours to do"), "{text}");
+        ensure!(text.contains("you have to do complete/machines"), "{text}");
         let text = self.ends(&["apply", "--yes", "--to=Prepare"], 1).await?;
-        ensure!(text.contains("outrigger rollback goes back"), "{text}");
+        ensure!(text.contains("outrigger rollback --to=Prepare --dry-run"), "{text}");
 
         Ok(())
     }
@@ -383,7 +394,7 @@ impl Cluster {
         self.say(&impossible).await?;
         let text = self.ends(&["rollback", "--yes"], 2).await?;
         ensure!(
-            text.contains("Complete → Migrate is not begun: RollbackPossible is False"),
+            text.contains("phase Migrate was not set:\n    RollbackPossible is False"),
             "{text}"
         );
 
@@ -402,20 +413,33 @@ impl Cluster {
         })
         .await?;
         let text = seen(going.wait_with_output().await?, 3)?;
-        ensure!(text.contains("prepare/machines is yours to do"), "{text}");
+        let go_on = "you have to do prepare/kubelets; then go on with: outrigger rollback cluster --to=Prepare\n";
+        ensure!(text.contains(go_on), "{text}");
+
+        // Ready as soon as one of them owns: the tool looks at all.
+        self.say(&READY).await?;
+        let text = self.ends(&["rollback", "--yes", "--to=Prepare"], 3).await?;
+        ensure!(text.contains("prepare/kubelets"), "{text}");
+        self.control_plane(&["--cloud-provider=aws", "--enable-leader-migration"])
+            .await?;
+        self.ends(&["rollback", "--yes", "--to=Prepare"], 0).await?;
 
         self.say(&owned).await?;
-        let text = self.ends(&["rollback", "--yes", "--to=InTree"], 1).await?;
-        ensure!(text.contains("the API server refused phase InTree"), "{text}");
+        let text = self.ends(&["rollback", "--yes", "--to=InTree"], 2).await?;
+        ensure!(text.contains("the API server refused to set phase InTree"), "{text}");
         self.say(&READY).await?;
         self.patch(&json!({"attestation": {"phase": "Prepare"}})).await?;
         self.say(&READY).await?;
         let going = self.start(&["rollback", "--yes"])?;
         self.becomes(Phase::InTree).await?;
         self.say(&READY).await?;
-        seen(going.wait_with_output().await?, 0)?;
+        let text = seen(going.wait_with_output().await?, 3)?;
+        ensure!(text.contains("outrigger node undo"), "{text}");
         let spec = self.migrations().get("cluster").await?.spec;
         ensure!(spec.attestation.is_none(), "{spec:?}");
+        self.control_plane(&["--cloud-provider=aws"]).await?;
+        let text = self.ends(&["rollback", "--yes", "--to=InTree"], 0).await?;
+        ensure!(text.contains("Uninstall after a way back"), "{text}");
 
         Ok(())
     }

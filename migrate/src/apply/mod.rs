@@ -7,10 +7,13 @@
 //!
 //! The commands decide nothing that manager or webhook decide: a phase only permits, and the manager's conditions say when
 //! it is reached. There is no lock and no record of what was done: each write is conditional on what was read
-//! ([`write`]).
+//! (`write.rs`).
 
+pub mod checks;
+pub mod commands;
 pub mod error;
 pub mod steps;
+mod text;
 mod walk;
 mod write;
 
@@ -18,17 +21,20 @@ use std::io::Write;
 
 use outrigger_shared::migration::Phase;
 
-use crate::args::{ApplyArgs, CheckOutput, PlanArgs, RollbackArgs};
-use crate::check::report::Report;
-use crate::check::{self, rules};
+use crate::args::{ApplyArgs, CheckOutput, ClusterArgs, PlanArgs, RollbackArgs};
+use crate::check;
 use crate::explain::printable;
 use crate::facts::ClusterFacts;
 use crate::facts::collect::Kubelets;
 use crate::{End, Failure};
 
+use checks::Checks;
 use error::Error;
-use steps::{Direction, Plan};
-use walk::{Goal, Walk};
+use steps::{Asked, Direction, Plan};
+use walk::Walk;
+
+/// The plan itself shows what a person has to do.
+const WAITS_FOR_A_PERSON: &str = "OUT202";
 
 /// `outrigger plan`.
 ///
@@ -43,23 +49,29 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
             Kubelets::All,
         ))?,
     };
-    let plan = Plan::forward(&facts, args.name.as_deref(), args.to)?;
+    let asked = asked(args.name.clone(), &args.cluster);
+    checks::can_be_planned(&facts, &asked)?;
+    let plan = Plan::forward(&facts, &asked, args.to)?;
     if plan.phase > args.to {
         let (to, phase) = (args.to, plan.phase);
         return Err(Error::Behind { to, phase }.into());
     }
     match args.output {
-        CheckOutput::Text => plan.write_text(out)?,
+        CheckOutput::Text => {
+            text::table(&plan, out)?;
+            text::next(&plan, out)?;
+        }
         CheckOutput::Json => check::write_json(out, &plan)?,
     }
 
-    Ok(match errors(&facts, &[]) {
-        Some(line) if plan.next().is_some() => {
-            writeln!(err, "{}\noutrigger check shows the errors", printable(&line))?;
-            End::Refused
-        }
-        _ => End::Success,
-    })
+    let checks = Checks::of(&facts, &asked, &[WAITS_FOR_A_PERSON.to_owned()]);
+    if plan.next().is_none() || plan.alarm.is_none() && checks.pass() {
+        return Ok(End::Success);
+    }
+    for line in checks.lines() {
+        writeln!(err, "{}", printable(&line))?;
+    }
+    Ok(End::Refused)
 }
 
 /// `outrigger apply`.
@@ -67,21 +79,18 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
 /// # Errors
 /// When the cluster cannot be read, the API server refuses a write, or stdout fails.
 pub fn apply(args: &ApplyArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
-    let goal = |facts: &ClusterFacts| -> Result<Goal, Failure> {
-        let name = args.name.as_deref();
-        let phase = Plan::forward(facts, name, Phase::InTree)?.phase;
-        let is_reached = Plan::forward(facts, name, phase)?.next().is_none();
+    let asked = asked(args.name.clone(), &args.walk.cluster);
+    let goal = |facts: &ClusterFacts| {
+        let phase = Plan::forward(facts, &asked, Phase::InTree)?.phase;
+        let is_reached = Plan::forward(facts, &asked, phase)?.next().is_none();
         let next = Phase::ALL.into_iter().find(|next| *next > phase && is_reached);
         let to = args.to.unwrap_or_else(|| next.unwrap_or(phase));
         if to < phase {
             return Err(Error::Behind { to, phase }.into());
         }
-        Ok(Goal {
-            direction: Direction::Forward,
-            to,
-        })
+        Ok(to)
     };
-    Walk::begin(&args.walk, args.name.clone())?.run(goal, out, err)
+    Walk::begin(&args.walk, &args.accept, asked.clone(), Direction::Forward)?.run(goal, out, err)
 }
 
 /// `outrigger rollback`.
@@ -89,25 +98,24 @@ pub fn apply(args: &ApplyArgs, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 /// # Errors
 /// As [`apply`].
 pub fn rollback(args: &RollbackArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
-    let goal = |facts: &ClusterFacts| -> Result<Goal, Failure> {
-        let phase = Plan::back(facts, args.name.as_deref(), Phase::InTree)?.phase;
-        let previous = Phase::ALL.into_iter().rev().find(|previous| *previous < phase);
+    let asked = asked(args.name.clone(), &args.walk.cluster);
+    let goal = |facts: &ClusterFacts| {
+        let previous = steps::previous(facts, &asked)?;
         let to = args.to.or(previous).ok_or(Error::NothingBefore)?;
-        if to > phase {
-            return Err(Error::Ahead { to, phase }.into());
+        let phase = Plan::back(facts, &asked, to)?.phase;
+        match (to > phase, to.may_become(phase)) {
+            (true, _) => Err(Error::Ahead { to, phase }.into()),
+            (false, false) => Err(Error::TooFar { to, phase }.into()),
+            (false, true) => Ok(to),
         }
-        Ok(Goal {
-            direction: Direction::Back,
-            to,
-        })
     };
-    Walk::begin(&args.walk, args.name.clone())?.run(goal, out, err)
+    Walk::begin(&args.walk, &[], asked.clone(), Direction::Back)?.run(goal, out, err)
 }
 
-/// The line of `outrigger check` with its codes, if it finds errors other than those of `accepted` checks.
-fn errors(facts: &ClusterFacts, accepted: &[String]) -> Option<String> {
-    let is_accepted = |code: &str| accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code));
-    let asked: Vec<_> = rules::ALL.iter().filter(|rule| !is_accepted(rule.code)).collect();
-    let report = Report::of(facts, &asked);
-    (report.errors() > 0).then(|| report.line())
+fn asked(name: Option<String>, cluster: &ClusterArgs) -> Asked {
+    let kubeconfig = cluster.kubeconfig.as_ref().map(|file| file.display().to_string());
+    Asked {
+        name,
+        cluster: commands::cluster_flags(kubeconfig.as_deref(), cluster.context.as_deref()),
+    }
 }

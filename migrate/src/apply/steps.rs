@@ -1,12 +1,12 @@
 //! The steps of a migration, from the facts. Pure: a step is done if the facts show it, and nothing is remembered. So a
 //! command that was killed goes on where the cluster is, also from another machine.
 
-use std::io::{self, Write};
-
+use outrigger_evidence::facts::{host_of, same_host};
+use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::migration::{CloudProviderMigrationStatus, MissingFact, Phase, Profile, condition};
 use serde::Serialize;
 
-use crate::explain::printable;
+use super::commands::Commands;
 use crate::facts::{API_VERSION, Acts, ClusterFacts, Component, Migration};
 use crate::status::error::Error;
 use crate::status::position::{is_current, named};
@@ -19,6 +19,15 @@ pub enum Direction {
     Back,
 }
 
+/// What is planned.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The migration; none for the only one.
+    pub name: Option<String>,
+    /// The flags that name the cluster, for the printed commands: ` --context=prod`.
+    pub cluster: String,
+}
+
 /// All steps up to a phase, in order, with those that are done.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,7 +35,7 @@ pub struct Plan {
     api_version: &'static str,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<String>,
+    pub context: Option<String>,
     /// None before the object exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<String>,
@@ -37,9 +46,11 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The facts that prevent the state of the phase.
     pub waits_for: Vec<MissingFact>,
-    /// Why the manager gave up the controllers: a process acts that it does not know.
+    /// The manager has released the controllers, because a process acts that it does not know.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub alarm: Option<String>,
+    pub alarm: Option<MissingFact>,
+    /// The command that goes on.
+    pub command: String,
     /// Why no step back is possible.
     #[serde(skip)]
     pub no_way_back: Option<String>,
@@ -50,16 +61,36 @@ pub struct Plan {
 pub struct Step {
     /// `phase/step`. It stays when steps are added.
     pub id: String,
-    /// Who acts, or which machines change.
-    #[serde(rename = "where")]
-    pub place: String,
-    pub what: String,
+    pub who: Who,
+    /// The state after the step.
+    pub state: String,
+    /// What the step means for the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<&'static str>,
     /// What a person types; empty if the command or the manager does the step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     pub is_done: bool,
     #[serde(skip)]
     pub action: Action,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Who {
+    You,
+    Outrigger,
+    Manager,
+}
+
+impl Who {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::You => "you",
+            Self::Outrigger => "outrigger",
+            Self::Manager => "manager",
+        }
+    }
 }
 
 /// How a step is done.
@@ -75,20 +106,24 @@ pub enum Action {
     Wait,
 }
 
-/// What a phase means for who runs the shared controllers.
-const NO_OWNER: &str = "nobody owns the load balancers for about 15 s";
+/// The times of `docs/proof.md`.
+const PAUSE_IN_PREPARE: &str =
+    "when the last machine restarts, no process reconciles load balancers for about 17 s; they keep serving traffic";
+const PAUSE_IN_MIGRATE: &str =
+    "after the last machine, no process reconciles load balancers for about 15 s; they keep serving traffic";
+const PAUSE_BACK: &str = "after the last machine, no process reconciles load balancers for less than 5 s, at most 20 s; they keep serving traffic";
 
 impl Plan {
     /// The steps forward to a phase. Without a migration, the first of them install one.
     ///
     /// # Errors
     /// When the migrations are not known, there is none with this name, or several without a name.
-    pub fn forward(facts: &ClusterFacts, name: Option<&str>, to: Phase) -> Result<Self, Error> {
-        let found = match named(facts, name) {
+    pub fn forward(facts: &ClusterFacts, asked: &Asked, to: Phase) -> Result<Self, Error> {
+        let found = match named(facts, asked.name.as_deref()) {
             Err(Error::NotInstalled) => None,
             found => Some(found?),
         };
-        let view = View::of(facts, found);
+        let view = View::of(facts, found, asked);
         let mut steps = vec![view.installed(), view.created()];
         for phase in Phase::ALL.into_iter().filter(|phase| *phase <= to) {
             steps.extend(view.forward_to(phase));
@@ -97,72 +132,19 @@ impl Plan {
         Ok(view.plan(to, Direction::Forward, steps))
     }
 
-    /// The steps back to a phase.
+    /// The steps from the next phase back to this one.
     ///
     /// # Errors
-    /// When there is no such migration, or it is in an earlier phase.
-    pub fn back(facts: &ClusterFacts, name: Option<&str>, to: Phase) -> Result<Self, Error> {
-        let view = View::of(facts, Some(named(facts, name)?));
-        let phases = Phase::ALL.into_iter().rev();
-        let steps = phases
-            .filter(|phase| *phase >= to && *phase < Phase::Complete)
-            .flat_map(|phase| view.back_to(phase));
-        Ok(view.plan(to, Direction::Back, steps.collect()))
+    /// When there is no such migration.
+    pub fn back(facts: &ClusterFacts, asked: &Asked, to: Phase) -> Result<Self, Error> {
+        let view = View::of(facts, Some(named(facts, asked.name.as_deref())?), asked);
+        let steps = view.back_to(to);
+        Ok(view.plan(to, Direction::Back, steps))
     }
 
     /// The first step that is not done.
     pub fn next(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.is_done)
-    }
-
-    /// # Errors
-    /// When `out` fails.
-    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let name = self.context.as_ref().or(self.migration.as_ref());
-        let done = self.steps.iter().filter(|step| step.is_done).count();
-        let (name, count) = (name.map_or("the cluster", String::as_str), self.steps.len());
-        let (from, to) = (self.phase, self.to);
-        writeln!(
-            out,
-            "{}: {from} → {to}, {done} of {count} steps done\n",
-            printable(name)
-        )?;
-
-        let width = |of: fn(&Step) -> &str| self.steps.iter().map(|step| of(step).chars().count()).max();
-        let (ids, places) = (width(|step| &step.id), width(|step| &step.place));
-        let (ids, places) = (ids.unwrap_or_default(), places.unwrap_or_default());
-        let next = self.next();
-        for step in &self.steps {
-            let sign = match next {
-                _ if step.is_done => "√",
-                Some(next) if next.id == step.id => "▶",
-                _ => " ",
-            };
-            let (id, place, what) = (&step.id, printable(&step.place), printable(&step.what));
-            writeln!(out, " {sign} {id:ids$}  {place:places$}  {what}")?;
-        }
-        writeln!(out)?;
-        if let Some(next) = next {
-            next.write_commands(out)?;
-        }
-        let command = match (next, self.direction, &self.migration) {
-            (None, ..) => "outrigger status".to_owned(),
-            (_, _, None) => "outrigger check".to_owned(),
-            (Some(_), Direction::Forward, Some(name)) => format!("outrigger apply {name}"),
-            (Some(_), Direction::Back, Some(name)) => format!("outrigger rollback {name} --to {to}"),
-        };
-        writeln!(out, "next: {command}")
-    }
-}
-
-impl Step {
-    /// # Errors
-    /// When `out` fails.
-    pub fn write_commands(&self, out: &mut dyn Write) -> io::Result<()> {
-        for command in &self.commands {
-            writeln!(out, "    {}", printable(command))?;
-        }
-        Ok(())
     }
 }
 
@@ -173,10 +155,11 @@ struct View<'a> {
     status: CloudProviderMigrationStatus,
     /// The status is of this spec and of now.
     is_current: bool,
+    asked: &'a Asked,
 }
 
 impl<'a> View<'a> {
-    fn of(facts: &'a ClusterFacts, migration: Option<&'a Migration>) -> Self {
+    fn of(facts: &'a ClusterFacts, migration: Option<&'a Migration>, asked: &'a Asked) -> Self {
         let status = migration.and_then(|migration| migration.status.clone());
         let status = status.unwrap_or_default();
         Self {
@@ -184,10 +167,12 @@ impl<'a> View<'a> {
             migration,
             is_current: migration.is_some_and(|migration| is_current(facts, migration, &status)),
             status,
+            asked,
         }
     }
 
     fn plan(&self, to: Phase, direction: Direction, steps: Vec<Step>) -> Plan {
+        let commands = self.commands();
         Plan {
             api_version: API_VERSION,
             kind: "MigrationPlan",
@@ -203,35 +188,61 @@ impl<'a> View<'a> {
                 Vec::new()
             },
             alarm: self.alarm(),
+            command: match direction {
+                Direction::Forward => commands.outrigger("apply", to),
+                Direction::Back => commands.outrigger("rollback", to),
+            },
             no_way_back: self.no_way_back(),
         }
     }
 
-    fn alarm(&self) -> Option<String> {
+    fn alarm(&self) -> Option<MissingFact> {
         let last = self.status.history.last().filter(|_| self.is_current)?;
         last.alarm.then(|| {
-            let missing = self.status.missing.first().map(|fact| fact.observation.clone());
-            missing.unwrap_or_else(|| "the manager has released the migration lease; see outrigger status".to_owned())
+            let missing = self.status.missing.first().cloned();
+            missing.unwrap_or_else(|| MissingFact {
+                code: "Alarm".to_owned(),
+                observation: "a process acts that the manager does not know".to_owned(),
+                consequence: "the manager has released the migration lease".to_owned(),
+                fix: "outrigger status shows it".to_owned(),
+            })
         })
     }
 
     fn no_way_back(&self) -> Option<String> {
+        if self.is_true(condition::ROLLBACK_POSSIBLE) {
+            return None;
+        }
         let mut rows = self.status.conditions.iter();
-        let row = rows.find(|row| row.type_ == condition::ROLLBACK_POSSIBLE && row.status == "False")?;
-        Some(row.message.clone())
+        let row = rows.find(|row| row.type_ == condition::ROLLBACK_POSSIBLE);
+        Some(match row {
+            Some(row) if row.status == "False" => row.message.clone(),
+            _ => {
+                "it is not known whether a step back is possible: the condition RollbackPossible is not True".to_owned()
+            }
+        })
     }
 
     fn phase(&self) -> Phase {
         self.migration.map_or(Phase::InTree, |migration| migration.phase)
     }
 
-    fn name(&self) -> &str {
-        self.migration.map_or("NAME", |migration| &migration.name)
-    }
-
     fn has(&self, profile: Profile) -> bool {
         self.migration
             .is_some_and(|migration| migration.profiles.contains(&profile))
+    }
+
+    fn is_kubeadm(&self) -> bool {
+        self.has(Profile::KubeadmConfig)
+    }
+
+    fn commands(&self) -> Commands<'a> {
+        let profiles = self.migration.map_or(&[][..], |migration| &migration.profiles);
+        Commands {
+            migration: self.migration.map_or("NAME", |migration| &migration.name),
+            cluster: &self.asked.cluster,
+            profiles,
+        }
     }
 
     /// Whether the manager says so about the spec of now.
@@ -248,20 +259,27 @@ impl<'a> View<'a> {
 
     fn installed(&self) -> Step {
         let has_manager = self.facts.managers().is_ok_and(|mut all| all.next().is_some());
-        let is_observed = self.status.observed_by.is_some();
-        let install = "docs/guides/install.md, after the prerequisites of your guide";
+        let is_seen = self.status.observed_by.is_some() || self.migration.is_some();
         Step {
-            commands: vec![format!("# {install}")],
-            is_done: has_manager || is_observed || self.phase() > Phase::InTree,
-            ..step("install", "you", "webhook and manager", Action::Person)
+            commands: vec!["# install webhook and manager: docs/guides/install.md".to_owned()],
+            is_done: has_manager || is_seen,
+            ..step("install", Who::You, "webhook and manager run", Action::Person)
         }
     }
 
     fn created(&self) -> Step {
         Step {
-            commands: vec!["kubectl apply -f migration.yaml".to_owned()],
+            commands: vec![
+                "# write migration.yaml as the guide of your distribution shows".to_owned(),
+                format!("kubectl apply{} -f migration.yaml", self.asked.cluster),
+            ],
             is_done: self.migration.is_some(),
-            ..step("migration", "you", "the CloudProviderMigration", Action::Person)
+            ..step(
+                "migration",
+                Who::You,
+                "the CloudProviderMigration exists",
+                Action::Person,
+            )
         }
     }
 
@@ -269,17 +287,16 @@ impl<'a> View<'a> {
     fn forward_to(&self, phase: Phase) -> Vec<Step> {
         let mut steps = Vec::new();
         if phase > Phase::InTree {
-            let what = format!("phase {phase}");
-            steps.push(Step {
-                is_done: self.phase() >= phase,
-                ..step(&id(phase, "phase"), "API server", &what, Action::SetPhase(phase))
-            });
-            steps.extend(self.objects(phase));
+            steps.push(self.entered(phase, self.phase() >= phase));
         }
+        steps.extend(self.kubeadm_config(phase).filter(|_| phase > Phase::InTree));
         match phase {
             Phase::InTree => {}
-            Phase::Prepare | Phase::Migrate => steps.extend(self.control_plane(phase)),
-            Phase::Complete => steps.push(self.machines()),
+            Phase::Prepare | Phase::Migrate => steps.push(self.control_plane(phase)),
+            Phase::Complete => {
+                steps.extend(self.objects(phase));
+                steps.push(self.machines());
+            }
         }
         steps.push(self.ready(phase));
 
@@ -292,20 +309,16 @@ impl<'a> View<'a> {
         steps
     }
 
+    /// The steps of the way back into a phase. The kubelets are first: the in-tree provider removes the targets of a Node
+    /// while it is not Ready.
     fn back_to(&self, phase: Phase) -> Vec<Step> {
-        let what = format!("phase {phase}");
-        let mut steps = vec![Step {
-            is_done: self.phase() <= phase,
-            ..step(&id(phase, "phase"), "API server", &what, Action::SetPhase(phase))
-        }];
-        steps.extend(self.objects(phase));
+        let mut steps = vec![self.entered(phase, self.phase() <= phase)];
+        steps.extend(self.kubeadm_config(phase));
+        if phase == Phase::Prepare {
+            steps.push(self.kubelets_back());
+        }
         if phase < Phase::Migrate {
-            let what = format!("the machines get the form of {phase}; {NO_OWNER}");
-            steps.push(Step {
-                commands: self.commands_back(),
-                is_done: self.is_true(condition::READY),
-                ..step(&id(phase, "machines"), "you", &what, Action::Person)
-            });
+            steps.push(self.control_plane_back(phase));
         }
         steps.push(self.ready(phase));
 
@@ -318,204 +331,226 @@ impl<'a> View<'a> {
         steps
     }
 
-    /// Objects that the webhook changes: all targets but the Nodes, which get their taint when they are created.
-    fn objects(&self, phase: Phase) -> Option<Step> {
-        let has_objects = |migration: &&Migration| migration.profiles.iter().any(|profile| *profile != Profile::Nodes);
-        self.migration.filter(has_objects)?;
-        let id = id(phase, "objects");
-        // Written by the webhook, whether or not a manager runs.
-        let is_done = self.has_condition(condition::OBJECTS_APPLIED);
-        if self.has(Profile::KubeadmConfig) {
-            let what = "the ConfigMap kubeadm-config gets the form of the phase";
-            return Some(Step {
-                is_done,
-                ..step(&id, "API server", what, Action::ApplyKubeadmConfig(phase))
-            });
-        }
-
-        let row = self
-            .status
-            .conditions
-            .iter()
-            .find(|row| row.type_ == condition::OBJECTS_APPLIED);
-        let left = row.filter(|row| self.phase() == phase && row.status == "False");
-        let left = left.map(|row| format!("# {}", row.message));
-        Some(Step {
-            commands: left.into_iter().chain([self.guide()]).collect(),
+    fn entered(&self, phase: Phase, is_done: bool) -> Step {
+        let state = format!("spec.phase is {phase}");
+        Step {
             is_done,
+            ..step(&id(phase, "phase"), Who::Outrigger, &state, Action::SetPhase(phase))
+        }
+    }
+
+    /// kubeadm writes static Pods from this ConfigMap at the next upgrade.
+    fn kubeadm_config(&self, phase: Phase) -> Option<Step> {
+        let state = format!("the ConfigMap kubeadm-config has the form of {phase}");
+        self.is_kubeadm().then(|| Step {
+            commands: self.objects_left(phase).into_iter().collect(),
+            is_done: self.has_condition(condition::OBJECTS_APPLIED),
             ..step(
-                &id,
-                "you",
-                "the objects of the targets get the form of the phase",
-                Action::Person,
+                &id(phase, "objects"),
+                Who::Outrigger,
+                &state,
+                Action::ApplyKubeadmConfig(phase),
             )
         })
     }
 
-    /// The kube-controller-managers whose Pods this cluster has.
-    fn control_plane(&self, phase: Phase) -> Option<Step> {
-        if self.migration.is_some_and(Migration::is_elsewhere) {
-            return None;
-        }
+    /// What the webhook says about objects that do not have the form of the phase.
+    fn objects_left(&self, phase: Phase) -> Option<String> {
+        let mut rows = self.status.conditions.iter();
+        let row = rows.find(|row| row.type_ == condition::OBJECTS_APPLIED && row.status != "True")?;
+        (self.phase() == phase).then(|| format!("# {}", row.message))
+    }
 
-        let all = self.controller_managers();
-        let left: Vec<&str> = all
-            .iter()
-            .filter(|component| !has_form(component, phase))
-            .map(|component| machine(component))
-            .collect();
-        let form = match phase {
-            Phase::Prepare => "with leader migration",
-            _ => "external",
-        };
-        let is_known = self.facts.components.known().is_some() && !all.is_empty();
-        let place = if left.is_empty() {
-            "control plane".to_owned()
-        } else {
-            left.join(" ")
-        };
-
+    /// Objects that the webhook changes. In the phases before, `Ready` shows those that matter.
+    fn objects(&self, phase: Phase) -> Option<Step> {
+        let has_objects = |migration: &&Migration| migration.profiles.iter().any(|profile| *profile != Profile::Nodes);
+        self.migration.filter(has_objects).filter(|_| !self.is_kubeadm())?;
+        let left = self.objects_left(phase).into_iter();
+        let state = format!("the objects of the targets have the form of {phase}");
         Some(Step {
-            commands: self.commands_of_control_plane(&left),
+            commands: left.chain([self.commands().guide()]).collect(),
+            is_done: self.has_condition(condition::OBJECTS_APPLIED),
+            ..step(&id(phase, "objects"), Who::You, &state, Action::Person)
+        })
+    }
+
+    fn control_plane(&self, phase: Phase) -> Step {
+        let (form, effect) = match phase {
+            Phase::Prepare => ("have leader migration", PAUSE_IN_PREPARE),
+            _ => ("are external", PAUSE_IN_MIGRATE),
+        };
+        let (left, is_known) = self.left(|component| has_form(component, phase));
+        let left_objects = self.objects_left(phase).filter(|_| !self.is_kubeadm());
+        let commands = left_objects.into_iter().chain(self.commands().control_plane(&left));
+        Step {
+            effect: Some(effect),
+            commands: commands.collect(),
             is_done: self.is_true(condition::READY) || is_known && left.is_empty(),
             ..step(
                 &id(phase, "control-plane"),
-                &place,
-                &format!("kube-controller-manager {form}; {NO_OWNER}"),
+                Who::You,
+                &format!("kube-controller-managers {form}{}", listed(&left)),
                 Action::Person,
             )
-        })
+        }
     }
 
-    /// The leader last: then the lease moves once.
+    fn kubelets_back(&self) -> Step {
+        let counts = self.status.nodes.filter(|_| self.is_current);
+        let none_is_external = counts.is_some_and(|counts| counts.migrated == 0);
+        let managers = self.controller_managers();
+        let is_past = !managers.is_empty() && managers.iter().any(|component| !has_form(component, Phase::Migrate));
+        let of = counts.map(|counts| format!(": {} of {} are external", counts.migrated, counts.total));
+        Step {
+            commands: self.commands().kubelets_back(),
+            is_done: none_is_external || is_past,
+            ..step(
+                &id(Phase::Prepare, "kubelets"),
+                Who::You,
+                &format!("kubelets have their original flags{}", of.unwrap_or_default()),
+                Action::Person,
+            )
+        }
+    }
+
+    fn control_plane_back(&self, phase: Phase) -> Step {
+        let is_back = |component: &Component| match phase {
+            Phase::Prepare => acts(component) == Some(Acts::WithMigrationLease),
+            _ => acts(component) == Some(Acts::WhileLeader),
+        };
+        let (left, is_known) = self.left(is_back);
+        let form = match phase {
+            Phase::Prepare => "have leader migration",
+            _ => "have their original flags",
+        };
+        // In InTree the manager is content as soon as one of them owns the controllers.
+        let is_seen_by_manager = phase == Phase::Prepare && !is_known && self.is_true(condition::READY);
+        Step {
+            effect: (phase == Phase::Prepare).then_some(PAUSE_BACK),
+            commands: self.commands().control_plane_back(phase, &left),
+            is_done: is_seen_by_manager || is_known && left.is_empty(),
+            ..step(
+                &id(phase, "control-plane"),
+                Who::You,
+                &format!("kube-controller-managers {form}{}", listed(&left)),
+                Action::Person,
+            )
+        }
+    }
+
+    /// The machines whose kube-controller-manager is not so or not Ready, the leader last: then the lease moves once. And
+    /// whether any is known.
+    fn left(&self, is_so: impl Fn(&Component) -> bool) -> (Vec<String>, bool) {
+        let all = self.controller_managers();
+        let is_left = |component: &&&Component| !is_so(component) || !component.is_ready;
+        let left = all.iter().filter(is_left).map(|component| {
+            let name = machine(component);
+            match (is_so(component), self.leads(component)) {
+                (true, _) => format!("{name} (changed, its Pod is not Ready)"),
+                (false, true) => format!("{name} (leads, last)"),
+                (false, false) => name.to_owned(),
+            }
+        });
+
+        (left.collect(), !all.is_empty())
+    }
+
+    /// Those of the migrated cluster, as far as they can be seen.
+    fn components(&self) -> impl Iterator<Item = &'a Component> + use<'a> {
+        let tenants = self.facts.tenants.known().into_iter().flatten();
+        let name = self.migration.map(|migration| migration.name.as_str());
+        let is_elsewhere = self.migration.is_some_and(Migration::is_elsewhere);
+        let tenant = tenants.filter(move |tenant| is_elsewhere && Some(tenant.migration.as_str()) == name);
+        let here = self.facts.components.known().filter(|_| !is_elsewhere);
+        let all = here.into_iter().flatten();
+        let all = all.chain(tenant.filter_map(|tenant| tenant.components.known()).flatten());
+        all.filter(|component| !component.is_ignored)
+    }
+
     fn controller_managers(&self) -> Vec<&'a Component> {
-        let components = self.facts.components.known().into_iter().flatten();
-        let mut all: Vec<&Component> = components.filter(|component| component.judgement.is_some()).collect();
+        let mut all: Vec<&Component> = self.components().filter(|one| one.judgement.is_some()).collect();
         all.sort_by_key(|&component| (self.leads(component), machine(component)));
         all
     }
 
     fn leads(&self, component: &Component) -> bool {
         let main = self.migration.map(|migration| migration.main_lease.as_str());
-        let leases = self.facts.leases.known().into_iter().flatten();
-        let holder = leases
-            .filter(|lease| Some(lease.name.as_str()) == main)
-            .map(|lease| &lease.holder);
-        let hosts = component.judgement.iter().flat_map(|judged| &judged.hosts);
-        let mut hosts = hosts.map(|host| format!("{host}_"));
-        holder
-            .into_iter()
-            .any(|holder| hosts.any(|host| holder.starts_with(&host)))
+        let mut leases = self.facts.leases.known().into_iter().flatten();
+        let Some(lease) = leases.find(|lease| Some(lease.name.as_str()) == main) else {
+            return false;
+        };
+        let mut hosts = component.judgement.iter().flat_map(|judged| &judged.hosts);
+        hosts.any(|host| same_host(host, host_of(&lease.holder)))
     }
 
     fn machines(&self) -> Step {
         let counts = self.status.nodes.filter(|_| self.is_current);
-        let counts = counts.map(|counts| format!(" ({} of {} external)", counts.migrated, counts.total));
+        let counts = counts.map(|counts| format!(": {} of {} kubelets are", counts.migrated, counts.total));
         Step {
-            commands: self.commands_of_machines(),
-            is_done: self.is_true(condition::NODES_MIGRATED),
+            commands: self.commands().machines(),
+            is_done: self.is_true(condition::NODES_MIGRATED) && !self.components().any(is_in_tree_api_server),
             ..step(
                 &id(Phase::Complete, "machines"),
-                "all machines",
-                &format!("kubelets external{}", counts.unwrap_or_default()),
+                Who::You,
+                &format!(
+                    "kube-apiservers and kubelets are external{}",
+                    counts.unwrap_or_default()
+                ),
                 Action::Person,
             )
         }
     }
 
+    /// The manager says when the phase is reached. A person has to act if it does not come by itself.
     fn ready(&self, phase: Phase) -> Step {
-        let what = match phase {
-            Phase::InTree => "the manager sees that a kube-controller-manager owns the load balancers",
-            Phase::Prepare => "the manager has recorded that the kube-controller-manager can hand over",
+        let state = match phase {
+            Phase::InTree => "a kube-controller-manager owns the load balancers",
+            Phase::Prepare => "the evidence for the hand-over is recorded",
             Phase::Migrate => "Outrigger's manager owns the load balancers",
             Phase::Complete => "the migration is complete",
         };
+        let is_observed = self.status.observed_by.is_some();
+        let is_persons = !is_observed || self.is_true(condition::STALLED);
+        let commands = (!is_observed).then(|| "# no manager observes the migration: docs/guides/install.md".to_owned());
         Step {
+            commands: commands.into_iter().collect(),
             is_done: self.is_true(condition::READY),
-            ..step(&id(phase, "ready"), "manager", what, Action::Wait)
+            ..step(
+                &id(phase, "ready"),
+                Who::Manager,
+                state,
+                if is_persons { Action::Person } else { Action::Wait },
+            )
         }
-    }
-
-    fn is_kubeadm(&self) -> bool {
-        self.has(Profile::KubeadmConfig)
-    }
-
-    fn guide(&self) -> String {
-        let page = GUIDES.iter().find(|(profile, _)| self.has(*profile));
-        let page = page.map_or("the page of your distribution in docs/guides", |(_, page)| *page);
-        format!("# see {page}")
-    }
-
-    /// The command that makes the file which `outrigger node edit` reads on the machines.
-    fn current(&self) -> String {
-        format!(
-            "kubectl get cloudprovidermigration {} -o yaml > current.yaml",
-            self.name()
-        )
-    }
-
-    fn commands_of_control_plane(&self, machines: &[&str]) -> Vec<String> {
-        if !self.is_kubeadm() {
-            return vec![self.guide()];
-        }
-        vec![
-            self.current(),
-            format!(
-                "# then with this file on one machine after the other: {}",
-                machines.join(", ")
-            ),
-            "outrigger node edit --migration current.yaml --component kube-controller-manager".to_owned(),
-        ]
-    }
-
-    fn commands_of_machines(&self) -> Vec<String> {
-        if !self.is_kubeadm() {
-            return vec![self.guide()];
-        }
-        vec![
-            self.current(),
-            "# then with this file on one control-plane machine after the other".to_owned(),
-            "outrigger node edit --migration current.yaml && systemctl restart kubelet".to_owned(),
-            "# on one worker after the other".to_owned(),
-            "outrigger node edit --migration current.yaml --component kubelet && systemctl restart kubelet".to_owned(),
-            "# when all kubelets are external".to_owned(),
-            "kubectl annotate nodes --all outrigger.dev/kubelet=external --overwrite".to_owned(),
-        ]
-    }
-
-    fn commands_back(&self) -> Vec<String> {
-        if !self.is_kubeadm() {
-            return vec![format!("{}, \"Go back\"", self.guide())];
-        }
-        vec![
-            "# see docs/guides/kubeadm.md, \"Go back\"".to_owned(),
-            self.current(),
-            "# first the kubelets that are external: with this file on one machine after the other".to_owned(),
-            "outrigger node edit --migration current.yaml --component kubelet --back && systemctl restart kubelet"
-                .to_owned(),
-            "# when no kubelet is external any more".to_owned(),
-            "kubectl annotate nodes --all outrigger.dev/kubelet-".to_owned(),
-            "# then on one control-plane machine after the other, the leader last".to_owned(),
-            "outrigger node edit --migration current.yaml --back".to_owned(),
-        ]
     }
 }
 
-/// The page of each profile.
-const GUIDES: [(Profile, &str); 6] = [
-    (Profile::KubeadmConfig, "docs/guides/kubeadm.md"),
-    (Profile::HostedControlPlane, "docs/guides/hosted.md"),
-    (Profile::ClusterAPI, "docs/guides/cluster-api.md"),
-    (Profile::Kubermatic, "docs/guides/kkp.md"),
-    (Profile::RancherRKE2, "docs/guides/rke2.md"),
-    (Profile::RancherRKE1, "docs/guides/rke1.md"),
-];
+/// The phase to which `outrigger rollback` goes without a flag: the previous one, or Prepare while its step back is not over.
+///
+/// # Errors
+/// As [`Plan::back`].
+pub fn previous(facts: &ClusterFacts, asked: &Asked) -> Result<Option<Phase>, Error> {
+    let migration = named(facts, asked.name.as_deref())?;
+    let rows = migration.status.iter().flat_map(|status| &status.controllers);
+    let name = Controller::Service.canonical_name();
+    let mut owners = rows.filter(|row| row.name == name).filter_map(|row| row.owner);
+    let is_ours = owners.any(|owner| owner == Party::CloudControllerManager);
+    if migration.phase == Phase::Prepare && is_ours {
+        return Ok(Some(Phase::Prepare));
+    }
 
-fn step(id: &str, place: &str, what: &str, action: Action) -> Step {
+    Ok(Phase::ALL
+        .into_iter()
+        .rev()
+        .find(|previous| *previous < migration.phase))
+}
+
+fn step(id: &str, who: Who, state: &str, action: Action) -> Step {
     Step {
         id: id.to_owned(),
-        place: place.to_owned(),
-        what: what.to_owned(),
+        who,
+        state: state.to_owned(),
+        effect: None,
         commands: Vec::new(),
         is_done: false,
         action,
@@ -532,16 +567,36 @@ fn id(phase: Phase, step: &str) -> String {
     format!("{phase}/{step}")
 }
 
+fn listed(machines: &[String]) -> String {
+    match machines {
+        [] => String::new(),
+        machines => format!(": {}", machines.join(", ")),
+    }
+}
+
 fn machine(component: &Component) -> &str {
     component.node.as_deref().unwrap_or(&component.object)
 }
 
+/// When a kube-controller-manager acts, if its flags can be read.
+fn acts(component: &Component) -> Option<Acts> {
+    let judged = component.judgement.as_ref()?;
+    component.unreadable.is_none().then_some(judged.acts)
+}
+
 /// Whether a kube-controller-manager has the flags of the phase, or of a later one.
 fn has_form(component: &Component, phase: Phase) -> bool {
-    let judged = component.judgement.as_ref().filter(|_| component.unreadable.is_none());
-    judged.is_some_and(|judged| match judged.acts {
-        Acts::WithMigrationLease => phase == Phase::Prepare && judged.configuration.is_none(),
-        Acts::Never => phase == Phase::Prepare || !judged.is_in_tree,
-        Acts::WhileLeader | Acts::Always | Acts::Unknown => false,
-    })
+    let judged = component.judgement.as_ref();
+    match acts(component) {
+        Some(Acts::WithMigrationLease) => {
+            phase == Phase::Prepare && judged.is_some_and(|judged| judged.configuration.is_none())
+        }
+        Some(Acts::Never) => phase == Phase::Prepare || judged.is_some_and(|judged| !judged.is_in_tree),
+        Some(Acts::WhileLeader | Acts::Always | Acts::Unknown) | None => false,
+    }
+}
+
+fn is_in_tree_api_server(component: &Component) -> bool {
+    let provider = component.flags.as_ref().and_then(|flags| flags.get("cloud-provider"));
+    component.component == "kube-apiserver" && provider.is_some_and(|provider| provider == "aws")
 }

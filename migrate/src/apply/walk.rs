@@ -1,16 +1,18 @@
 //! The loop of `outrigger apply` and `outrigger rollback`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use outrigger_shared::annotations;
 use outrigger_shared::migration::Phase;
 use tokio::runtime::Runtime;
 
+use super::checks::{Checks, can_be_planned};
 use super::error::Error;
-use super::errors;
-use super::steps::{Action, Direction, Plan, Step};
+use super::steps::{Action, Asked, Direction, Plan, Step};
+use super::text;
 use super::write::{Writer, Written};
 use crate::args::WalkArgs;
 use crate::check::{self, rules};
@@ -25,57 +27,103 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// API servers restart during a migration.
 const UNREACHABLE: Duration = Duration::from_secs(300);
 
-/// Where a walk ends.
-#[derive(Clone, Copy, Debug)]
-pub struct Goal {
-    pub direction: Direction,
-    pub to: Phase,
-}
+/// A write that the webhook has to act on is repeated so often: the webhook may not have run at the first time.
+const REPEAT: Duration = Duration::from_secs(30);
 
 pub struct Walk<'a> {
     args: &'a WalkArgs,
-    name: Option<String>,
+    /// Codes of checks whose errors do not matter.
+    accept: &'a [String],
+    asked: Asked,
+    direction: Direction,
     runtime: Runtime,
     reader: Reader,
     writer: Writer,
 }
 
-/// What the loop has printed and written, so that it does so once.
-#[derive(Default)]
+/// What this run has printed and written, so that it does so once. What is to be done does not depend on it.
 struct Said {
     done: BTreeSet<String>,
+    /// The step at hand, since when, and what was printed about it.
     now: String,
+    began: Instant,
     waits: String,
+    has_commands: bool,
     failed: String,
-    written: BTreeSet<String>,
+    /// The phase of the last read.
+    phase: Phase,
+    confirmed: Option<Phase>,
+    written: BTreeMap<String, Instant>,
 }
 
 impl Said {
-    /// The commands of a person, and what manager and webhook wait for: a line for each change.
-    fn waits_for(&mut self, step: &Step, plan: &Plan, at: Timestamp, out: &mut dyn Write) -> io::Result<()> {
-        let facts = plan.waits_for.iter();
-        let facts: String = facts
-            .map(|fact| format!("    waits for: {}\n", printable(&fact.observation)))
-            .collect();
-        let waits = format!("{}{facts}", step.place);
+    fn of(plan: &Plan) -> Self {
+        let done = plan.steps.iter().filter(|step| step.is_done);
+        Self {
+            done: done.map(|step| step.id.clone()).collect(),
+            now: String::new(),
+            began: Instant::now(),
+            waits: String::new(),
+            has_commands: false,
+            failed: String::new(),
+            phase: plan.phase,
+            confirmed: None,
+            written: BTreeMap::new(),
+        }
+    }
+
+    fn begins(&mut self, step: &Step) {
+        if self.now != step.id {
+            (self.now, self.began) = (step.id.clone(), Instant::now());
+            (self.waits, self.has_commands) = (String::new(), false);
+        }
+    }
+
+    /// The commands of a person, and what manager and webhook wait for: lines for each change.
+    fn waits_for(&mut self, step: &Step, plan: &Plan, at: Timestamp, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut facts = Vec::new();
+        for fact in &plan.waits_for {
+            text::missing(&mut facts, "waits for: ", fact)?;
+        }
+        let facts = String::from_utf8_lossy(&facts);
+        let waits = format!("{}{facts}", step.state);
         if waits == self.waits {
             return Ok(());
         }
 
-        line(out, at, "…", step)?;
-        if self.waits.is_empty() {
-            step.write_commands(out)?;
+        let is_persons = step.action == Action::Person;
+        text::line(out, at, if is_persons { "you" } else { "waiting" }, step)?;
+        if !self.has_commands {
+            text::commands(step, out)?;
+            if is_persons {
+                let command = printable(&plan.command);
+                writeln!(out, "    # this command goes on by itself; after Ctrl-C: {command}")?;
+            }
         }
         write!(out, "{facts}")?;
         out.flush()?;
-        self.waits = waits;
+        (self.waits, self.has_commands) = (waits, true);
+
+        Ok(())
+    }
+
+    fn failed(&mut self, reason: String, err: &mut dyn Write) -> io::Result<()> {
+        if reason != self.failed {
+            writeln!(err, "{}", printable(&reason))?;
+            self.failed = reason;
+        }
         Ok(())
     }
 }
 
 impl<'a> Walk<'a> {
-    pub fn begin(args: &'a WalkArgs, name: Option<String>) -> Result<Self, Failure> {
-        rules::known("accept", &args.accept)?;
+    pub fn begin(
+        args: &'a WalkArgs,
+        accept: &'a [String],
+        asked: Asked,
+        direction: Direction,
+    ) -> Result<Self, Failure> {
+        rules::known("accept", accept)?;
         let runtime = check::runtime()?;
         let access = check::access(&args.cluster, args.cluster.context.clone(), Kubelets::All);
         let reader = check::connect(&runtime, &access)?;
@@ -86,7 +134,9 @@ impl<'a> Walk<'a> {
 
         Ok(Self {
             args,
-            name,
+            accept,
+            asked,
+            direction,
             runtime,
             reader,
             writer,
@@ -99,140 +149,276 @@ impl<'a> Walk<'a> {
     /// When the cluster cannot be read for [`UNREACHABLE`], the API server refuses a write, or stdout fails.
     pub fn run(
         &self,
-        goal: impl Fn(&ClusterFacts) -> Result<Goal, Failure>,
+        goal: impl Fn(&ClusterFacts) -> Result<Phase, Failure>,
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Result<End, Failure> {
-        let facts = self.runtime.block_on(self.reader.read(Sections::All));
-        let facts = facts.map_err(check::error::Error::from)?;
-        let goal = goal(&facts)?;
-        let plan = self.plan(&facts, goal)?;
-        plan.write_text(out)?;
+        let facts = self.read(Sections::All)?;
+        can_be_planned(&facts, &self.asked)?;
+        let to = goal(&facts)?;
+        let mut plan = self.plan(&facts, to)?;
+        text::table(&plan, out)?;
         if plan.next().is_none() {
+            text::next(&plan, out)?;
             return Ok(End::Success);
         }
-        if !self.is_confirmed(&plan, err)? {
-            writeln!(err, "nothing was written")?;
-            return Ok(End::NotYet);
+        if self.args.dry_run {
+            text::next(&plan, out)?;
+            return self.dry_run(&facts, &plan, err);
         }
 
-        let mut said = Said {
-            done: plan
-                .steps
-                .iter()
-                .filter(|step| step.is_done)
-                .map(|step| step.id.clone())
-                .collect(),
-            ..Said::default()
-        };
-        let (mut at, mut plan, mut began) = (facts.at, plan, Instant::now());
+        let (mut said, mut at) = (Said::of(&plan), facts.at);
         loop {
-            for step in plan.steps.iter().filter(|step| step.is_done) {
-                if said.done.insert(step.id.clone()) {
-                    line(out, at, "√", step)?;
-                }
-            }
-            if let Some(alarm) = &plan.alarm {
-                writeln!(err, "alarm: {}", printable(alarm))?;
-                return Ok(End::Refused);
-            }
-            let Some(step) = plan.next().cloned() else {
-                return self.end(&plan, out);
-            };
-
-            if said.now != step.id {
-                (said.now, said.waits, began) = (step.id.clone(), String::new(), Instant::now());
-            }
-            let end = match step.action {
-                Action::SetPhase(to) => self.set_phase(to, &plan, &mut said, err)?,
-                Action::ApplyKubeadmConfig(phase) if said.written.insert(step.id.clone()) => {
-                    let written = self.writer.apply_kubeadm_config(migration(&plan), phase);
-                    self.runtime.block_on(written)?;
-                    None
-                }
-                Action::ApplyKubeadmConfig(_) | Action::Person | Action::Wait => {
-                    said.waits_for(&step, &plan, at, out)?;
-                    self.is_over(&step, began, err)?
-                }
-            };
-            if let Some(end) = end {
+            if let Some(end) = self.step(&plan, &mut said, at, out, err)? {
                 return Ok(end);
             }
-
             std::thread::sleep(PERIOD);
-            (at, plan) = self.again(goal, &mut said, err)?;
+            (at, plan) = self.again(to, &mut said, err)?;
         }
     }
 
-    fn plan(&self, facts: &ClusterFacts, goal: Goal) -> Result<Plan, Failure> {
-        let name = self.name.as_deref();
-        Ok(match goal.direction {
-            Direction::Forward => Plan::forward(facts, name, goal.to)?,
-            Direction::Back => Plan::back(facts, name, goal.to)?,
-        })
-    }
-
-    /// Asks, if there is something to write.
-    fn is_confirmed(&self, plan: &Plan, err: &mut dyn Write) -> io::Result<bool> {
-        let mut left = plan.steps.iter().filter(|step| !step.is_done);
-        let writes = left.any(|step| matches!(step.action, Action::SetPhase(_) | Action::ApplyKubeadmConfig(_)));
-        if self.args.yes || !writes {
-            return Ok(true);
+    /// Does the first step that is not done, or waits for it. The end, if there is one.
+    fn step(
+        &self,
+        plan: &Plan,
+        said: &mut Said,
+        at: Timestamp,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Result<Option<End>, Failure> {
+        for step in plan.steps.iter().filter(|step| step.is_done) {
+            if said.done.insert(step.id.clone()) {
+                text::line(out, at, "done", step)?;
+            }
         }
-        let stdin = io::stdin();
-        if !stdin.is_terminal() {
-            writeln!(err, "stdin is no terminal; add --yes")?;
-            return Ok(false);
-        }
-
-        write!(
-            err,
-            "{}: {} → {}. Continue? [y/N] ",
-            self.reader.server(),
-            plan.phase,
-            plan.to
-        )?;
-        err.flush()?;
-        let mut answer = String::new();
-        stdin.lock().read_line(&mut answer)?;
-        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-    }
-
-    /// Writes the phase, unless something is wrong before it.
-    fn set_phase(&self, to: Phase, plan: &Plan, said: &mut Said, err: &mut dyn Write) -> Result<Option<End>, Failure> {
-        let (name, from) = (migration(plan), plan.phase);
-        if said.written.contains(&said.now) {
+        if self.moves_against(plan.phase, said.phase) {
             let page = "docs/operations/gitops.md";
             writeln!(
                 err,
-                "the phase was {to}, and is {from} again: something else writes it, see {page}"
+                "the phase was {}, and is {} now: another person or program goes the other way ({page}); nothing more is written",
+                said.phase, plan.phase
             )?;
             return Ok(Some(End::Refused));
         }
-        let reason = match plan.direction {
-            Direction::Forward => self.errors()?,
-            Direction::Back => plan.no_way_back.clone(),
+        said.phase = plan.phase;
+
+        let Some(step) = plan.next() else {
+            let name = printable(migration(plan));
+            writeln!(out, "\n{name}: {} is reached\nnext: {}", plan.to, text::after(plan))?;
+            return Ok(Some(End::Success));
         };
-        if let Some(reason) = reason {
-            writeln!(err, "{from} → {to} is not begun: {}", printable(&reason))?;
+        said.begins(step);
+        if let Some(alarm) = &plan.alarm
+            && self.direction == Direction::Forward
+            && step.action != Action::Person
+        {
+            text::missing(err, "alarm: ", alarm)?;
             return Ok(Some(End::Refused));
         }
 
-        match self.runtime.block_on(self.writer.set_phase(name, from, to))? {
-            Written::Done => said.written.insert(said.now.clone()),
-            Written::Changed => false,
+        let end = match step.action {
+            Action::SetPhase(next) => self.set_phase(next, plan, said, out, err)?,
+            Action::ApplyKubeadmConfig(phase) if is_due(said, step) => {
+                let written = self.writer.apply_kubeadm_config(migration(plan), phase, false);
+                if self.written(written, said, err)? {
+                    said.written.insert(step.id.clone(), Instant::now());
+                }
+                None
+            }
+            Action::ApplyKubeadmConfig(_) | Action::Person | Action::Wait => None,
         };
+        if end.is_some() || matches!(step.action, Action::SetPhase(_)) {
+            return Ok(end);
+        }
+
+        said.waits_for(step, plan, at, out)?;
+        Ok(self.is_over(step, plan, said.began, err)?)
+    }
+
+    fn moves_against(&self, now: Phase, before: Phase) -> bool {
+        match self.direction {
+            Direction::Forward => now < before,
+            Direction::Back => now > before,
+        }
+    }
+
+    fn plan(&self, facts: &ClusterFacts, to: Phase) -> Result<Plan, Failure> {
+        Ok(match self.direction {
+            Direction::Forward => Plan::forward(facts, &self.asked, to)?,
+            Direction::Back => Plan::back(facts, &self.asked, to)?,
+        })
+    }
+
+    fn read(&self, sections: Sections) -> Result<ClusterFacts, check::error::Error> {
+        Ok(self.runtime.block_on(self.reader.read(sections))?)
+    }
+
+    fn dry_run(&self, facts: &ClusterFacts, plan: &Plan, err: &mut dyn Write) -> Result<End, Failure> {
+        let lines = self.in_the_way(facts, plan);
+        for line in &lines {
+            writeln!(err, "{}", printable(line))?;
+        }
+        Ok(if lines.is_empty() { End::Success } else { End::Refused })
+    }
+
+    /// Why no phase may begin now.
+    fn in_the_way(&self, facts: &ClusterFacts, plan: &Plan) -> Vec<String> {
+        match self.direction {
+            Direction::Back => plan.no_way_back.iter().cloned().collect(),
+            Direction::Forward => {
+                let checks = Checks::of(facts, &self.asked, self.accept);
+                if checks.pass() { Vec::new() } else { checks.lines() }
+            }
+        }
+    }
+
+    /// Writes the phase, unless something is wrong before it. What is right is read again before each write.
+    fn set_phase(
+        &self,
+        next: Phase,
+        plan: &Plan,
+        said: &mut Said,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Result<Option<End>, Failure> {
+        let facts = match self.read(Sections::All) {
+            Ok(facts) => facts,
+            Err(error) => {
+                said.failed(error.to_string(), err)?;
+                return Ok(None);
+            }
+        };
+        let plan = self.plan(&facts, plan.to)?;
+        if plan.next().map(|step| step.action) != Some(Action::SetPhase(next)) || plan.alarm.is_some() {
+            return Ok(None);
+        }
+        let lines = self.in_the_way(&facts, &plan);
+        if !lines.is_empty() {
+            writeln!(err, "phase {next} was not set:")?;
+            for line in lines {
+                writeln!(err, "    {}", printable(&line))?;
+            }
+            return Ok(Some(End::Refused));
+        }
+        if !self.args.yes && said.confirmed != Some(next) {
+            return self.confirm(next, &facts, &plan, said, out, err);
+        }
+
+        // It would be refused after the phase is written.
+        let has_config = plan
+            .steps
+            .iter()
+            .any(|step| step.action == Action::ApplyKubeadmConfig(next));
+        if has_config
+            && !self.written(
+                self.writer.apply_kubeadm_config(migration(&plan), next, true),
+                said,
+                err,
+            )?
+        {
+            return Ok(None);
+        }
+        if self.written(self.writer.set_phase(migration(&plan), plan.phase, next), said, err)? {
+            said.phase = next;
+        }
         Ok(None)
     }
 
-    fn errors(&self) -> Result<Option<String>, Failure> {
-        let facts = self.runtime.block_on(self.reader.read(Sections::All));
-        let facts = facts.map_err(check::error::Error::from)?;
-        Ok(errors(&facts, &self.args.accept))
+    /// Whether a write was done. One without an answer is tried again, as its step is not done then.
+    fn written(
+        &self,
+        write: impl Future<Output = Result<Written, Error>>,
+        said: &mut Said,
+        err: &mut dyn Write,
+    ) -> Result<bool, Failure> {
+        match self.runtime.block_on(write) {
+            Ok(written) => Ok(written == Written::Done),
+            Err(error @ Error::Unanswered { .. }) => {
+                said.failed(error.to_string(), err)?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says what will be written and what follows, and asks.
+    fn confirm(
+        &self,
+        next: Phase,
+        facts: &ClusterFacts,
+        plan: &Plan,
+        said: &mut Said,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Result<Option<End>, Failure> {
+        self.summary(next, facts, plan, out)?;
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            writeln!(
+                err,
+                "stdin is not a terminal: add --yes to write without a question. Nothing was written"
+            )?;
+            return Ok(Some(End::NotYet));
+        }
+
+        write!(err, "Set phase {next}? [y/N] ")?;
+        err.flush()?;
+        let mut answer = String::new();
+        stdin.lock().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            said.confirmed = Some(next);
+            return Ok(None);
+        }
+        writeln!(err, "nothing was written")?;
+        Ok(Some(End::NotYet))
+    }
+
+    fn summary(&self, next: Phase, facts: &ClusterFacts, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+        let name = printable(migration(plan));
+        let context = plan.context.as_deref().map(printable).unwrap_or_default();
+        let version = facts.version.known().map_or("not known", String::as_str);
+        let after = plan
+            .steps
+            .iter()
+            .skip_while(|step| step.action != Action::SetPhase(next))
+            .skip(1);
+        let after: Vec<&Step> = after
+            .take_while(|step| !matches!(step.action, Action::SetPhase(_)))
+            .collect();
+
+        writeln!(
+            out,
+            "cluster    {context}, {}, Kubernetes {}",
+            self.reader.server(),
+            printable(version)
+        )?;
+        writeln!(out, "migration  {name}: {} → {next}", plan.phase)?;
+        writeln!(out, "writes     spec.phase of the CloudProviderMigration {name}")?;
+        if after
+            .iter()
+            .any(|step| matches!(step.action, Action::ApplyKubeadmConfig(_)))
+        {
+            writeln!(
+                out,
+                "           the annotation {} of the ConfigMap kubeadm-config",
+                annotations::APPLY
+            )?;
+        }
+        for step in after.iter().filter(|step| step.action == Action::Person) {
+            writeln!(out, "then you   {}", printable(&step.state))?;
+            if let Some(effect) = step.effect {
+                writeln!(out, "           {effect}")?;
+            }
+        }
+        if self.direction == Direction::Forward {
+            let cluster = printable(&self.asked.cluster);
+            writeln!(out, "way back   outrigger rollback {name} --to={}{cluster}", plan.phase)?;
+        }
+        out.flush()
     }
 
     /// Whether a step takes too long.
-    fn is_over(&self, step: &Step, began: Instant, err: &mut dyn Write) -> io::Result<Option<End>> {
+    fn is_over(&self, step: &Step, plan: &Plan, began: Instant, err: &mut dyn Write) -> io::Result<Option<End>> {
         let most = match (step.action, self.args.wait) {
             (Action::Person, Some(seconds)) => Some(seconds),
             (Action::Person, None) => (!io::stdin().is_terminal()).then_some(0),
@@ -242,57 +428,43 @@ impl<'a> Walk<'a> {
             return Ok(None);
         };
 
+        let (id, command) = (&step.id, printable(&plan.command));
         match step.action {
-            Action::Person => writeln!(err, "{} is yours to do; then run this command again", step.id)?,
-            _ => writeln!(
-                err,
-                "{} was not reached in {most} s; outrigger status says why",
-                step.id
-            )?,
+            Action::Person => writeln!(err, "you have to do {id}; then go on with: {command}")?,
+            _ => writeln!(err, "{id} was not reached in {most} s; go on with: {command}")?,
         }
         Ok(Some(End::NotYet))
     }
 
     /// Reads again, until the API server answers.
-    fn again(&self, goal: Goal, said: &mut Said, err: &mut dyn Write) -> Result<(Timestamp, Plan), Failure> {
+    fn again(&self, to: Phase, said: &mut Said, err: &mut dyn Write) -> Result<(Timestamp, Plan), Failure> {
         let began = Instant::now();
         loop {
-            let failed = match self.runtime.block_on(self.reader.read(Sections::Steps)) {
-                Ok(facts) => match self.plan(&facts, goal) {
-                    Ok(plan) => {
-                        said.failed.clear();
-                        return Ok((facts.at, plan));
-                    }
-                    Err(failure) => failure.to_string(),
-                },
-                Err(error) => error.to_string(),
+            let planned = self.read(Sections::Steps).map_err(Failure::from);
+            let planned = planned.and_then(|facts| Ok((facts.at, self.plan(&facts, to)?)));
+            let reason = match planned {
+                Ok(planned) => {
+                    said.failed.clear();
+                    return Ok(planned);
+                }
+                Err(failure) => failure.to_string(),
             };
             if began.elapsed() > UNREACHABLE {
-                let (seconds, reason) = (UNREACHABLE.as_secs(), failed);
+                let seconds = UNREACHABLE.as_secs();
                 return Err(Error::Unreachable { seconds, reason }.into());
             }
-            if failed != said.failed {
-                writeln!(err, "{}", printable(&failed))?;
-                said.failed = failed;
-            }
+            said.failed(reason, err)?;
             std::thread::sleep(PERIOD);
         }
     }
+}
 
-    fn end(&self, plan: &Plan, out: &mut dyn Write) -> Result<End, Failure> {
-        let name = printable(migration(plan));
-        writeln!(out, "\n{name}: {} is reached\nnext: outrigger status {name}", plan.to)?;
-        Ok(End::Success)
-    }
+/// Whether a write that the webhook acts on is to be sent now.
+fn is_due(said: &Said, step: &Step) -> bool {
+    said.written.get(&step.id).is_none_or(|at| at.elapsed() >= REPEAT)
 }
 
 /// A step that writes has one.
 fn migration(plan: &Plan) -> &str {
     plan.migration.as_deref().unwrap_or_default()
-}
-
-fn line(out: &mut dyn Write, at: Timestamp, sign: &str, step: &Step) -> io::Result<()> {
-    let (at, place, what) = (at.strftime("%H:%M:%S"), printable(&step.place), printable(&step.what));
-    writeln!(out, "{at} {sign} {}  {place}: {what}", step.id)?;
-    out.flush()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use outrigger_shared::annotations;
 use outrigger_shared::migration::{CloudProviderMigration, KUBE_SYSTEM, Phase};
 use serde_json::{Value, json};
@@ -13,10 +13,14 @@ use tokio::time::timeout;
 
 use super::error::Error;
 
+/// In the audit log and in `managedFields`.
 const FIELD_MANAGER: &str = "outrigger";
 
 /// kubeadm's name for the ConfigMap of its configuration.
 const KUBEADM_CONFIG: &str = "kubeadm-config";
+
+/// Answers that say nothing about the write: too slow, too many requests.
+const AGAIN: [u16; 2] = [408, 429];
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Sets the phase, if it is still `from`. A step back to InTree removes the attestation, as the API server asks for.
+    /// Sets the phase, if it is still `from`. An attestation of a later phase is removed: it would be refused at the next step
+    /// forward.
     pub async fn set_phase(&self, name: &str, from: Phase, to: Phase) -> Result<Written, Error> {
         let what = format!("phase {to}");
         let api: Api<CloudProviderMigration> = Api::all(self.client.clone());
@@ -44,30 +49,41 @@ impl Writer {
         };
 
         let mut spec = json!({"phase": to});
-        if to == Phase::InTree && stored.spec.attestation.is_some() {
+        if stored
+            .spec
+            .attestation
+            .is_some_and(|attestation| attestation.phase > to)
+        {
             spec["attestation"] = Value::Null;
         }
         let patch = json!({"metadata": {"resourceVersion": stored.metadata.resource_version}, "spec": spec});
-        let parameters = parameters();
+        let parameters = parameters(false);
         let patch = Patch::Merge(patch);
         let answer = self.answer(&what, api.patch(name, &parameters, &patch)).await?;
 
         Ok(answer.map_or(Written::Changed, |_| Written::Done))
     }
 
-    /// Asks the webhook to give the ConfigMap `kubeadm-config` the form of a phase.
-    pub async fn apply_kubeadm_config(&self, name: &str, phase: Phase) -> Result<Written, Error> {
+    /// Asks the webhook to give the ConfigMap `kubeadm-config` the form of a phase. It acts when the value changes.
+    pub async fn apply_kubeadm_config(&self, name: &str, phase: Phase, dry_run: bool) -> Result<Written, Error> {
         let what = format!(
             "the annotation {} of the ConfigMap {KUBEADM_CONFIG}",
             annotations::APPLY
         );
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), KUBE_SYSTEM);
-        let patch = json!({"metadata": {"annotations": {annotations::APPLY: format!("{name}/{phase}")}}});
-        let parameters = parameters();
-        let patch = Patch::Merge(patch);
-        let answer = self
-            .answer(&what, api.patch(KUBEADM_CONFIG, &parameters, &patch))
-            .await?;
+        let value = format!("{name}/{phase}");
+        let parameters = parameters(dry_run);
+        let Some(stored) = self.answer(&what, api.get(KUBEADM_CONFIG)).await? else {
+            return Ok(Written::Changed);
+        };
+        if stored.annotations().get(annotations::APPLY) == Some(&value) {
+            let removed = annotation(&Value::Null);
+            self.answer(&what, api.patch(KUBEADM_CONFIG, &parameters, &removed))
+                .await?;
+        }
+
+        let set = annotation(&json!(value));
+        let answer = self.answer(&what, api.patch(KUBEADM_CONFIG, &parameters, &set)).await?;
 
         Ok(answer.map_or(Written::Changed, |_| Written::Done))
     }
@@ -81,19 +97,26 @@ impl Writer {
         match timeout(self.timeout, call).await {
             Ok(Ok(answer)) => Ok(Some(answer)),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(None),
-            Ok(Err(kube::Error::Api(status))) if status.code < 500 => Err(Error::Refused {
-                what: what.to_owned(),
-                reason: status.message.clone(),
-            }),
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 && !AGAIN.contains(&status.code) => {
+                Err(Error::Refused {
+                    what: what.to_owned(),
+                    reason: status.message.clone(),
+                })
+            }
             Ok(Err(error)) => Err(unanswered(error.to_string())),
             Err(_) => Err(unanswered(format!("none in {} s", self.timeout.as_secs()))),
         }
     }
 }
 
-fn parameters() -> PatchParams {
+fn annotation(value: &Value) -> Patch<Value> {
+    Patch::Merge(json!({"metadata": {"annotations": {annotations::APPLY: value}}}))
+}
+
+fn parameters(dry_run: bool) -> PatchParams {
     PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
+        dry_run,
         ..PatchParams::default()
     }
 }

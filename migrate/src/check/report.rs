@@ -100,6 +100,17 @@ impl Report {
         findings.filter(|finding| finding.severity == severity.as_str()).count()
     }
 
+    /// A line for each error: its code, its title and its first cause.
+    pub fn error_lines(&self) -> Vec<String> {
+        let findings = self.groups.iter().flat_map(|group| &group.findings);
+        let errors = findings.filter(|finding| finding.severity == Severity::Error.as_str());
+        let line = |finding: &Finding| {
+            let cause = finding.causes.first().map(|cause| format!(": {}", cause.text));
+            format!("{}  {}{}", finding.code, finding.title, cause.unwrap_or_default())
+        };
+        errors.map(line).collect()
+    }
+
     pub fn errors(&self) -> usize {
         self.count(Severity::Error)
     }

@@ -312,7 +312,11 @@ impl Reader {
                 webhooks: self.webhooks().await,
                 ..Rest::unneeded()
             },
-            Sections::Position | Sections::PositionAgain | Sections::Steps => Rest::unneeded(),
+            Sections::Steps => Rest {
+                tenants: Box::pin(tenants::read(self, migrations.as_deref())).await,
+                ..Rest::unneeded()
+            },
+            Sections::Position | Sections::PositionAgain => Rest::unneeded(),
         };
 
         Ok(ClusterFacts {
@@ -748,6 +752,7 @@ fn migration(object: Value) -> Result<Migration, String> {
         profiles: spec.targets.iter().map(|target| target.profile).collect(),
         targets: spec.targets.clone(),
         is_attested: spec.attestation.is_some(),
+        is_downtime: spec.downtime,
         status: object.status,
     })
 }

@@ -116,6 +116,7 @@ fn of_container(found: &Finding<'_>, judged: Option<&ControllerManager>, ignored
         node: None,
         version,
         flags: line.as_ref().map(flags::allowed),
+        is_ignored: ignored.is_some(),
         unreadable: ignored.or(of_form).or(unreadable).map(|why| flags::reason(&why)),
         does_not_start,
         is_outrigger,

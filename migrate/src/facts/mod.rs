@@ -154,6 +154,9 @@ pub struct Component {
     /// With which flags this version does not start, with the fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub does_not_start: Option<String>,
+    /// A mirror Pod of a Node that is none of the control plane: every kubelet can make one.
+    #[serde(default)]
+    pub is_ignored: bool,
     /// It is the manager of Outrigger.
     #[serde(default)]
     pub is_outrigger: bool,
@@ -283,6 +286,9 @@ pub struct Migration {
     /// It has an attestation.
     #[serde(default)]
     pub is_attested: bool,
+    /// `spec.downtime`.
+    #[serde(default)]
+    pub is_downtime: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<CloudProviderMigrationStatus>,
 }

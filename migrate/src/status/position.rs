@@ -280,12 +280,12 @@ fn now(
     let next = Phase::ALL.into_iter().find(|phase| *phase > migration.phase);
     match next {
         Some(next) => {
-            let patch = format!(r#"{{"spec":{{"phase":"{next}"}}}}"#);
-            let mut steps = vec![format!(
-                "kubectl patch cloudprovidermigration {name} --type=merge -p '{patch}'"
-            )];
+            let mut steps = vec![format!("outrigger apply {name} --to={next}")];
             if matches!(next, Phase::Prepare | Phase::Migrate) {
-                steps.push("then change the control plane; nobody owns the load balancers for about 15 s".to_owned());
+                let pause = if next == Phase::Prepare { 17 } else { 15 };
+                steps.push(format!(
+                    "it names the machines; after the last one, no process reconciles load balancers for about {pause} s"
+                ));
             }
             steps
         }

@@ -59,9 +59,15 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
 
     install(&mut environment, progress).await?;
     environment.next_step("Prepare", progress).await?;
-    prepare(&environment, progress).await?;
+    progress.step(PREPARE);
+    let applying = environment.begin_phase("Prepare", progress).await?;
+    prepared(&environment, progress).await?;
+    applying.ends().await?;
     environment.next_step("Migrate", progress).await?;
-    take_over(&environment, progress).await?;
+    progress.step(MIGRATE);
+    let applying = environment.begin_phase("Migrate", progress).await?;
+    taken_over(&environment, progress).await?;
+    applying.ends().await?;
     tokio::time::sleep(QUIET).await;
     environment.snapshot().await?;
 
@@ -84,12 +90,15 @@ pub async fn migrate(run: &Path, progress: &Progress) -> Result<Outcome> {
     rules.changed = [environment.account.instances[NEW].id.clone()].into();
     new_work(&mut environment, progress).await?;
     environment.next_step("Complete", progress).await?;
-    complete(&environment, progress).await?;
+    progress.step("Complete");
+    let applying = environment.begin_phase("Complete", progress).await?;
+    counted(&environment, progress).await?;
     environment.snapshot().await?;
     load.stop();
 
     let report = outrigger_timeline::analyse(&environment.record().await?, &rules);
     replace_old_nodes(&mut environment, progress).await?;
+    applying.ends().await?;
     is_over(&environment, progress).await?;
     Ok(Outcome {
         environment,
@@ -166,11 +175,18 @@ pub(crate) async fn install(environment: &mut Environment, progress: &Progress) 
     Ok(())
 }
 
-/// The old manager gets leader migration, through the webhook.
-pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
-    progress.step("Prepare: the old manager is rolled with --enable-leader-migration");
-    environment.set_phase("Prepare").await?;
+const PREPARE: &str = "Prepare: the old manager is rolled with --enable-leader-migration";
+const MIGRATE: &str = "Migrate: the old manager is rolled with --cloud-provider=external, ours takes over";
 
+/// Phase Prepare, with the work of a person.
+pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> Result<()> {
+    progress.step(PREPARE);
+    environment.set_phase("Prepare").await?;
+    prepared(environment, progress).await
+}
+
+/// The old manager gets leader migration, through the webhook.
+async fn prepared(environment: &Environment, progress: &Progress) -> Result<()> {
     let stored = environment.apply_phase("Prepare").await?;
     let last = stored.get(8..).unwrap_or_default().join(" ");
     progress.say(&format!("the API server stored: ... {last}"));
@@ -193,12 +209,16 @@ pub(crate) async fn prepare(environment: &Environment, progress: &Progress) -> R
     Ok(())
 }
 
-/// The old manager becomes external; ours takes the migration lease once it has run out.
+/// Phase Migrate, with the work of a person.
 pub(crate) async fn take_over(environment: &Environment, progress: &Progress) -> Result<()> {
-    progress.step("Migrate: the old manager is rolled with --cloud-provider=external, ours takes over");
-
-    let before = environment.holder(Lease::M);
+    progress.step(MIGRATE);
     environment.set_phase("Migrate").await?;
+    taken_over(environment, progress).await
+}
+
+/// The old manager becomes external; ours takes the migration lease once it has run out.
+async fn taken_over(environment: &Environment, progress: &Progress) -> Result<()> {
+    let before = environment.holder(Lease::M);
     environment.apply_phase("Migrate").await?;
     environment.wait_handed_over(before.as_deref(), ROLL, progress).await?;
 
@@ -246,10 +266,7 @@ async fn initialized(environment: &Environment, index: usize, progress: &Progres
     progress.wait(&what, Duration::from_secs(60), initialized).await
 }
 
-async fn complete(environment: &Environment, progress: &Progress) -> Result<()> {
-    progress.step("Complete");
-    environment.set_phase("Complete").await?;
-
+async fn counted(environment: &Environment, progress: &Progress) -> Result<()> {
     let counted = async || {
         let object = environment.migrations().get(CLUSTER).await?;
         let (generation, status) = (object.metadata.generation, object.status.unwrap_or_default());
