@@ -17,15 +17,17 @@ pub async fn write<T>(
     permit: &Permit,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Result<T, kube::Error>, NotLeader> {
-    let answer = permit.guard(timeout(LIMIT, call)).await?;
-    let answer = answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))));
-    if let Err(error) = &answer
-        && is_unanswered(error)
-    {
-        permit.note_unanswered();
-    }
+    let noted = async {
+        let answer = timeout(LIMIT, call).await;
+        let answer = answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))));
+        // While the write still counts as in flight: the lease is released only after that.
+        if answer.as_ref().is_err_and(is_unanswered) {
+            permit.note_unanswered();
+        }
+        answer
+    };
 
-    Ok(answer)
+    permit.guard(noted).await
 }
 
 /// Whether the server may still carry out the write: its answer did not come, or not completely.

@@ -29,25 +29,21 @@ pub async fn write<T>(
 ) -> Result<Result<T, Error>, NotLeader> {
     let sender = permit.clone();
     let turn = WaitFlag::of(move || sender.may_continue());
-    let call = bounded(permit, &turn, call);
+    let noted = async {
+        let answer = bounded(permit, &turn, call).await?;
+        let answer = answer.unwrap_or_else(|| Err(Error::unanswered(action, "AWS did not answer in time")));
+        let was_refused = turn.was_refused() && answer.is_err();
+        let is_transport = answer.as_ref().is_err_and(|error| error.kind() == Kind::Transport);
+        // While the write still counts as in flight: the lease is released only after that.
+        if turn.has_unanswered_attempt() || is_transport && !was_refused {
+            permit.note_unanswered();
+        }
+
+        if was_refused { Err(NotLeader) } else { Ok(answer) }
+    };
     let is_unsent = || turn.is_waiting() && !turn.has_unanswered_attempt();
-    let answer = permit.guard_sends(call, is_unsent).await;
-    if turn.has_unanswered_attempt() {
-        permit.note_unanswered();
-    }
 
-    let answer = answer??;
-    if turn.was_refused() && !matches!(answer, Some(Ok(_))) {
-        return Err(NotLeader);
-    }
-    let answer = answer.unwrap_or_else(|| Err(Error::unanswered(action, "AWS did not answer in time")));
-    if let Err(error) = &answer
-        && error.kind() == Kind::Transport
-    {
-        permit.note_unanswered();
-    }
-
-    Ok(answer)
+    permit.guard_sends(noted, is_unsent).await?
 }
 
 /// The call's answer, or `None` when there was none in time. The time counts from when the call stops waiting for its
@@ -70,7 +66,7 @@ async fn bounded<T>(permit: &Permit, turn: &WaitFlag, call: impl Future<Output =
             end.as_mut().reset(Instant::now() + LOOK);
         } else if !sent {
             sent = true;
-            let limit = permit.remaining().unwrap_or(LIMIT).clamp(ANSWER, LIMIT);
+            let limit = permit.remaining().map_or(LIMIT, |left| (left + ANSWER).min(LIMIT));
             end.as_mut().reset(Instant::now() + limit);
         }
 

@@ -42,9 +42,9 @@ pub enum Command {
     Plan(PlanArgs),
     /// Go to the next phase: set it, print the commands for the machines, and wait until it is reached. Asks first
     ///
-    /// It writes only spec.phase of the CloudProviderMigration (and removes an attestation of a later phase) and, for kubeadm, the
-    /// annotation outrigger.dev/apply of the ConfigMap kubeadm-config. It changes no machine and nothing at AWS. One call is for
-    /// one phase, and a phase that has begun is finished first. It remembers nothing: after Ctrl-C run it again, also on
+    /// It writes only spec.phase of the CloudProviderMigration (and removes an attestation that the API server would refuse) and, for kubeadm, the
+    /// annotation outrigger.dev/apply of the ConfigMap kubeadm-config. It changes no machine and nothing at AWS. Without --to
+    /// one call is for one phase, and a phase that has begun is finished first. It remembers nothing: after Ctrl-C run it again, also on
     /// another machine. Exit codes: 0 the phase is reached; 2 an error of `outrigger check`, an alarm, a refusal of the API
     /// server, or somebody else changes the phase; 3 you have to act first, you answered no, or the time is over.
     Apply(ApplyArgs),

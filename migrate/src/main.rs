@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    outrigger_migrate::run(std::env::args_os(), &mut std::io::stdin().lock())
+    // Not locked: `outrigger apply` asks on it.
+    outrigger_migrate::run(std::env::args_os(), &mut std::io::stdin())
 }

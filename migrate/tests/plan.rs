@@ -343,13 +343,26 @@ fn a_hosted_control_plane_is_seen_by_its_tenant() {
     let tenant = |name: &str| json!({"migration": name, "namespaces": ["a"], "components": {"known": [pod]}});
     for (name, step) in [("other", "prepare/control-plane"), ("cluster", "prepare/ready")] {
         facts["tenants"] = json!({"known": [tenant(name)]});
-        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
-        assert_eq!(
-            next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()),
-            step,
-            "{name}"
-        );
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();    assert_eq!(next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()), step, "{name}");
     }
+
+    facts["tenants"]["known"][0]["components"] = json!({"notRead": {"reason": "pods in a: forbidden"}});
+    let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
+    let lines = Checks::of(&facts, &asked(), &[]).lines().concat();
+    assert!(lines.contains("not known: pods in a: forbidden"), "{lines}");
+}
+
+/// Its Pod is gone for a moment while its file changes.
+#[test]
+fn a_machine_without_a_pod_is_not_done() {
+    let mut world = in_tree();
+    world.enter(Phase::Prepare);
+    (world.objects_applied, world.managers) = (true, ["WithMigrationLease"; 2]);
+    let mut facts = world.facts();
+    facts["components"]["known"].as_array_mut().unwrap().remove(1);
+    let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
+    let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
+    assert!(plan.next().unwrap().state.ends_with("leader migration: cp-2 (no Pod now)"), "{:?}", plan.next());
 }
 
 /// Also from a phase that was not reached. Each step is done by the facts about machines, not by `Ready` alone, which is True as
@@ -367,7 +380,11 @@ fn the_way_back_leaves_a_phase_that_was_not_reached() {
     world.enter(Phase::Prepare);
     assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/objects");
     (world.objects_applied, world.is_ready) = (true, true);
-    assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/kubelets");
+    let plan = back(&world, Phase::Prepare);
+    assert_eq!(next(&plan), "prepare/control-plane");
+    let commands = plan.next().unwrap().commands.join("\n");
+    let (kubelets, static_pods) = commands.split_once("# then on").unwrap();
+    assert!(kubelets.contains("--component kubelet --back") && static_pods.contains("current.yaml --back"), "{commands}");
     world.managers[1] = "WithMigrationLease";
     assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/control-plane");
     world.managers[0] = "WithMigrationLease";
@@ -396,6 +413,9 @@ fn a_step_back_is_finished_before_the_next_one() {
     world.enter(Phase::Prepare);
     assert_eq!(to(&world), Some(Phase::Prepare), "Outrigger owns still");
     world.owner = "kube-controller-manager";
+    world.managers = ["WithMigrationLease", "Never"];
+    assert_eq!(to(&world), Some(Phase::Prepare), "one machine is left");
+    world.managers = ["WithMigrationLease"; 2];
     assert_eq!(to(&world), Some(Phase::InTree));
     world.enter(Phase::InTree);
     assert_eq!(to(&world), None);
@@ -432,6 +452,7 @@ fn the_gate_is_about_this_migration_and_closed_without_facts() {
     }
 
     let mut unreadable = world.facts();
+    unreadable["migrations"]["known"][0]["phase"] = json!("Prepare");
     unreadable["components"]["known"][0]["unreadable"] = json!("another program starts it");
     assert!(!of(&unreadable, "cluster", &[]).pass());
     unreadable["migrations"]["known"][0]["isAttested"] = json!(true);

@@ -18,6 +18,7 @@ use outrigger_cluster_harness::wait;
 use outrigger_environment::{Binaries, manifests};
 use outrigger_shared::migration::{CloudProviderMigration, Phase};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -264,6 +265,7 @@ impl Cluster {
             "{text}"
         );
         ensure!(text.contains("migration  cluster: InTree → Prepare"), "{text}");
+        self.an_answer_on_a_terminal_is_asked_for().await?;
         let text = self.ends(&["apply", "--dry-run"], 0).await?;
         ensure!(text.contains("next: outrigger apply cluster --to=Prepare"), "{text}");
         ensure!(self.phase().await? == Phase::InTree, "{text}");
@@ -273,6 +275,28 @@ impl Cluster {
         let text = self.ends(&["rollback", "--yes"], 1).await?;
         ensure!(text.contains("the first phase"), "{text}");
 
+        Ok(())
+    }
+
+    /// With a pseudo-terminal of Python's.
+    async fn an_answer_on_a_terminal_is_asked_for(&self) -> Result<()> {
+        const SPAWN: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+        let program = Binaries::one("outrigger")?;
+        let mut child = Command::new("python3")
+            .args(["-c", SPAWN])
+            .arg(program)
+            .arg("apply")
+            .env("KUBECONFIG", &self.config)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut answer = child.stdin.take().context("stdin")?;
+        answer.write_all(b"n\n").await?;
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await??;
+        let text = seen(output, 3)?;
+        ensure!(text.contains("Set phase Prepare? [y/N]") && text.contains("nothing was written"), "{text}");
         Ok(())
     }
 
@@ -377,7 +401,7 @@ impl Cluster {
         let text = seen(applying.wait_with_output().await?, 3)?;
         ensure!(text.contains("you have to do complete/machines"), "{text}");
         let text = self.ends(&["apply", "--yes", "--to=Prepare"], 1).await?;
-        ensure!(text.contains("outrigger rollback --to=Prepare --dry-run"), "{text}");
+        ensure!(text.contains("outrigger rollback --dry-run"), "{text}");
 
         Ok(())
     }
@@ -387,8 +411,10 @@ impl Cluster {
             owner: "cloud-controller-manager",
             ..READY
         };
+        // The way back is most needed in an alarm; its step is a person's here.
         let impossible = Said {
             rollback_possible: false,
+            alarm: true,
             ..owned
         };
         self.say(&impossible).await?;
@@ -398,7 +424,7 @@ impl Cluster {
             "{text}"
         );
 
-        self.say(&owned).await?;
+        self.say(&Said { alarm: true, ..owned }).await?;
         let going = self.start(&["rollback", "--yes"])?;
         self.becomes(Phase::Migrate).await?;
         self.say(&owned).await?;
@@ -413,13 +439,13 @@ impl Cluster {
         })
         .await?;
         let text = seen(going.wait_with_output().await?, 3)?;
-        let go_on = "you have to do prepare/kubelets; then go on with: outrigger rollback cluster --to=Prepare\n";
+        let go_on = "you have to do prepare/control-plane; then go on with: outrigger rollback cluster --to=Prepare\n";
         ensure!(text.contains(go_on), "{text}");
 
         // Ready as soon as one of them owns: the tool looks at all.
         self.say(&READY).await?;
         let text = self.ends(&["rollback", "--yes", "--to=Prepare"], 3).await?;
-        ensure!(text.contains("prepare/kubelets"), "{text}");
+        ensure!(text.contains("prepare/control-plane"), "{text}");
         self.control_plane(&["--cloud-provider=aws", "--enable-leader-migration"])
             .await?;
         self.ends(&["rollback", "--yes", "--to=Prepare"], 0).await?;

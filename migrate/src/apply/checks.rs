@@ -2,6 +2,8 @@
 
 use crate::check::report::Report;
 use crate::check::rules;
+use outrigger_shared::migration::Phase;
+
 use crate::facts::{ClusterFacts, Migration, Names, NotRead, Read};
 use crate::status::error::Error as StatusError;
 use crate::status::position::named;
@@ -23,14 +25,10 @@ pub struct Checks {
 
 impl Checks {
     pub fn of(facts: &ClusterFacts, asked: &Asked, accepted: &[String]) -> Self {
-        let facts = narrowed(facts, asked);
-        let is_attested = facts
-            .migrations
-            .known()
-            .into_iter()
-            .flatten()
-            .any(|one| one.is_attested);
-        let is_accepted = |code: &str| {
+        let facts = narrowed(facts, asked);        // The attestation is set in Prepare.
+        let may_attest = |one: &Migration| one.is_attested || one.phase == Phase::InTree;
+        let is_attested = facts.migrations.known().into_iter().flatten().any(may_attest);
+let is_accepted = |code: &str| {
             is_attested && code == UNREADABLE || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
         };
         let rules: Vec<_> = rules::ALL.iter().filter(|rule| !is_accepted(rule.code)).collect();
@@ -42,10 +40,12 @@ impl Checks {
             facts.leases.get().err(),
             facts.tenants.get().err(),
         ];
+        let tenants = facts.tenants.known().into_iter().flatten();
+        let of_tenants = tenants.filter_map(|tenant| tenant.components.get().err());
 
         Self {
             errors: report.error_lines(),
-            unread: unread.into_iter().flatten().collect(),
+            unread: unread.into_iter().flatten().chain(of_tenants).collect(),
             not_made: report.not_looked_at(),
         }
     }

@@ -2,10 +2,11 @@
 
 use outrigger_shared::migration::{Phase, Profile};
 
-/// What the commands name.
+/// The names in the commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Commands<'a> {
-    pub migration: &'a str,
+    /// None before the object exists.
+    pub migration: Option<&'a str>,
     /// The flags that name the cluster.
     pub cluster: &'a str,
     pub profiles: &'a [Profile],
@@ -25,7 +26,8 @@ const WAIT_FOR_POD: &str = "# before the next machine, wait until its Pod is Rea
 
 impl Commands<'_> {
     pub fn outrigger(&self, verb: &str, to: Phase) -> String {
-        format!("outrigger {verb} {} --to={to}{}", self.migration, self.cluster)
+        let name = self.migration.map(|name| format!(" {name}"));
+        format!("outrigger {verb}{} --to={to}{}", name.unwrap_or_default(), self.cluster)
     }
 
     pub fn guide(&self) -> String {
@@ -45,7 +47,8 @@ impl Commands<'_> {
 
     /// Makes the file that `outrigger node edit` reads.
     fn current(&self) -> String {
-        let get = format!("get cloudprovidermigration {} -o yaml > current.yaml", self.migration);
+        let name = self.migration.unwrap_or("NAME");
+        let get = format!("get cloudprovidermigration {name} -o yaml > current.yaml");
         self.kubectl(&get)
     }
 
@@ -87,10 +90,8 @@ impl Commands<'_> {
         ]
     }
 
-    pub fn kubelets_back(&self) -> Vec<String> {
-        if !self.is_kubeadm() {
-            return vec![format!("{}, under \"Go back\"", self.guide())];
-        }
+    /// The kubelets are first: the in-tree provider removes the targets of a Node while it is not Ready.
+    fn kubelets_back(&self) -> Vec<String> {
         vec![
             self.current(),
             "# copy current.yaml to each machine whose kubelet is external. On one machine after the other:".to_owned(),
@@ -115,13 +116,16 @@ impl Commands<'_> {
                 wait,
                 self.pods(),
             ],
-            _ => vec![
-                self.current(),
-                format!("# copy current.yaml to {machines}, and run there, in this order:"),
-                "outrigger node edit --migration current.yaml --back".to_owned(),
-                wait,
-                self.pods(),
-            ],
+            _ => {
+                let mut commands = self.kubelets_back();
+                commands.extend([
+                    format!("# then on {machines}, in this order:"),
+                    "outrigger node edit --migration current.yaml --back".to_owned(),
+                    wait,
+                    self.pods(),
+                ]);
+                commands
+            }
         }
     }
 }

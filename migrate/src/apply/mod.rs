@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The commands decide nothing that manager or webhook decide: a phase only permits, and the manager's conditions say when
-//! it is reached. There is no lock and no record of what was done: each write is conditional on what was read
-//! (`write.rs`).
+//! it is reached. There is no lock and no record of what was done: a phase is written only if it is still the one that was
+//! read (`write.rs`).
 
 pub mod checks;
 pub mod commands;
@@ -51,11 +51,14 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
     };
     let asked = asked(args.name.clone(), &args.cluster);
     checks::can_be_planned(&facts, &asked)?;
-    let plan = Plan::forward(&facts, &asked, args.to)?;
+    let mut plan = Plan::forward(&facts, &asked, args.to)?;
     if plan.phase > args.to {
         let (to, phase) = (args.to, plan.phase);
         return Err(Error::Behind { to, phase }.into());
     }
+    // One phase at a time.
+    let next = goal(&facts, &asked, None)?.min(args.to);
+    plan.command = Plan::forward(&facts, &asked, next)?.command;
     match args.output {
         CheckOutput::Text => {
             text::table(&plan, out)?;
@@ -80,17 +83,20 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
 /// When the cluster cannot be read, the API server refuses a write, or stdout fails.
 pub fn apply(args: &ApplyArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
     let asked = asked(args.name.clone(), &args.walk.cluster);
-    let goal = |facts: &ClusterFacts| {
-        let phase = Plan::forward(facts, &asked, Phase::InTree)?.phase;
-        let is_reached = Plan::forward(facts, &asked, phase)?.next().is_none();
-        let next = Phase::ALL.into_iter().find(|next| *next > phase && is_reached);
-        let to = args.to.unwrap_or_else(|| next.unwrap_or(phase));
-        if to < phase {
-            return Err(Error::Behind { to, phase }.into());
-        }
-        Ok(to)
-    };
+    let goal = |facts: &ClusterFacts| goal(facts, &asked, args.to);
     Walk::begin(&args.walk, &args.accept, asked.clone(), Direction::Forward)?.run(goal, out, err)
+}
+
+/// The phase to reach: the one that was asked for, else the present one if it is not reached, else the next one.
+fn goal(facts: &ClusterFacts, asked: &Asked, to: Option<Phase>) -> Result<Phase, Failure> {
+    let phase = Plan::forward(facts, asked, Phase::InTree)?.phase;
+    let is_reached = Plan::forward(facts, asked, phase)?.next().is_none();
+    let next = Phase::ALL.into_iter().find(|next| *next > phase && is_reached);
+    let to = to.unwrap_or_else(|| next.unwrap_or(phase));
+    if to < phase {
+        return Err(Error::Behind { to, phase }.into());
+    }
+    Ok(to)
 }
 
 /// `outrigger rollback`.

@@ -239,7 +239,7 @@ impl<'a> View<'a> {
     fn commands(&self) -> Commands<'a> {
         let profiles = self.migration.map_or(&[][..], |migration| &migration.profiles);
         Commands {
-            migration: self.migration.map_or("NAME", |migration| &migration.name),
+            migration: self.migration.map(|migration| migration.name.as_str()),
             cluster: &self.asked.cluster,
             profiles,
         }
@@ -309,14 +309,10 @@ impl<'a> View<'a> {
         steps
     }
 
-    /// The steps of the way back into a phase. The kubelets are first: the in-tree provider removes the targets of a Node
-    /// while it is not Ready.
+    /// The steps of the way back into a phase.
     fn back_to(&self, phase: Phase) -> Vec<Step> {
         let mut steps = vec![self.entered(phase, self.phase() <= phase)];
         steps.extend(self.kubeadm_config(phase));
-        if phase == Phase::Prepare {
-            steps.push(self.kubelets_back());
-        }
         if phase < Phase::Migrate {
             steps.push(self.control_plane_back(phase));
         }
@@ -395,24 +391,6 @@ impl<'a> View<'a> {
         }
     }
 
-    fn kubelets_back(&self) -> Step {
-        let counts = self.status.nodes.filter(|_| self.is_current);
-        let none_is_external = counts.is_some_and(|counts| counts.migrated == 0);
-        let managers = self.controller_managers();
-        let is_past = !managers.is_empty() && managers.iter().any(|component| !has_form(component, Phase::Migrate));
-        let of = counts.map(|counts| format!(": {} of {} are external", counts.migrated, counts.total));
-        Step {
-            commands: self.commands().kubelets_back(),
-            is_done: none_is_external || is_past,
-            ..step(
-                &id(Phase::Prepare, "kubelets"),
-                Who::You,
-                &format!("kubelets have their original flags{}", of.unwrap_or_default()),
-                Action::Person,
-            )
-        }
-    }
-
     fn control_plane_back(&self, phase: Phase) -> Step {
         let is_back = |component: &Component| match phase {
             Phase::Prepare => acts(component) == Some(Acts::WithMigrationLease),
@@ -420,8 +398,8 @@ impl<'a> View<'a> {
         };
         let (left, is_known) = self.left(is_back);
         let form = match phase {
-            Phase::Prepare => "have leader migration",
-            _ => "have their original flags",
+            Phase::Prepare => "first the kubelets have their original flags, then kube-controller-managers have leader migration",
+            _ => "kube-controller-managers have their original flags",
         };
         // In InTree the manager is content as soon as one of them owns the controllers.
         let is_seen_by_manager = phase == Phase::Prepare && !is_known && self.is_true(condition::READY);
@@ -432,7 +410,7 @@ impl<'a> View<'a> {
             ..step(
                 &id(phase, "control-plane"),
                 Who::You,
-                &format!("kube-controller-managers {form}{}", listed(&left)),
+                &format!("{form}{}", listed(&left)),
                 Action::Person,
             )
         }
@@ -452,7 +430,14 @@ impl<'a> View<'a> {
             }
         });
 
-        (left.collect(), !all.is_empty())
+        // The Pod of a machine is gone for a moment while its file changes.
+        let nodes = self.facts.nodes.known().filter(|_| self.is_kubeadm()).into_iter().flatten();
+        let has_pod = |name: &str| all.iter().any(|component| component.node.as_deref() == Some(name));
+        let without_pod = nodes
+            .filter(|node| node.is_control_plane && !has_pod(&node.name))
+            .map(|node| format!("{} (no Pod now)", node.name));
+
+        (left.chain(without_pod).collect(), !all.is_empty())
     }
 
     /// Those of the migrated cluster, as far as they can be seen.
@@ -525,7 +510,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The phase to which `outrigger rollback` goes without a flag: the previous one, or Prepare while its step back is not over.
+/// The phase to which `outrigger rollback` goes without a flag: the previous one, or Prepare while it is not known that a
+/// kube-controller-manager owns the controllers again, or one is still external.
 ///
 /// # Errors
 /// As [`Plan::back`].
@@ -533,9 +519,11 @@ pub fn previous(facts: &ClusterFacts, asked: &Asked) -> Result<Option<Phase>, Er
     let migration = named(facts, asked.name.as_deref())?;
     let rows = migration.status.iter().flat_map(|status| &status.controllers);
     let name = Controller::Service.canonical_name();
-    let mut owners = rows.filter(|row| row.name == name).filter_map(|row| row.owner);
-    let is_ours = owners.any(|owner| owner == Party::CloudControllerManager);
-    if migration.phase == Phase::Prepare && is_ours {
+    let mut rows = rows.filter(|row| row.name == name);
+    let is_back = rows.all(|row| row.owner == Some(Party::KubeControllerManager));
+    let view = View::of(facts, Some(migration), asked);
+    let mut managers = view.controller_managers().into_iter();
+    if migration.phase == Phase::Prepare && (!is_back || managers.any(|one| has_form(one, Phase::Migrate))) {
         return Ok(Some(Phase::Prepare));
     }
 

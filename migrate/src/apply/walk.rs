@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::checks::{Checks, can_be_planned};
 use super::error::Error;
-use super::steps::{Action, Asked, Direction, Plan, Step};
+use super::steps::{Action, Asked, Direction, Plan, Step, Who};
 use super::text;
 use super::write::{Writer, Written};
 use crate::args::WalkArgs;
@@ -50,6 +50,7 @@ struct Said {
     waits: String,
     has_commands: bool,
     failed: String,
+    write_failed: String,
     /// The phase of the last read.
     phase: Phase,
     confirmed: Option<Phase>,
@@ -66,6 +67,7 @@ impl Said {
             waits: String::new(),
             has_commands: false,
             failed: String::new(),
+            write_failed: String::new(),
             phase: plan.phase,
             confirmed: None,
             written: BTreeMap::new(),
@@ -80,13 +82,20 @@ impl Said {
     }
 
     /// The commands of a person, and what manager and webhook wait for: lines for each change.
-    fn waits_for(&mut self, step: &Step, plan: &Plan, at: Timestamp, out: &mut dyn Write) -> Result<(), Failure> {
+    fn waits_for(
+        &mut self,
+        step: &Step,
+        plan: &Plan,
+        go_on: &str,
+        at: Timestamp,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
         let mut facts = Vec::new();
         for fact in &plan.waits_for {
             text::missing(&mut facts, "waits for: ", fact)?;
         }
         let facts = String::from_utf8_lossy(&facts);
-        let waits = format!("{}{facts}", step.state);
+        let waits = format!("{:?} {}{facts}", step.action, step.state);
         if waits == self.waits {
             return Ok(());
         }
@@ -96,7 +105,7 @@ impl Said {
         if !self.has_commands {
             text::commands(step, out)?;
             if is_persons {
-                let command = printable(&plan.command);
+                let command = printable(go_on);
                 writeln!(out, "    # this command goes on by itself; after Ctrl-C: {command}")?;
             }
         }
@@ -111,6 +120,14 @@ impl Said {
         if reason != self.failed {
             writeln!(err, "{}", printable(&reason))?;
             self.failed = reason;
+        }
+        Ok(())
+    }
+
+    fn write_failed(&mut self, reason: String, err: &mut dyn Write) -> io::Result<()> {
+        if reason != self.write_failed {
+            writeln!(err, "{}; it is tried again", printable(&reason))?;
+            self.write_failed = reason;
         }
         Ok(())
     }
@@ -210,7 +227,7 @@ impl<'a> Walk<'a> {
         said.begins(step);
         if let Some(alarm) = &plan.alarm
             && self.direction == Direction::Forward
-            && step.action != Action::Person
+            && step.who != Who::You
         {
             text::missing(err, "alarm: ", alarm)?;
             return Ok(Some(End::Refused));
@@ -227,12 +244,20 @@ impl<'a> Walk<'a> {
             }
             Action::ApplyKubeadmConfig(_) | Action::Person | Action::Wait => None,
         };
-        if end.is_some() || matches!(step.action, Action::SetPhase(_)) {
+        if end.is_some() {
             return Ok(end);
         }
 
-        said.waits_for(step, plan, at, out)?;
+        if !matches!(step.action, Action::SetPhase(_)) {
+            said.waits_for(step, plan, &self.go_on(plan), at, out)?;
+        }
         Ok(self.is_over(step, plan, said.began, err)?)
+    }
+
+    /// The command that goes on.
+    fn go_on(&self, plan: &Plan) -> String {
+        let accepted = self.accept.iter().map(|code| format!(" --accept={code}"));
+        format!("{}{}", plan.command, accepted.collect::<String>())
     }
 
     fn moves_against(&self, now: Phase, before: Phase) -> bool {
@@ -254,7 +279,8 @@ impl<'a> Walk<'a> {
     }
 
     fn dry_run(&self, facts: &ClusterFacts, plan: &Plan, err: &mut dyn Write) -> Result<End, Failure> {
-        let lines = self.in_the_way(facts, plan);
+        let begins = plan.next().is_some_and(|step| matches!(step.action, Action::SetPhase(_)));
+        let lines = if begins { self.in_the_way(facts, plan) } else { Vec::new() };
         for line in &lines {
             writeln!(err, "{}", printable(line))?;
         }
@@ -289,7 +315,7 @@ impl<'a> Walk<'a> {
             }
         };
         let plan = self.plan(&facts, plan.to)?;
-        if plan.next().map(|step| step.action) != Some(Action::SetPhase(next)) || plan.alarm.is_some() {
+        if plan.next().map(|step| step.action) != Some(Action::SetPhase(next)) || self.direction == Direction::Forward && plan.alarm.is_some() {
             return Ok(None);
         }
         let lines = self.in_the_way(&facts, &plan);
@@ -334,7 +360,7 @@ impl<'a> Walk<'a> {
         match self.runtime.block_on(write) {
             Ok(written) => Ok(written == Written::Done),
             Err(error @ Error::Unanswered { .. }) => {
-                said.failed(error.to_string(), err)?;
+                said.write_failed(error.to_string(), err)?;
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -366,7 +392,7 @@ impl<'a> Walk<'a> {
         let mut answer = String::new();
         stdin.lock().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "Y" | "yes") {
-            said.confirmed = Some(next);
+            (said.confirmed, said.began) = (Some(next), Instant::now());
             return Ok(None);
         }
         writeln!(err, "nothing was written")?;
@@ -428,7 +454,7 @@ impl<'a> Walk<'a> {
             return Ok(None);
         };
 
-        let (id, command) = (&step.id, printable(&plan.command));
+        let (id, command) = (&step.id, printable(&self.go_on(plan)));
         match step.action {
             Action::Person => writeln!(err, "you have to do {id}; then go on with: {command}")?,
             _ => writeln!(err, "{id} was not reached in {most} s; go on with: {command}")?,

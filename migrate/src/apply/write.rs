@@ -1,4 +1,4 @@
-//! The writes of `outrigger apply` and `outrigger rollback`. Each is conditional on what was read, so that two commands at
+//! The writes of `outrigger apply` and `outrigger rollback`. A phase is conditional on what was read, so that two commands at
 //! once do what one does.
 
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Sets the phase, if it is still `from`. An attestation of a later phase is removed: it would be refused at the next step
-    /// forward.
+    /// Sets the phase, if it is still `from`. An attestation of this phase or of a later one is removed: the API server refuses
+    /// one for the phase that the same write enters.
     pub async fn set_phase(&self, name: &str, from: Phase, to: Phase) -> Result<Written, Error> {
         let what = format!("phase {to}");
         let api: Api<CloudProviderMigration> = Api::all(self.client.clone());
@@ -52,7 +52,7 @@ impl Writer {
         if stored
             .spec
             .attestation
-            .is_some_and(|attestation| attestation.phase > to)
+            .is_some_and(|attestation| attestation.phase >= to)
         {
             spec["attestation"] = Value::Null;
         }

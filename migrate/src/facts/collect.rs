@@ -369,7 +369,6 @@ impl Reader {
 
         let nodes = match (labels, sections) {
             (Err(why), _) => Err(why),
-            (Ok(_), Sections::Steps) => Err(NotRead::because("not needed")),
             (Ok(nodes), Sections::All) => Ok(self.with_details(&nodes).await),
             (Ok(nodes), _) => {
                 let not_read = || Read::NotRead(NotRead::because("not needed"));

@@ -23,16 +23,17 @@ const REMAINS: [&str; 6] = [
     "Lease kube-system cloud-controller-manager",
 ];
 
-/// The objects before the installation. The kubelet creates its Pods for the static ones of the control plane when the API server runs, so
-/// it waits for them.
+/// The objects before the installation. The kubelet creates its Pods for the static ones of the control plane when the API server runs,
+/// and its own lease ten seconds after that, so it waits for them.
 pub async fn before_install(client: &Client, node: &str) -> Result<BTreeSet<String>> {
     let components = ["etcd", "kube-apiserver", "kube-controller-manager"];
-    let expected = components.map(|component| format!("Pod kube-system {component}-{node}"));
+    let pods = components.map(|component| format!("Pod kube-system {component}-{node}"));
+    let expected = [&pods[..], &[format!("Lease kube-node-lease {node}")]].concat();
     let is_complete = async || -> Result<Option<BTreeSet<String>>> {
         let now = stored_objects::names(client).await?;
         Ok(expected.iter().all(|name| now.contains(name)).then_some(now))
     };
-    Ok(until("the Pods of the control plane", SOON, is_complete).await?)
+    Ok(until("the Pods and the lease of the kubelet", SOON, is_complete).await?)
 }
 
 /// Waits until nothing else is left, and nothing of `before` is missing.

@@ -2,7 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -35,8 +37,10 @@ impl Caller {
             timeout: connect_timeout,
         };
         // Without a timer the pool never closes an idle connection.
+        // The SDK repeats a request itself, and asks `may_send` again.
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
+            .retry_canceled_requests(false)
             .build(connector);
 
         Self {
@@ -70,34 +74,50 @@ impl HttpConnector for Caller {
 
         // The SDK closes a connection on which a request failed.
         let connection = capture_connection(&mut request);
+        let taken = connection.clone();
         if let Some(capture) = request.extensions().get::<CaptureSmithyConnection>() {
             capture.set_connection_retriever(move || metadata(&connection));
-        }
-
-        let answer = within("HTTP read", self.read_timeout, self.client.request(request));
+        }        let answer = within("HTTP read", self.read_timeout, self.client.request(request));
         HttpConnectorFuture::new(async move {
-            // The last moment: credentials and rate limits may have taken long.
-            if !may_send() {
-                return Err(ConnectorError::user(
-                    "the right to write ended before the request was sent".into(),
-                ));
-            }
-
-            let answer = answer.await.inspect_err(|error| {
-                if !is_connect(&**error) {
-                    attempt_unanswered();
+            let mut answer = Box::pin(answer);
+            // Credentials, rate limits and a new connection may take long. The step that takes a connection sends the request.
+            let answer = poll_fn(|context| {
+                if taken.connection_metadata().is_none() && !may_send() {
+                    return Poll::Ready(Err(NotSent.into()));
                 }
+                answer.as_mut().poll(context)
             });
+            let answer = answer.await;
+
+            if has_no_answer(&answer) {
+                attempt_unanswered();
+            }
             let answer = answer.map_err(classify)?;
-            let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
+let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
             answer.map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
 }
 
-/// Whether a request failed before it was sent.
-fn is_connect(error: &(dyn Error + 'static)) -> bool {
-    source::<legacy::Error>(error).is_some_and(legacy::Error::is_connect)
+/// The permit of a write ended before it was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the permit ended before the request was sent")]
+struct NotSent;
+
+/// Whether AWS may still carry out a request. A gateway that gave up on it says nothing about it. hyper cancels only what it
+/// has not begun to send.
+fn has_no_answer<B>(answer: &Result<http::Response<B>, BoxError>) -> bool {
+    match answer {
+        Ok(answer) => matches!(
+            answer.status(),
+            http::StatusCode::BAD_GATEWAY | http::StatusCode::GATEWAY_TIMEOUT
+        ),
+        Err(error) => {
+            let is_connect = source::<legacy::Error>(&**error).is_some_and(legacy::Error::is_connect);
+            let is_canceled = source::<hyper::Error>(&**error).is_some_and(hyper::Error::is_canceled);
+            !is_connect && !is_canceled && source::<NotSent>(&**error).is_none()
+        }
+    }
 }
 
 fn metadata(connection: &CaptureConnection) -> Option<ConnectionMetadata> {
@@ -114,6 +134,10 @@ fn metadata(connection: &CaptureConnection) -> Option<ConnectionMetadata> {
 
 /// The kinds that the SDK's own client gives, which decide whether the SDK retries.
 fn classify(error: BoxError) -> ConnectorError {
+    if source::<NotSent>(&*error).is_some() {
+        return ConnectorError::user(error);
+    }
+
     if source::<TimedOut>(&*error).is_some() {
         return ConnectorError::timeout(error);
     }

@@ -117,6 +117,13 @@ async fn an_attempt_without_an_answer_is_known_and_one_that_was_not_sent_is_none
     );
     assert!(!unsent.has_unanswered_attempt());
 
+    let gateway = "HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\n\r\n";
+    let (address, _served) = server(Some(gateway)).await;
+    let gave_up = WaitFlag::of(|| true);
+    let url = format!("http://{address}/");
+    assert!(gave_up.run(refused.call(request(&url))).await.is_ok());
+    assert!(gave_up.has_unanswered_attempt());
+
     for (answer, read_timeout) in [(Some(""), None), (None, Some(SHORT))] {
         let (address, _served) = server(answer).await;
         let sent = WaitFlag::of(|| true);
@@ -128,4 +135,21 @@ async fn an_attempt_without_an_answer_is_known_and_one_that_was_not_sent_is_none
         );
         assert!(sent.has_unanswered_attempt(), "{answer:?}");
     }
+}
+
+/// The fence ends while a connection is set up.
+#[tokio::test]
+async fn a_call_whose_connection_comes_too_late_is_not_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    // The first step begins to connect.
+    let late = WaitFlag::of(move || counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0);
+    let error = late.run(caller("", None, None).call(request(&format!("http://{address}/")))).await;
+    assert!(error.unwrap_err().is_user() && late.was_refused() && !late.has_unanswered_attempt());
+
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut byte = [0];
+    assert_eq!(stream.read(&mut byte).await.unwrap(), 0, "nothing was sent");
 }

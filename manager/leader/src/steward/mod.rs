@@ -394,11 +394,13 @@ fn fence(inputs: &Inputs, decision: &Decision, main: &View) -> Fence {
     }
 }
 
-/// A fence that stays closed keeps its end.
+/// A fence that is closed, or stays so, keeps an earlier end: one that has ended must not permit again.
 fn set_fence(fence: &watch::Sender<Fence>, new: Fence) {
     fence.send_if_modified(|was| {
-        let stays_closed = !was.is_open && !new.is_open;
-        !stays_closed && std::mem::replace(was, new) != new
+        let earlier = was.ends.into_iter().chain(new.ends).min();
+        let ends = if new.is_open { new.ends } else { earlier };
+        let new = Fence { ends, ..new };
+        std::mem::replace(was, new) != new
     });
 }
 

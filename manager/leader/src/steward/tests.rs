@@ -1037,3 +1037,21 @@ async fn a_holder_is_known_once_it_has_renewed_or_its_record_has_expired() {
     sleep(MOMENT).await;
     assert!(!reports.borrow().as_ref().unwrap().holders.known);
 }
+
+/// The watch of K stood still until the fence had ended, and then shows another holder.
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_has_ended_does_not_permit_again_when_it_closes() {
+    let (past, soon) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let fence = |is_open, ends| Fence { is_open, ends };
+    for (was, new, ends) in [
+        (fence(true, Some(past)), fence(false, Some(soon)), Some(past)),
+        (fence(true, None), fence(false, Some(soon)), Some(soon)),
+        (fence(false, Some(past)), fence(false, Some(soon)), Some(past)),
+        (fence(false, Some(past)), fence(true, Some(soon)), Some(soon)),
+        (fence(false, Some(past)), fence(true, None), None),
+    ] {
+        let (sender, receiver) = watch::channel(was);
+        set_fence(&sender, new);
+        assert_eq!(*receiver.borrow(), fence(new.is_open, ends), "{was:?} to {new:?}");
+    }
+}
