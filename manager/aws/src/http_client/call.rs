@@ -77,7 +77,8 @@ impl HttpConnector for Caller {
         let taken = connection.clone();
         if let Some(capture) = request.extensions().get::<CaptureSmithyConnection>() {
             capture.set_connection_retriever(move || metadata(&connection));
-        }        let answer = within("HTTP read", self.read_timeout, self.client.request(request));
+        }
+        let answer = within("HTTP read", self.read_timeout, self.client.request(request));
         HttpConnectorFuture::new(async move {
             let mut answer = Box::pin(answer);
             // Credentials, rate limits and a new connection may take long. The step that takes a connection sends the request.
@@ -93,7 +94,7 @@ impl HttpConnector for Caller {
                 attempt_unanswered();
             }
             let answer = answer.map_err(classify)?;
-let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
+            let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
             answer.map_err(|error| ConnectorError::other(error.into(), None))
         })
     }

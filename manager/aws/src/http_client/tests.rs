@@ -146,7 +146,9 @@ async fn a_call_whose_connection_comes_too_late_is_not_sent() {
     let counted = Arc::clone(&asked);
     // The first step begins to connect.
     let late = WaitFlag::of(move || counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0);
-    let error = late.run(caller("", None, None).call(request(&format!("http://{address}/")))).await;
+    let error = late
+        .run(caller("", None, None).call(request(&format!("http://{address}/"))))
+        .await;
     assert!(error.unwrap_err().is_user() && late.was_refused() && !late.has_unanswered_attempt());
 
     let (mut stream, _) = listener.accept().await.unwrap();
