@@ -343,7 +343,12 @@ fn a_hosted_control_plane_is_seen_by_its_tenant() {
     let tenant = |name: &str| json!({"migration": name, "namespaces": ["a"], "components": {"known": [pod]}});
     for (name, step) in [("other", "prepare/control-plane"), ("cluster", "prepare/ready")] {
         facts["tenants"] = json!({"known": [tenant(name)]});
-        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();    assert_eq!(next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()), step, "{name}");
+        let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
+        assert_eq!(
+            next(&Plan::forward(&facts, &asked(), Phase::Complete).unwrap()),
+            step,
+            "{name}"
+        );
     }
 
     facts["tenants"]["known"][0]["components"] = json!({"notRead": {"reason": "pods in a: forbidden"}});
@@ -362,7 +367,14 @@ fn a_machine_without_a_pod_is_not_done() {
     facts["components"]["known"].as_array_mut().unwrap().remove(1);
     let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
     let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
-    assert!(plan.next().unwrap().state.ends_with("leader migration: cp-2 (no Pod now)"), "{:?}", plan.next());
+    assert!(
+        plan.next()
+            .unwrap()
+            .state
+            .ends_with("leader migration: cp-2 (no Pod now)"),
+        "{:?}",
+        plan.next()
+    );
 }
 
 /// Also from a phase that was not reached. Each step is done by the facts about machines, not by `Ready` alone, which is True as
@@ -384,7 +396,10 @@ fn the_way_back_leaves_a_phase_that_was_not_reached() {
     assert_eq!(next(&plan), "prepare/control-plane");
     let commands = plan.next().unwrap().commands.join("\n");
     let (kubelets, static_pods) = commands.split_once("# then on").unwrap();
-    assert!(kubelets.contains("--component kubelet --back") && static_pods.contains("current.yaml --back"), "{commands}");
+    assert!(
+        kubelets.contains("--component kubelet --back") && static_pods.contains("current.yaml --back"),
+        "{commands}"
+    );
     world.managers[1] = "WithMigrationLease";
     assert_eq!(next(&back(&world, Phase::Prepare)), "prepare/control-plane");
     world.managers[0] = "WithMigrationLease";

@@ -296,7 +296,10 @@ impl Cluster {
         answer.write_all(b"n\n").await?;
         let output = tokio::time::timeout(SOON, child.wait_with_output()).await??;
         let text = seen(output, 3)?;
-        ensure!(text.contains("Set phase Prepare? [y/N]") && text.contains("nothing was written"), "{text}");
+        ensure!(
+            text.contains("Set phase Prepare? [y/N]") && text.contains("nothing was written"),
+            "{text}"
+        );
         Ok(())
     }
 

@@ -25,10 +25,10 @@ pub struct Checks {
 
 impl Checks {
     pub fn of(facts: &ClusterFacts, asked: &Asked, accepted: &[String]) -> Self {
-        let facts = narrowed(facts, asked);        // The attestation is set in Prepare.
+        let facts = narrowed(facts, asked); // The attestation is set in Prepare.
         let may_attest = |one: &Migration| one.is_attested || one.phase == Phase::InTree;
         let is_attested = facts.migrations.known().into_iter().flatten().any(may_attest);
-let is_accepted = |code: &str| {
+        let is_accepted = |code: &str| {
             is_attested && code == UNREADABLE || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
         };
         let rules: Vec<_> = rules::ALL.iter().filter(|rule| !is_accepted(rule.code)).collect();

@@ -4,8 +4,7 @@ use outrigger_shared::migration::Phase;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error(
-        "--to={to}: the migration is in {phase} already; outrigger rollback --dry-run shows the steps back")]
+    #[error("--to={to}: the migration is in {phase} already; outrigger rollback --dry-run shows the steps back")]
     Behind { to: Phase, phase: Phase },
     #[error("--to={to}: the migration is in {phase}; outrigger apply goes forward")]
     Ahead { to: Phase, phase: Phase },
@@ -19,7 +18,9 @@ pub enum Error {
     Refused { what: String, reason: String },
     #[error("no answer to {what}: {reason}")]
     Unanswered { what: String, reason: String },
-    #[error("the cluster cannot be read for {seconds} s: {reason}; run the command again, it goes on where the cluster is")]
+    #[error(
+        "the cluster cannot be read for {seconds} s: {reason}; run the command again, it goes on where the cluster is"
+    )]
     Unreachable { seconds: u64, reason: String },
 }
 

@@ -19,7 +19,7 @@ pub enum Direction {
     Back,
 }
 
-/// What is planned.
+/// The migration and the cluster of a plan.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The migration; none for the only one.
@@ -64,10 +64,10 @@ pub struct Step {
     pub who: Who,
     /// The state after the step.
     pub state: String,
-    /// What the step means for the cluster.
+    /// The meaning of the step for the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<&'static str>,
-    /// What a person types; empty if the command or the manager does the step.
+    /// The commands of a person; empty if this command or the manager does the step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     pub is_done: bool,
@@ -350,7 +350,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What the webhook says about objects that do not have the form of the phase.
+    /// The words of the webhook about objects that do not have the form of the phase.
     fn objects_left(&self, phase: Phase) -> Option<String> {
         let mut rows = self.status.conditions.iter();
         let row = rows.find(|row| row.type_ == condition::OBJECTS_APPLIED && row.status != "True")?;
@@ -398,7 +398,9 @@ impl<'a> View<'a> {
         };
         let (left, is_known) = self.left(is_back);
         let form = match phase {
-            Phase::Prepare => "first the kubelets have their original flags, then kube-controller-managers have leader migration",
+            Phase::Prepare => {
+                "first the kubelets have their original flags, then kube-controller-managers have leader migration"
+            }
             _ => "kube-controller-managers have their original flags",
         };
         // In InTree the manager is content as soon as one of them owns the controllers.
@@ -431,7 +433,13 @@ impl<'a> View<'a> {
         });
 
         // The Pod of a machine is gone for a moment while its file changes.
-        let nodes = self.facts.nodes.known().filter(|_| self.is_kubeadm()).into_iter().flatten();
+        let nodes = self
+            .facts
+            .nodes
+            .known()
+            .filter(|_| self.is_kubeadm())
+            .into_iter()
+            .flatten();
         let has_pod = |name: &str| all.iter().any(|component| component.node.as_deref() == Some(name));
         let without_pod = nodes
             .filter(|node| node.is_control_plane && !has_pod(&node.name))
@@ -440,7 +448,7 @@ impl<'a> View<'a> {
         (left.chain(without_pod).collect(), !all.is_empty())
     }
 
-    /// Those of the migrated cluster, as far as they can be seen.
+    /// The components of the migrated cluster, as far as they can be seen.
     fn components(&self) -> impl Iterator<Item = &'a Component> + use<'a> {
         let tenants = self.facts.tenants.known().into_iter().flatten();
         let name = self.migration.map(|migration| migration.name.as_str());

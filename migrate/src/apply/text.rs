@@ -56,7 +56,7 @@ pub fn table(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What a person types for the next step, and the command that goes on.
+/// The commands of the next step, and the one that goes on.
 ///
 /// # Errors
 /// When `out` fails.
@@ -71,7 +71,7 @@ pub fn next(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// What follows when the plan is done.
+/// The next command or page when the plan is done.
 pub fn after(plan: &Plan) -> String {
     let finish = "docs/operations/finish.md";
     let next = Phase::ALL.into_iter().find(|phase| *phase > plan.to);

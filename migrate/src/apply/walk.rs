@@ -41,7 +41,7 @@ pub struct Walk<'a> {
     writer: Writer,
 }
 
-/// What this run has printed and written, so that it does so once. What is to be done does not depend on it.
+/// The lines that this run has printed and its writes, so that it does each once. The steps do not depend on it.
 struct Said {
     done: BTreeSet<String>,
     /// The step at hand, since when, and what was printed about it.
@@ -279,8 +279,14 @@ impl<'a> Walk<'a> {
     }
 
     fn dry_run(&self, facts: &ClusterFacts, plan: &Plan, err: &mut dyn Write) -> Result<End, Failure> {
-        let begins = plan.next().is_some_and(|step| matches!(step.action, Action::SetPhase(_)));
-        let lines = if begins { self.in_the_way(facts, plan) } else { Vec::new() };
+        let begins = plan
+            .next()
+            .is_some_and(|step| matches!(step.action, Action::SetPhase(_)));
+        let lines = if begins {
+            self.in_the_way(facts, plan)
+        } else {
+            Vec::new()
+        };
         for line in &lines {
             writeln!(err, "{}", printable(line))?;
         }
@@ -315,7 +321,9 @@ impl<'a> Walk<'a> {
             }
         };
         let plan = self.plan(&facts, plan.to)?;
-        if plan.next().map(|step| step.action) != Some(Action::SetPhase(next)) || self.direction == Direction::Forward && plan.alarm.is_some() {
+        if plan.next().map(|step| step.action) != Some(Action::SetPhase(next))
+            || self.direction == Direction::Forward && plan.alarm.is_some()
+        {
             return Ok(None);
         }
         let lines = self.in_the_way(&facts, &plan);
