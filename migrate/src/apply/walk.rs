@@ -304,7 +304,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Writes the phase, unless something is wrong before it. What is right is read again before each write.
+    /// Writes the phase, unless something is wrong before it. The facts are read again before each write.
     fn set_phase(
         &self,
         next: Phase,
