@@ -217,7 +217,7 @@ pub struct RollbackArgs {
     pub walk: WalkArgs,
 }
 
-/// What `outrigger apply` and `outrigger rollback` have in common.
+/// The flags that `outrigger apply` and `outrigger rollback` have in common.
 #[derive(Debug, clap::Args)]
 pub struct WalkArgs {
     #[command(flatten)]
