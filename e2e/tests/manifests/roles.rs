@@ -19,6 +19,7 @@ use super::test_cluster::TestCluster;
 
 const MIGRATIONS: &str = "/apis/outrigger.dev/v1alpha1/cloudprovidermigrations";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// `verb group/resource names` of each permission that the API server lists for its caller.
@@ -64,6 +65,7 @@ async fn requests(client: &Client) -> Result<Vec<bool>> {
     let phase = json!({"spec": {"phase": "InTree"}});
     let status = json!({"status": {"conditions": []}});
     let label = json!({"metadata": {"labels": {"outrigger.dev/control-plane": "hosted"}}});
+    let annotation = json!({"metadata": {"annotations": {"outrigger.dev/apply": "prod/Prepare"}}});
     let merge = |body| Some((review::MERGE, body));
     let (one, lease) = (
         format!("{MIGRATIONS}/prod"),
@@ -78,6 +80,20 @@ async fn requests(client: &Client) -> Result<Vec<bool>> {
         is_granted(client, Method::PATCH, &lease, merge(&json!({"spec": {}}))).await?,
         is_granted(client, Method::DELETE, &one, None).await?,
         is_granted(client, Method::GET, LEASES, None).await?,
+        is_granted(
+            client,
+            Method::PATCH,
+            &format!("{CONFIG_MAPS}/kubeadm-config"),
+            merge(&annotation),
+        )
+        .await?,
+        is_granted(
+            client,
+            Method::PATCH,
+            &format!("{CONFIG_MAPS}/kube-root-ca.crt"),
+            merge(&annotation),
+        )
+        .await?,
     ])
 }
 
@@ -103,6 +119,7 @@ async fn prepare(admin: &Client, tools: &Tools) {
         binding("outrigger-operator", "operator"),
         binding("view", "reader"),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubeadm-config", "namespace": "kube-system"}}),
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {},
             "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"}}),
         json!({"apiVersion": "outrigger.dev/v1alpha1", "kind": "CloudProviderMigration", "metadata": {"name": "prod"},
@@ -135,19 +152,20 @@ async fn viewers_read_migrations_and_operators_perform_them() {
     assert_eq!(added("viewer").await, viewer);
     assert_eq!(
         requests(&client("viewer").await).await.expect("answers"),
-        [true, true, false, false, false, false, false, false]
+        [true, true, false, false, false, false, false, false, false, false]
     );
 
     let operator: BTreeSet<String> = all(&["get", "list", "watch", "create", "patch"], migrations)
         .into_iter()
         .chain(all(&["get", "list"], "/namespaces"))
         .chain(all(&["list"], "/events"))
+        .chain(all(&["get", "patch"], "/configmaps kubeadm-config"))
         .chain(read_leases())
         .collect();
     assert_eq!(added("operator").await, operator);
     assert_eq!(
         requests(&client("operator").await).await.expect("answers"),
-        [true, true, true, false, false, false, false, false]
+        [true, true, true, false, false, false, false, false, true, false]
     );
 
     let reader = client("reader").await;
