@@ -283,7 +283,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The steps of one phase. Those of an earlier phase are over.
+    /// The steps of one phase.
     fn forward_to(&self, phase: Phase) -> Vec<Step> {
         let mut steps = Vec::new();
         if phase > Phase::InTree {
@@ -300,13 +300,8 @@ impl<'a> View<'a> {
         }
         steps.push(self.ready(phase));
 
-        let is_over = self.phase() > phase;
         let is_before = self.phase() < phase || self.migration.is_none();
-        for step in &mut steps {
-            step.is_done = is_over || step.is_done && !is_before;
-        }
-
-        steps
+        at_their_time(steps, self.phase() > phase, is_before)
     }
 
     /// The steps of the way back into a phase.
@@ -318,13 +313,7 @@ impl<'a> View<'a> {
         }
         steps.push(self.ready(phase));
 
-        let is_over = self.phase() < phase;
-        let is_before = self.phase() > phase;
-        for step in &mut steps {
-            step.is_done = is_over || step.is_done && !is_before;
-        }
-
-        steps
+        at_their_time(steps, self.phase() < phase, self.phase() > phase)
     }
 
     fn entered(&self, phase: Phase, is_done: bool) -> Step {
@@ -539,6 +528,15 @@ pub fn previous(facts: &ClusterFacts, asked: &Asked) -> Result<Option<Phase>, Er
         .into_iter()
         .rev()
         .find(|previous| *previous < migration.phase))
+}
+
+/// The steps of a phase that is over are done, and those of one that has not begun are not, whatever the facts show.
+fn at_their_time(mut steps: Vec<Step>, is_over: bool, is_before: bool) -> Vec<Step> {
+    for step in &mut steps {
+        step.is_done = is_over || step.is_done && !is_before;
+    }
+
+    steps
 }
 
 fn step(id: &str, who: Who, state: &str, action: Action) -> Step {

@@ -13,7 +13,7 @@ use super::checks::{Checks, can_be_planned};
 use super::error::Error;
 use super::steps::{Action, Asked, Direction, Plan, Step, Who};
 use super::text;
-use super::write::{Writer, Written};
+use super::write::Writer;
 use crate::args::WalkArgs;
 use crate::check::{self, rules};
 use crate::explain::printable;
@@ -361,12 +361,12 @@ impl<'a> Walk<'a> {
     /// Whether a write was done. One without an answer is tried again, as its step is not done then.
     fn written(
         &self,
-        write: impl Future<Output = Result<Written, Error>>,
+        write: impl Future<Output = Result<bool, Error>>,
         said: &mut Said,
         err: &mut dyn Write,
     ) -> Result<bool, Failure> {
         match self.runtime.block_on(write) {
-            Ok(written) => Ok(written == Written::Done),
+            Ok(written) => Ok(written),
             Err(error @ Error::Unanswered { .. }) => {
                 said.write_failed(error.to_string(), err)?;
                 Ok(false)

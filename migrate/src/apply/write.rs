@@ -22,15 +22,8 @@ const KUBEADM_CONFIG: &str = "kubeadm-config";
 /// Answers that say nothing about the write: too slow, too many requests.
 const AGAIN: [u16; 2] = [408, 429];
 
-/// The result of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    Done,
-    /// Somebody else has changed the object since it was read.
-    Changed,
-}
-
-/// Writes to the API server of one cluster.
+/// Writes to the API server of one cluster. A write answers with false if somebody else has changed the object since it was
+/// read.
 pub struct Writer {
     pub client: Client,
     /// Of each request.
@@ -40,12 +33,12 @@ pub struct Writer {
 impl Writer {
     /// Sets the phase, if it is still `from`. An attestation of this phase or of a later one is removed: the API server refuses
     /// one for the phase that the same write enters.
-    pub async fn set_phase(&self, name: &str, from: Phase, to: Phase) -> Result<Written, Error> {
+    pub async fn set_phase(&self, name: &str, from: Phase, to: Phase) -> Result<bool, Error> {
         let what = format!("phase {to}");
         let api: Api<CloudProviderMigration> = Api::all(self.client.clone());
         let stored = self.answer(&what, api.get(name)).await?;
         let Some(stored) = stored.filter(|stored| stored.spec.phase == from) else {
-            return Ok(Written::Changed);
+            return Ok(false);
         };
 
         let mut spec = json!({"phase": to});
@@ -61,11 +54,11 @@ impl Writer {
         let patch = Patch::Merge(patch);
         let answer = self.answer(&what, api.patch(name, &parameters, &patch)).await?;
 
-        Ok(answer.map_or(Written::Changed, |_| Written::Done))
+        Ok(answer.is_some())
     }
 
     /// Asks the webhook to give the ConfigMap `kubeadm-config` the form of a phase. It acts when the value changes.
-    pub async fn apply_kubeadm_config(&self, name: &str, phase: Phase, dry_run: bool) -> Result<Written, Error> {
+    pub async fn apply_kubeadm_config(&self, name: &str, phase: Phase, dry_run: bool) -> Result<bool, Error> {
         let what = format!(
             "the annotation {} of the ConfigMap {KUBEADM_CONFIG}",
             annotations::APPLY
@@ -74,7 +67,7 @@ impl Writer {
         let value = format!("{name}/{phase}");
         let parameters = parameters(dry_run);
         let Some(stored) = self.answer(&what, api.get(KUBEADM_CONFIG)).await? else {
-            return Ok(Written::Changed);
+            return Ok(false);
         };
         if stored.annotations().get(annotations::APPLY) == Some(&value) {
             let removed = annotation(&Value::Null);
@@ -85,7 +78,7 @@ impl Writer {
         let set = annotation(&json!(value));
         let answer = self.answer(&what, api.patch(KUBEADM_CONFIG, &parameters, &set)).await?;
 
-        Ok(answer.map_or(Written::Changed, |_| Written::Done))
+        Ok(answer.is_some())
     }
 
     /// The answer, or none if the object has changed since it was read.
