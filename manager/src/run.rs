@@ -137,8 +137,8 @@ fn setup(
             retry_period: election.retry_period,
         },
         mode,
-        start_main: assembly.start(placement.main.clone()),
-        start_migrated: assembly.start(placement.migrated.clone()),
+        start_main: assembly.start_main(placement.main.clone(), placement.migrated.clone()),
+        start_migrated: assembly.start_migrated(placement.migrated.clone()),
         slow_path: {
             let metrics = metrics.clone();
             Arc::new(move |lease| metrics.count_slow_path(lease))
@@ -298,6 +298,7 @@ fn mode(
             management: management.client("migration")?,
             cluster: cluster.client("migration")?,
             nodes: assembly.node_counts(),
+            dry_run: assembly.dry_run(),
             controllers: with_work(options, &placement.migrated),
             node_ipam: placement.node_ipam(options),
             reporter: Reporter {

@@ -202,6 +202,16 @@ fn each_broken_cluster_has_its_code_and_no_other() {
         ("OUT213", "the reason", |facts| {
             status(facts)["conditions"] = condition("WebhookRegistered", "False")
         }),
+        ("OUT214", "CreateListener (it has none)", |facts| {
+            status(facts)["conditions"] = condition("AdoptionClean", "False");
+            status(facts)["adoption"] = json!({
+                "time": "2026-11-30T11:59:00Z", "services": 2, "nodes": 3, "changes": 30,
+                "first": [{"object": "Service default/web", "action": "CreateListener", "reason": "it has none"}],
+            });
+        }),
+        ("OUT214", "the reason", |facts| {
+            status(facts)["conditions"] = condition("AdoptionClean", "False");
+        }),
         ("OUT210", "it lacks spec.attestation", |facts| {
             facts["definition"] = json!({"known": ["spec", "spec.phase"]});
         }),

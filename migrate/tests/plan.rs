@@ -23,6 +23,8 @@ struct World {
     is_ready: bool,
     objects_applied: bool,
     nodes_migrated: bool,
+    /// How many changes the manager would make, once it has compared.
+    changes: Option<u32>,
     /// The flag of the kube-apiserver.
     api_server: &'static str,
     owner: &'static str,
@@ -46,6 +48,7 @@ fn in_tree() -> World {
         is_ready: true,
         objects_applied: true,
         nodes_migrated: false,
+        changes: None,
         api_server: "aws",
         owner: "kube-controller-manager",
         alarm: false,
@@ -83,7 +86,14 @@ impl World {
                 "conditions": [
                     condition("Ready", self.is_ready), condition("ObjectsApplied", self.objects_applied),
                     condition("NodesMigrated", self.nodes_migrated), condition("RollbackPossible", true),
+                    condition("AdoptionClean", self.changes == Some(0)),
                 ],
+                "adoption": self.changes.map(|changes| json!({
+                    "time": "2026-11-30T11:59:00Z", "services": 2, "nodes": 3, "changes": changes,
+                    "first": (0..changes).map(|_| json!({
+                        "object": "Service default/web", "action": "CreateListener", "reason": "the port has none",
+                    })).collect::<Vec<_>>(),
+                })),
                 "missing": if self.is_ready { json!([]) } else { json!([{"code": "X", "observation": "cp-1 is in-tree", "consequence": "c", "fix": "f"}]) },
                 "controllers": [{"name": "service-lb-controller", "owner": self.owner}],
                 "nodes": {"total": 3, "uninitialized": 0, "migrated": 1},
@@ -137,7 +147,8 @@ fn way() -> Vec<(World, &'static str)> {
         "prepare/control-plane",
     );
     then(&|world| world.managers[0] = "WithMigrationLease", "prepare/ready");
-    then(&|world| world.is_ready = true, "migrate/phase");
+    then(&|world| world.is_ready = true, "prepare/comparison");
+    then(&|world| world.changes = Some(0), "migrate/phase");
     then(&|world| world.enter(Phase::Migrate), "migrate/objects");
     then(&|world| world.objects_applied = true, "migrate/control-plane");
     then(&|world| world.managers = ["Never"; 2], "migrate/ready");
@@ -192,7 +203,7 @@ fn the_text_has_every_step_and_the_commands_of_the_next_one() {
         (&plan["kind"], &plan["phase"]),
         (&json!("MigrationPlan"), &json!("Migrate"))
     );
-    assert_eq!(plan["steps"].as_array().unwrap().len(), 15);
+    assert_eq!(plan["steps"].as_array().unwrap().len(), 16);
 }
 
 #[test]
@@ -220,6 +231,34 @@ fn the_leader_is_changed_last_and_a_pod_that_is_not_ready_is_waited_for() {
     assert_eq!(state(facts), format!("{form}: {both}"));
 }
 
+/// A change that the manager would make keeps phase Migrate from beginning, and no phase before.
+#[test]
+fn a_change_at_aws_is_in_the_way_of_migrate_until_it_is_accepted() {
+    let mut world = in_tree();
+    world.enter(Phase::Prepare);
+    world = World {
+        is_ready: true,
+        objects_applied: true,
+        managers: ["WithMigrationLease"; 2],
+        changes: Some(1),
+        ..world
+    };
+    let plan = world.forward();
+    assert_eq!(next(&plan), "migrate/phase");
+    let steps = plan.steps.iter();
+    let compared = steps.filter(|step| step.id == "prepare/comparison").map(|step| step.state.as_str());
+    let text = "the manager has compared load balancers, routes and Nodes with AWS: 1 change";
+    assert_eq!(compared.collect::<Vec<_>>(), [text]);
+
+    let checks = |next: Phase, accepted: &[String]| Checks::of(&world.read(), &asked(), Some(next), accepted).lines();
+    let found = checks(Phase::Migrate, &[]);
+    assert!(found[0].starts_with("OUT214"), "{found:?}");
+    assert!(found.concat().contains("Service default/web: CreateListener"), "{found:?}");
+    let none: [String; 0] = [];
+    assert_eq!(checks(Phase::Prepare, &[]), none);
+    assert_eq!(checks(Phase::Migrate, &["OUT214".to_owned()]), none);
+}
+
 /// Every kubelet can make a mirror Pod.
 #[test]
 fn a_pod_of_a_worker_neither_counts_nor_blocks() {
@@ -234,7 +273,7 @@ fn a_pod_of_a_worker_neither_counts_nor_blocks() {
     let open = |facts: &Value| {
         let facts: ClusterFacts = serde_json::from_value(facts.clone()).unwrap();
         let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
-        (next(&plan).to_owned(), Checks::of(&facts, &asked(), &[]).pass())
+        (next(&plan).to_owned(), Checks::of(&facts, &asked(), None, &[]).pass())
     };
     facts["components"]["known"].as_array_mut().unwrap().push(forged);
     assert_eq!(
@@ -353,7 +392,7 @@ fn a_hosted_control_plane_is_seen_by_its_tenant() {
 
     facts["tenants"]["known"][0]["components"] = json!({"notRead": {"reason": "pods in a: forbidden"}});
     let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
-    let lines = Checks::of(&facts, &asked(), &[]).lines().concat();
+    let lines = Checks::of(&facts, &asked(), None, &[]).lines().concat();
     assert!(lines.contains("not known: pods in a: forbidden"), "{lines}");
 }
 
@@ -447,7 +486,7 @@ fn the_gate_is_about_this_migration_and_closed_without_facts() {
             cluster: String::new(),
         };
         let accepted: Vec<String> = accepted.iter().map(|code| (*code).to_owned()).collect();
-        Checks::of(&facts, &asked, &accepted)
+        Checks::of(&facts, &asked, None, &accepted)
     };
     let mut facts = world.facts();
     let mut other = facts["migrations"]["known"][0].clone();

@@ -50,6 +50,7 @@ const FAULTS: &[(&str, Break)] = &[
         cluster.registration = Some(registration(&service));
     }),
     ("OUT213", |cluster| cluster.condition("WebhookRegistered", "False")),
+    ("OUT214", |cluster| cluster.condition("AdoptionClean", "False")),
     ("OUT302", |cluster| {
         cluster.command(&["sh", "-c", "exec kube-controller-manager $(cat /etc/flags)"]);
     }),

@@ -65,6 +65,8 @@ struct Said {
     rollback_possible: bool,
     alarm: bool,
     owner: &'static str,
+    /// In a dry run of the manager.
+    changes: u32,
 }
 
 const READY: Said = Said {
@@ -73,6 +75,7 @@ const READY: Said = Said {
     rollback_possible: true,
     alarm: false,
     owner: "kube-controller-manager",
+    changes: 0,
 };
 
 const WAITING: Said = Said {
@@ -198,8 +201,9 @@ impl Cluster {
             "observedBy": {"identity": "cp-1_a", "time": seconds()},
             "conditions": [
                 condition("Ready", said.is_ready), condition("ObjectsApplied", said.objects_applied),
-                condition("RollbackPossible", said.rollback_possible),
+                condition("RollbackPossible", said.rollback_possible), condition("AdoptionClean", said.changes == 0),
             ],
+            "adoption": {"time": seconds(), "services": 1, "nodes": 2, "changes": said.changes},
             "missing": if said.is_ready { json!([]) } else { json!([missing]) },
             "controllers": [{"name": "service-lb-controller", "owner": said.owner}],
             "history": [{"time": micro_time(), "phase": phase, "alarm": said.alarm}],
@@ -371,6 +375,12 @@ impl Cluster {
     }
 
     async fn migrate(&self) -> Result<()> {
+        self.say(&Said { changes: 1, ..READY }).await?;
+        let text = self.ends(&["apply", "--yes"], 2).await?;
+        ensure!(text.contains("phase Migrate was not set:\n    OUT214"), "{text}");
+        ensure!(self.phase().await? == Phase::Prepare, "it went on in spite of a change");
+        self.say(&READY).await?;
+
         // Something else, as a GitOps tool, sets the phase back.
         let applying = self.start(&["apply", "--yes", "--wait=60"])?;
         self.becomes(Phase::Migrate).await?;

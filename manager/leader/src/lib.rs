@@ -34,5 +34,5 @@ pub use field_manager::FIELD_MANAGER;
 pub use not_leader::NotLeader;
 pub use permit::{ANSWER, Fence, Grantor, Permit};
 pub use run::{Elections, Guard, Mode, Observer, Setup, run};
-pub use status::{CountNodes, Notice, Reporter, Snapshot};
+pub use status::{CountNodes, DryRun, Notice, Reporter, Snapshot};
 pub use tenure::{ControllerError, Ended, Start};

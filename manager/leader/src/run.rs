@@ -23,7 +23,7 @@ use crate::elector::{AnnotationChange, Elector, Gate, Held, SlowPath, Timing};
 use crate::lease::{KubeLease, Leases, View};
 use crate::permit::{Fence, Permit};
 use crate::readers::{self, Listing, Own};
-use crate::status::{self, CountNodes, Reporter};
+use crate::status::{self, CountNodes, DryRun, Reporter};
 use crate::steward::{self, Config, Controls, Reports, Sources};
 use crate::tenure::{Ended, Start, Tenure};
 
@@ -62,6 +62,8 @@ pub struct Guard {
     pub management: Client,
     pub cluster: Client,
     pub nodes: CountNodes,
+    /// Of the controllers under the migration lease, while this process holds the main lease.
+    pub dry_run: watch::Receiver<DryRun>,
     /// The controllers that this manager runs under the migration lease.
     pub controllers: Vec<Controller>,
     pub node_ipam: Placement,

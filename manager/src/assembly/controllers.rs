@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::TryFutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
+use outrigger_aws::Clients;
 use outrigger_leader::{ControllerError, Permit};
 use outrigger_shared::controller::Controller;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +36,7 @@ impl Assembly {
         match controller {
             Controller::Node => boxed(node::run(self.node(permit), stop)),
             Controller::NodeLifecycle => boxed(node_lifecycle::run(self.node_lifecycle(permit), stop)),
-            Controller::Service => boxed(run_service(self.cluster_client.clone(), self.service(), permit, stop)),
+            Controller::Service => boxed(run_service(self.cluster_client.clone(), self.service(&self.cloud.clients), permit, stop)),
             Controller::Route => boxed(route::run(self.route(permit)?, stop)),
             Controller::NodeIpam => boxed(node_ipam::run(self.node_ipam(permit)?, stop)),
             Controller::Tagging => boxed(tagging::run(self.tagging(permit), stop)),
@@ -80,7 +81,7 @@ impl Assembly {
     }
 
     /// `None` where the flags give it nothing to do; a warning at start says so.
-    fn route(&self, permit: Permit) -> Option<route::Deps> {
+    pub(super) fn route(&self, permit: Permit) -> Option<route::Deps> {
         let cidr = self.options.routes.managed_range()?;
         let (_, node_prefix) = self.options.node_ipam.prefix(&cidr.into());
         let client = self.route_client.clone();
@@ -143,15 +144,16 @@ impl Assembly {
         }
     }
 
-    fn service(&self) -> service::Deps {
+    /// `clients`: those of AWS, with their limits.
+    pub(super) fn service(&self, clients: &Clients) -> service::Deps {
         let config = &self.cloud.config;
         service::Deps {
             client: self.service_client.clone(),
             nodes: self.nodes.clone(),
-            ec2: Arc::clone(&self.cloud.clients.ec2),
+            ec2: Arc::clone(&clients.ec2),
             instances: self.instances.clone(),
-            elb: Arc::clone(&self.cloud.clients.elb),
-            elbv2: Arc::clone(&self.cloud.clients.elbv2),
+            elb: Arc::clone(&clients.elb),
+            elbv2: Arc::clone(&clients.elbv2),
             settings: service::settings::Settings {
                 cluster_id: self.cloud.cluster.id.clone(),
                 cluster_uid: None,

@@ -2,6 +2,7 @@
 
 mod cluster_uid;
 mod controllers;
+mod dry_run;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ipnet::IpNet;
 use kube::Client;
+use outrigger_aws::Clients;
 use outrigger_aws::limit::Limited;
 use outrigger_evidence::facts::Reading;
-use outrigger_leader::{ControllerError, CountNodes, Permit, Start, readers};
+use outrigger_leader::{ControllerError, CountNodes, DryRun, Permit, Start, readers};
 use outrigger_serving::Tasks;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::Phase;
@@ -57,6 +59,13 @@ pub struct Assembly {
     tagging_counts: tagging::TaggingMetrics,
     sweep_counts: SweepMetrics,
     kubelets_external: watch::Receiver<bool>,
+    /// Of the migration of this cluster; `None` while it is not known, or there is none.
+    phase: watch::Receiver<Option<Phase>>,
+    /// Whether the controllers of the migration lease run in this process.
+    runs: watch::Sender<bool>,
+    dry_run: watch::Sender<DryRun>,
+    /// The clients for dry runs.
+    limited: Clients,
     metrics: Metrics,
     health: Health,
 }
@@ -92,6 +101,8 @@ impl Assembly {
             cloud.vpc_id.clone(),
         );
 
+        let phase = follow_phase(options, management, &cloud.cluster.id, tasks)?;
+
         Ok(Self {
             options: Arc::clone(options),
             node_client: cluster.client("node-controller")?,
@@ -104,7 +115,11 @@ impl Assembly {
             tagging_client: cluster.client("tagging-controller")?,
             tagging_counts: tagging::TaggingMetrics::registered(&metrics),
             sweep_counts: SweepMetrics::registered(&metrics),
-            kubelets_external: kubelets_external(options, management, &cloud.cluster.id, tasks)?,
+            kubelets_external: kubelets_external(phase.clone(), options, tasks),
+            phase,
+            runs: watch::Sender::new(false),
+            dry_run: watch::Sender::default(),
+            limited: dry_run::limited(&cloud.clients),
             cloud,
             nodes,
             instances,
@@ -126,6 +141,11 @@ impl Assembly {
     pub fn node_counts(&self) -> CountNodes {
         let nodes = self.nodes.clone();
         Arc::new(move || nodes.counts())
+    }
+
+    /// The dry runs of the controllers under the migration lease.
+    pub fn dry_run(&self) -> watch::Receiver<DryRun> {
+        self.dry_run.subscribe()
     }
 
     /// How to start controllers that start and stop together.
@@ -219,31 +239,52 @@ fn short_name(controller: Controller) -> &'static str {
     }
 }
 
-/// Whether no kubelet writes addresses any more: always without a migration, with one only once it is complete.
-fn kubelets_external(
+/// The phase of the migration of this cluster; `None` while it is not known, or without `--migration`.
+fn follow_phase(
     options: &Options,
     management: &Cluster,
     cluster_id: &str,
     tasks: &Tasks,
-) -> Result<watch::Receiver<bool>> {
+) -> Result<watch::Receiver<Option<Phase>>> {
+    let (tx, rx) = watch::channel(None);
     let Some(name) = &options.migration.name else {
-        return Ok(watch::channel(true).1);
+        return Ok(rx);
     };
 
     let mut object = readers::follow_migration(management.client("migration")?, name, tasks);
-    let (tx, rx) = watch::channel(false);
     let (cluster_id, stop) = (cluster_id.to_owned(), tasks.stop().clone());
-
     tasks.spawn("phase of the migration", async move {
         while let Some(Ok(())) = stop.run_until_cancelled(object.changed()).await {
             if let Reading::Known(object) = &*object.borrow_and_update() {
-                let complete = object.spec.phase == Phase::Complete && object.spec.cluster_id == cluster_id;
-                tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
+                let phase = (object.spec.cluster_id == cluster_id).then_some(object.spec.phase);
+                tx.send_if_modified(|old| std::mem::replace(old, phase) != phase);
             }
         }
     });
 
     Ok(rx)
+}
+
+/// Whether no kubelet writes addresses any more: always without a migration, with one only once it is complete.
+fn kubelets_external(
+    mut phase: watch::Receiver<Option<Phase>>,
+    options: &Options,
+    tasks: &Tasks,
+) -> watch::Receiver<bool> {
+    if options.migration.name.is_none() {
+        return watch::channel(true).1;
+    }
+
+    let (tx, rx) = watch::channel(false);
+    let stop = tasks.stop().clone();
+    tasks.spawn("kubelets", async move {
+        while let Some(Ok(())) = stop.run_until_cancelled(phase.changed()).await {
+            let complete = *phase.borrow_and_update() == Some(Phase::Complete);
+            tx.send_if_modified(|old| std::mem::replace(old, complete) != complete);
+        }
+    });
+
+    rx
 }
 
 /// The state of node IPAM that is kept between terms of leadership.

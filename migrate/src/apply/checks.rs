@@ -13,6 +13,8 @@ use super::steps::Asked;
 
 /// The check for a kube-controller-manager that cannot be read: an attestation stands in for it.
 const UNREADABLE: &str = "OUT302";
+/// The check for what the manager would change at AWS. It changes nothing before phase Migrate.
+const NOT_CLEAN: &str = "OUT214";
 
 /// The obstacles before a phase.
 #[derive(Debug)]
@@ -24,12 +26,13 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn of(facts: &ClusterFacts, asked: &Asked, accepted: &[String]) -> Self {
+    pub fn of(facts: &ClusterFacts, asked: &Asked, next: Option<Phase>, accepted: &[String]) -> Self {
         let facts = narrowed(facts, asked); // The attestation is set in Prepare.
         let may_attest = |one: &Migration| one.is_attested || one.phase == Phase::InTree;
         let is_attested = facts.migrations.known().into_iter().flatten().any(may_attest);
         let is_accepted = |code: &str| {
-            is_attested && code == UNREADABLE || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
+            let is_early = code == NOT_CLEAN && next < Some(Phase::Migrate);
+            is_early || is_attested && code == UNREADABLE || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
         };
         let rules: Vec<_> = rules::ALL.iter().filter(|rule| !is_accepted(rule.code)).collect();
         let report = Report::of(&facts, &rules);

@@ -67,7 +67,7 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         CheckOutput::Json => check::write_json(out, &plan)?,
     }
 
-    let checks = Checks::of(&facts, &asked, &[WAITS_FOR_A_PERSON.to_owned()]);
+    let checks = Checks::of(&facts, &asked, Some(args.to), &[WAITS_FOR_A_PERSON.to_owned()]);
     if plan.next().is_none() || plan.alarm.is_none() && checks.pass() {
         return Ok(End::Success);
     }

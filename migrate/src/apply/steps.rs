@@ -146,6 +146,16 @@ impl Plan {
     pub fn next(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.is_done)
     }
+
+    /// The phase that is set next.
+    pub fn next_phase(&self) -> Option<Phase> {
+        let left = self.steps.iter().filter(|step| !step.is_done);
+        let mut phases = left.filter_map(|step| match step.action {
+            Action::SetPhase(phase) => Some(phase),
+            Action::ApplyKubeadmConfig(_) | Action::Person | Action::Wait => None,
+        });
+        phases.next()
+    }
 }
 
 /// One migration within the facts.
@@ -299,6 +309,9 @@ impl<'a> View<'a> {
             }
         }
         steps.push(self.ready(phase));
+        if phase == Phase::Prepare {
+            steps.push(self.compared());
+        }
 
         let is_before = self.phase() < phase || self.migration.is_none();
         at_their_time(steps, self.phase() > phase, is_before)
@@ -480,6 +493,25 @@ impl<'a> View<'a> {
                 ),
                 Action::Person,
             )
+        }
+    }
+
+    /// The manager compares before it takes over. A difference is an error of the check before phase Migrate.
+    fn compared(&self) -> Step {
+        let mut rows = self.status.conditions.iter();
+        let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN);
+        let adoption = self.status.adoption.as_ref().filter(|_| self.is_current);
+        let found = adoption.map_or_else(String::new, |adoption| match adoption.changes {
+            0 => format!(": {} Services, {} Nodes, no change", adoption.services, adoption.nodes),
+            1 => ": 1 change".to_owned(),
+            changes => format!(": {changes} changes"),
+        });
+        let unknown = row.filter(|row| row.status == "Unknown").map(|row| format!("# {}", row.message));
+        let state = format!("the manager has compared load balancers, routes and Nodes with AWS{found}");
+        Step {
+            commands: unknown.into_iter().collect(),
+            is_done: adoption.is_some(),
+            ..step(&id(Phase::Prepare, "comparison"), Who::Manager, &state, Action::Wait)
         }
     }
 

@@ -298,7 +298,7 @@ impl<'a> Walk<'a> {
         match self.direction {
             Direction::Back => plan.no_way_back.iter().cloned().collect(),
             Direction::Forward => {
-                let checks = Checks::of(facts, &self.asked, self.accept);
+                let checks = Checks::of(facts, &self.asked, plan.next_phase(), self.accept);
                 if checks.pass() { Vec::new() } else { checks.lines() }
             }
         }

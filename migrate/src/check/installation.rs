@@ -42,6 +42,30 @@ pub(super) fn not_registered(facts: &ClusterFacts) -> Result<Found, NotRead> {
     with_status(facts, condition::WEBHOOK_REGISTERED, "False")
 }
 
+/// The changes of the last dry run.
+pub(super) fn not_clean(facts: &ClusterFacts) -> Result<Found, NotRead> {
+    let unclean = with_status(facts, condition::ADOPTION_CLEAN, "False")?;
+    if unclean.is_empty() {
+        return Ok(unclean);
+    }
+
+    let migrations = facts.migrations.get()?.iter();
+    let changes = migrations.flat_map(|migration| {
+        let adoption = migration.status.iter().filter_map(|status| status.adoption.as_ref());
+        adoption.flat_map(|adoption| {
+            let named = adoption.first.iter().map(|change| {
+                format!("{}: {} ({})", change.object, change.action, change.reason)
+            });
+            let more = (adoption.changes as usize).saturating_sub(adoption.first.len());
+            let more = (more > 0).then(|| format!("{more} more changes"));
+            named.chain(more).map(|text| Detail::new(format!("{}: {text}", migration.name)))
+        })
+    });
+    let changes: Found = changes.collect();
+
+    Ok(if changes.is_empty() { unclean } else { changes })
+}
+
 pub(super) fn stalled(facts: &ClusterFacts) -> Result<Found, NotRead> {
     let stalled = with_status(facts, condition::STALLED, "True")?;
     if stalled.is_empty() {

@@ -254,6 +254,16 @@ pub static ALL: &[Rule] = &[
         find: installation::not_registered,
     },
     Rule {
+        code: "OUT214",
+        group: Installation,
+        severity: E,
+        title: "the manager would change resources at AWS",
+        why: "Outrigger's manager takes load balancers, routes and Nodes over as they are. Its dry run has found some that it would change when it takes over: somebody changed them at AWS, or it reads the Service or the cloud configuration in another way than the kube-controller-manager.",
+        fix: "look at each change in status.adoption of the CloudProviderMigration; correct the Service, the Node or the resource at AWS. If the changes are wanted: outrigger apply --to=Migrate --accept=OUT214",
+        source: "status.adoption and the condition AdoptionClean of the CloudProviderMigrations, in phases InTree and Prepare",
+        find: installation::not_clean,
+    },
+    Rule {
         code: "OUT301",
         group: ControlPlane,
         severity: W,

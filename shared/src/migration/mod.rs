@@ -19,8 +19,9 @@ pub use self::{
     problems::Problem,
     selection::{Candidate, KUBE_SYSTEM, Labels, PROTECTED, Selected},
     status::{
-        CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, MAX_MISSING,
-        MAX_MISSING_TEXT, MissingFact, NodeCounts, Observer, condition,
+        Adoption, AdoptionChange, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_ADOPTION_CHANGES,
+        MAX_ADOPTION_TEXT, MAX_HISTORY, MAX_MESSAGE, MAX_MISSING, MAX_MISSING_TEXT, MissingFact, NodeCounts, Observer,
+        condition,
     },
 };
 

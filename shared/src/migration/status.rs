@@ -29,6 +29,8 @@ pub mod condition {
     pub const COMPLETED: &str = "Completed";
     /// The API server is at 1.26 or below, the last release with the in-tree AWS provider.
     pub const ROLLBACK_POSSIBLE: &str = "RollbackPossible";
+    /// In phases InTree and Prepare: the manager would change nothing at AWS if it took over now.
+    pub const ADOPTION_CLEAN: &str = "AdoptionClean";
 
     /// The spec has no contradiction that the API server's schema cannot exclude.
     pub const SPEC_VALID: &str = "SpecValid";
@@ -44,7 +46,7 @@ pub mod condition {
     pub const OF_WEBHOOK: [&str; 2] = [OBJECTS_APPLIED, WEBHOOK_REGISTERED];
 
     /// Every type that the manager writes.
-    pub const ALL: [&str; 10] = [
+    pub const ALL: [&str; 11] = [
         READY,
         RECONCILING,
         STALLED,
@@ -55,6 +57,7 @@ pub mod condition {
         NODES_MIGRATED,
         COMPLETED,
         ROLLBACK_POSSIBLE,
+        ADOPTION_CLEAN,
     ];
 }
 
@@ -79,6 +82,9 @@ pub struct CloudProviderMigrationStatus {
     pub controllers: Vec<ControllerStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
+    /// In phases InTree and Prepare, once a dry run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adoption: Option<Adoption>,
     /// The last changes of ownership, at most [`MAX_HISTORY`], oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
@@ -200,3 +206,37 @@ pub struct NodeCounts {
     #[serde(default)]
     pub migrated: u32,
 }
+
+/// The result of a dry run: what the manager would do if it took over from the old manager now. A change counts if two dry
+/// runs in a row find it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Adoption {
+    /// When the dry run ended, by the clock of the manager.
+    pub time: Time,
+    /// Services of type `LoadBalancer` whose load balancers the manager will own.
+    pub services: u32,
+    /// Nodes whose instances were looked up.
+    pub nodes: u32,
+    /// All changes.
+    pub changes: u32,
+    /// The first of them, at most [`MAX_ADOPTION_CHANGES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<AdoptionChange>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionChange {
+    /// Kind and name, such as `Service default/web`.
+    pub object: String,
+    /// An action of AWS's API, or the effect on the object.
+    pub action: String,
+    pub reason: String,
+}
+
+/// Most entries of [`Adoption::first`].
+pub const MAX_ADOPTION_CHANGES: usize = 20;
+
+/// Most characters of a text of [`AdoptionChange`] that the schema accepts.
+pub const MAX_ADOPTION_TEXT: usize = 1_024;

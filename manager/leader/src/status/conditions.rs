@@ -11,6 +11,7 @@ use outrigger_shared::component::Form;
 use outrigger_shared::controller::Controller;
 use outrigger_shared::migration::{MAX_MISSING, MAX_MISSING_TEXT, MissingFact, NodeCounts, Phase, condition};
 
+use super::DryRun;
 use crate::steward::Report;
 
 /// The last minor release with the in-tree AWS provider.
@@ -108,6 +109,7 @@ pub(super) struct Inputs<'a> {
     pub minor: Option<u32>,
     /// The controllers that this manager runs under lease M.
     pub controllers: &'a [Controller],
+    pub dry_run: &'a DryRun,
 }
 
 /// All but those of [`progress`]. The first one is `Ready`.
@@ -124,7 +126,7 @@ pub(super) fn conditions(inputs: &Inputs<'_>) -> Vec<(&'static str, State)> {
         _ => ready(report, &prepared, &control_plane),
     };
 
-    vec![
+    let mut rows = vec![
         (
             condition::READY,
             if followed.truth == Some(false) {
@@ -140,7 +142,54 @@ pub(super) fn conditions(inputs: &Inputs<'_>) -> Vec<(&'static str, State)> {
         (condition::NODES_MIGRATED, nodes),
         (condition::COMPLETED, completed),
         (condition::ROLLBACK_POSSIBLE, rollback(inputs.minor)),
-    ]
+    ];
+    if is_before_adoption(report) {
+        rows.push((condition::ADOPTION_CLEAN, adoption_clean(inputs.dry_run)));
+    }
+
+    rows
+}
+
+/// Whether the old manager owns the controllers, or owned them before.
+pub(super) fn is_before_adoption(report: &Report) -> bool {
+    report.decision.phase.is_some_and(|phase| phase < Phase::Migrate)
+}
+
+/// Most changes that the message names.
+const NAMED_CHANGES: usize = 3;
+
+fn adoption_clean(dry_run: &DryRun) -> State {
+    let adoption = match dry_run {
+        DryRun::Pending => {
+            let text = "no dry run has ended yet, or this manager runs the controllers";
+            return State::new(None, "NotCompared", text, "").passing();
+        }
+        DryRun::Failed(error) => {
+            return State::new(None, "DryRunFailed", format!("the last dry run failed: {error}"), "");
+        }
+        DryRun::Ended(adoption) => adoption,
+    };
+    let (services, nodes) = (adoption.services, adoption.nodes);
+    if adoption.changes == 0 {
+        let text = format!("the manager would change nothing: it compared {services} Services and {nodes} Nodes with AWS");
+        return State::yes("NoChanges", text);
+    }
+
+    let named = adoption.first.iter().take(NAMED_CHANGES);
+    let named: Vec<String> = named
+        .map(|change| format!("{}: {} ({})", change.object, change.action, change.reason))
+        .collect();
+    let others = (adoption.changes as usize).saturating_sub(named.len());
+    let others = match others {
+        0 => String::new(),
+        others => format!(", and {others} more"),
+    };
+    State::new(
+        Some(false),
+        "ChangesExpected",
+        format!("the manager would make {} changes: {}{others}", adoption.changes, named.join(", ")),
+        "read status.adoption; correct the Service, the Node or the resource at AWS, or accept the changes",
+    )
 }
 
 /// `Reconciling` and `Stalled`, from `Ready`. `is_settled`: it has been blocked for [`UNTIL_STALLED`].
@@ -604,6 +653,7 @@ mod tests {
             nodes: counts(3),
             minor: Some(26),
             controllers: &Controller::SHARED,
+            dry_run: &DryRun::Pending,
         }
     }
 

@@ -13,8 +13,8 @@ use outrigger_evidence::why::{Names, code};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::{About, whole_seconds};
 use outrigger_shared::migration::{
-    CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Observer, Phase,
-    condition,
+    Adoption, CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Observer,
+    Phase, condition,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -50,6 +50,26 @@ const WRITE_STATUS: &str = "write the migration's status";
 
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
+
+/// What is known about the changes that the controllers would make.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum DryRun {
+    /// None has ended, or the controllers run.
+    #[default]
+    Pending,
+    /// The last one failed, with the error.
+    Failed(String),
+    Ended(Adoption),
+}
+
+impl DryRun {
+    fn adoption(self) -> Option<Adoption> {
+        match self {
+            Self::Ended(adoption) => Some(adoption),
+            Self::Pending | Self::Failed(_) => None,
+        }
+    }
+}
 
 /// The state of a migration, from the holder of lease C.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +145,7 @@ struct Sources {
     changes: watch::Receiver<Vec<HistoryEntry>>,
     lease_problem: watch::Receiver<Option<String>>,
     version: watch::Receiver<Version>,
+    dry_run: watch::Receiver<DryRun>,
 }
 
 impl Sources {
@@ -134,6 +155,7 @@ impl Sources {
             Ok(()) = self.reports.changed() => sleep(SETTLE).await,
             Ok(()) = self.lease_problem.changed() => sleep(SETTLE).await,
             Ok(()) = self.version.changed() => {}
+            Ok(()) = self.dry_run.changed() => {}
             () = sleep(COUNT_NODES) => {}
         }
     }
@@ -165,6 +187,7 @@ impl StatusWriter {
             changes: changes_rx,
             lease_problem: self.lease_problem.clone(),
             version: version_rx,
+            dry_run: self.guard.dry_run.clone(),
         };
         let (statuses, newest) = watch::channel(None);
         tokio::join!(
@@ -253,6 +276,7 @@ impl StatusWriter {
         let decided = followed.or(old.observed_generation);
 
         let nodes = (self.guard.nodes)();
+        let dry_run = sources.dry_run.borrow().clone();
         let mut rows = conditions(&Inputs {
             report,
             lease_problem: sources.lease_problem.borrow().clone(),
@@ -260,6 +284,7 @@ impl StatusWriter {
             nodes,
             minor: sources.version.borrow().minor,
             controllers: &self.guard.controllers,
+            dry_run: &dry_run,
         });
         let ready = rows[0].1.clone();
         rows.extend(progress(&ready, blocked.lasts(ready.is_blocked()) >= UNTIL_STALLED));
@@ -292,6 +317,7 @@ impl StatusWriter {
             missing: missing(&ready, report),
             controllers: self.controllers(report, &old.controllers, now),
             nodes,
+            adoption: conditions::is_before_adoption(report).then_some(dry_run).and_then(DryRun::adoption),
             history: notices::merged(&old.history, &sources.changes.borrow()),
         };
         Change { old, new }

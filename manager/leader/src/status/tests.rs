@@ -302,6 +302,7 @@ pub(super) fn writer(client: &Client, reporter: Reporter) -> StatusWriter {
             management: client.clone(),
             cluster: client.clone(),
             nodes: Arc::new(|| None),
+            dry_run: watch::channel(DryRun::Pending).1,
             controllers: vec![Controller::Service, Controller::Route],
             node_ipam: Placement::NotHere,
             reporter,

@@ -5,6 +5,7 @@
 //! deleted when its network interface has been absent for a minute. It cannot be stopped, so it never gets the taint.
 
 mod apply;
+mod dry_run;
 mod observe;
 pub mod plan;
 
@@ -21,6 +22,7 @@ use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 pub use apply::Error;
+pub use dry_run::{DryRun, dry_run};
 use observe::Failures;
 use plan::History;
 

@@ -11,6 +11,7 @@
 mod apply;
 mod condition;
 pub mod confirmation;
+mod dry_run;
 mod failures;
 mod observe;
 pub mod plan;
@@ -30,6 +31,7 @@ use crate::node_cache::{Changes, NodeCache, NodeView};
 use apply::{Outcome, Reports};
 use confirmation::Confirmations;
 use observe::Membership;
+pub use dry_run::dry_run;
 pub use observe::ObserveError;
 
 /// Source of this controller's Events: upstream's, with the underscore.

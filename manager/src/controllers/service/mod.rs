@@ -20,6 +20,7 @@
 
 mod action;
 mod context;
+mod dry_run;
 mod error;
 mod events;
 mod execute;
@@ -58,7 +59,7 @@ use crate::node_cache::NodeCache;
 use action::Next;
 use context::Context;
 use execute::node_groups::NodeGroups;
-use inventory::Aws;
+use inventory::{Aws, Services};
 use inventory::account::{NodeInstances, TagReads, TargetGroupList, ZoneCache};
 use inventory::shared::Shared;
 use orphans::sweep::{self, SweepSettings};
@@ -73,6 +74,7 @@ use spec::names::uid;
 use spec::watched::reduce;
 use writer::ApiWriter;
 
+pub use dry_run::{DryRun, dry_run};
 pub use error::Error;
 pub use settings::HealthProbe;
 
@@ -121,7 +123,8 @@ pub async fn run(deps: Deps, permit: Permit, stop: CancellationToken) -> Result<
     let (sweep, concurrent_syncs) = (deps.sweep.clone(), deps.concurrent_syncs.max(1));
     let metrics = deps.metrics.queue("service");
     let queue = Arc::new(WorkQueue::new(concurrent_syncs, metrics.clone()));
-    let context = context(deps, permit, listed.clone());
+    let all = listed.clone();
+    let context = context(deps, permit, Arc::new(move || all.state()));
     let (order, services) = (Arc::clone(&queue), listed.clone());
     context.aws.shared.prefetch_for(move || {
         let keys = order.order();
@@ -169,7 +172,7 @@ struct Workers<'a> {
     stop: CancellationToken,
 }
 
-fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
+fn context(deps: Deps, permit: Permit, services: Services) -> Context {
     let instances = NodeInstances::new(deps.instances, deps.settings.cluster_id.clone());
     Context {
         aws: Aws {
@@ -182,7 +185,7 @@ fn context(deps: Deps, permit: Permit, services: Store<Service>) -> Context {
             reads_owners: deps.settings.cluster_uid.is_some(),
             tag_reads: TagReads::default(),
             shared: Shared::default(),
-            services: Arc::new(move || services.state()),
+            services,
         },
         settings: deps.settings,
         nodes: deps.nodes,

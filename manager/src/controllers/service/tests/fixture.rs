@@ -1,6 +1,6 @@
 //! A small cluster: one VPC, two zones, two Ready nodes, one security group for them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -9,10 +9,12 @@ use kube::runtime::watcher::Event;
 use outrigger_aws::ec2::{AvailabilityZone, Instance, RouteTable, SecurityGroup, Subnet};
 use outrigger_aws::fake::{FakeAws, World};
 use outrigger_leader::Permit;
+use outrigger_shared::migration::AdoptionChange;
 use serde_json::{Value, json};
 
 use super::super::action::Next;
 use super::super::context::Context;
+use super::super::dry_run;
 use super::super::error::Error;
 use super::super::execute::node_groups::NodeGroups;
 use super::super::inventory::Aws;
@@ -261,6 +263,15 @@ impl Fixture {
         let class = self.context.states.with(names::uid(&service), class);
         let reconciled = Box::pin(super::super::reconcile::reconcile(&self.context, &service));
         class.unwrap_or(Class::Drift).priority().run(reconciled).await
+    }
+
+    /// What a process would change that takes over now.
+    pub async fn dry_run(&self) -> Vec<AdoptionChange> {
+        let (_, void) = Permit::pair();
+        let context = context(&self.aws, &self.api, &self.nodes, &self.settings, &self.metrics, void);
+        let services = (context.aws.services)();
+        let compared = dry_run::compare_all(&context, &services, &AtomicUsize::default());
+        compared.await.unwrap().changes
     }
 
     pub fn events(&self) -> Vec<String> {

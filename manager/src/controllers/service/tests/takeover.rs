@@ -119,6 +119,61 @@ async fn taking_over_writes_nothing_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dry_run_finds_what_was_changed_after_the_in_tree_manager() {
+    type Drift = fn(&mut World);
+    let drifts: [(Drift, &str); 6] = [
+        (|_| {}, ""),
+        (|world| balancer(world).attributes.idle_timeout = Some(90), "ModifyLoadBalancerAttributes"),
+        (
+            |world| drop(balancer(world).described.listeners.pop()),
+            "CreateLoadBalancerListeners",
+        ),
+        (
+            |world| _ = balancer(world).described.instances.insert(InstanceId::new("i-3")),
+            "DeregisterInstancesFromLoadBalancer",
+        ),
+        (
+            |world| world.security_groups.get_mut("sg-node").unwrap().ingress.clear(),
+            "AuthorizeSecurityGroupIngress",
+        ),
+        (|world| _ = world.load_balancers.remove(LB), "CreateLoadBalancer"),
+    ];
+    for (drift, action) in drifts {
+        let fixture = taken_over();
+        fixture.aws.change(drift);
+        let found = fixture.dry_run().await;
+        let actions: Vec<&str> = found.iter().map(|change| change.action.as_str()).collect();
+        assert_eq!(actions.contains(&action), !action.is_empty(), "{action}: {found:?}");
+        assert_eq!(actions.is_empty(), action.is_empty(), "{found:?}");
+        assert!(found.iter().all(|change| change.object == "Service default/web" && !change.reason.is_empty()));
+        assert_eq!(fixture.aws.writes(), Vec::<String>::new());
+        assert!(fixture.api.patches.lock().unwrap().is_empty() && fixture.events().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_names_what_the_controller_cannot_do() {
+    let fixture = taken_over();
+    fixture.annotate("backend-protocol", "carrier-pigeon");
+    let found = fixture.dry_run().await;
+    let [change] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(change.action, "SyncLoadBalancerFailed");
+    assert!(change.reason.contains("carrier-pigeon"), "{change:?}");
+
+    let fixture = taken_over();
+    fixture.change(|service| service.status = None);
+    let found = fixture.dry_run().await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].reason.contains(HOST), "{found:?}");
+}
+
+fn balancer(world: &mut World) -> &mut FakeLoadBalancer {
+    world.load_balancers.get_mut(LB).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
 async fn targets_that_are_not_ready_at_the_switch_stay_and_others_do_not_join() {
     let fixture = taken_over();
     fixture.node("i-1", false);

@@ -6,6 +6,7 @@ mod cluster;
 mod compare;
 mod crashes;
 mod deletion;
+mod dry_run;
 mod edits;
 mod ends;
 mod faults;
