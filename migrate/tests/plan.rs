@@ -246,14 +246,19 @@ fn a_change_at_aws_is_in_the_way_of_migrate_until_it_is_accepted() {
     let plan = world.forward();
     assert_eq!(next(&plan), "migrate/phase");
     let steps = plan.steps.iter();
-    let compared = steps.filter(|step| step.id == "prepare/comparison").map(|step| step.state.as_str());
+    let compared = steps
+        .filter(|step| step.id == "prepare/comparison")
+        .map(|step| step.state.as_str());
     let text = "the manager has compared load balancers, routes and Nodes with AWS: 1 change";
     assert_eq!(compared.collect::<Vec<_>>(), [text]);
 
     let checks = |next: Phase, accepted: &[String]| Checks::of(&world.read(), &asked(), Some(next), accepted).lines();
     let found = checks(Phase::Migrate, &[]);
     assert!(found[0].starts_with("OUT214"), "{found:?}");
-    assert!(found.concat().contains("Service default/web: CreateListener"), "{found:?}");
+    assert!(
+        found.concat().contains("Service default/web: CreateListener"),
+        "{found:?}"
+    );
     let none: [String; 0] = [];
     assert_eq!(checks(Phase::Prepare, &[]), none);
     assert_eq!(checks(Phase::Migrate, &["OUT214".to_owned()]), none);

@@ -10,9 +10,10 @@ use outrigger_shared::{
     controller::{Controller, Party},
     leader_migration::{ControllerLeader, LeaderMigrationConfiguration, Warning},
     migration::{
-        Attestation, CloudProviderMigration, CloudProviderMigrationSpec, CloudProviderMigrationStatus,
-        ControllerStatus, HistoryEntry, MAX_HISTORY, MAX_MESSAGE, MissingFact, Mode, NodeCounts, NodeTaint, Observer,
-        Ownership, Phase, Problem, Profile, Target, condition,
+        Adoption, AdoptionChange, Attestation, CloudProviderMigration, CloudProviderMigrationSpec,
+        CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, MAX_ADOPTION_CHANGES, MAX_ADOPTION_TEXT,
+        MAX_HISTORY, MAX_MESSAGE, MissingFact, Mode, NodeCounts, NodeTaint, Observer, Ownership, Phase, Problem,
+        Profile, Target, condition,
     },
 };
 use serde::Serialize;
@@ -100,6 +101,17 @@ fn full_status() -> CloudProviderMigrationStatus {
             uninitialized: 1,
             migrated: 2,
         }),
+        adoption: Some(Adoption {
+            time: time(),
+            services: 2,
+            nodes: 3,
+            changes: 1,
+            first: vec![AdoptionChange {
+                object: "Service default/web".to_owned(),
+                action: "CreateListener".to_owned(),
+                reason: "it has none".to_owned(),
+            }],
+        }),
         history: vec![HistoryEntry {
             time: MicroTime("2026-01-02T03:04:05.678901Z".parse().unwrap()),
             phase: Phase::Migrate,
@@ -129,6 +141,11 @@ fn every_field_of_the_types_is_in_the_schema_and_the_other_way_round() {
         (&status["conditions"][0], "/status/properties/conditions/items"),
         (&status["controllers"][0], "/status/properties/controllers/items"),
         (&status["nodes"], "/status/properties/nodes"),
+        (&status["adoption"], "/status/properties/adoption"),
+        (
+            &status["adoption"]["first"][0],
+            "/status/properties/adoption/properties/first/items",
+        ),
         (&status["history"][0], "/status/properties/history/items"),
     ] {
         assert_eq!(
@@ -163,6 +180,11 @@ fn the_schemas_enumerations_are_the_types() {
     assert_eq!(enumeration(&format!("{of_history}/owner")), parties);
     assert_eq!(enumeration(&format!("{of_history}/phase")), names(&Phase::ALL));
     assert_eq!(schema("/status/properties/history")["maxItems"], MAX_HISTORY);
+    let first = schema("/status/properties/adoption/properties/first");
+    assert_eq!(first["maxItems"], MAX_ADOPTION_CHANGES);
+    for text in ["object", "action", "reason"] {
+        assert_eq!(first["items"]["properties"][text]["maxLength"], MAX_ADOPTION_TEXT);
+    }
     let attested = of_spec("attestation/properties/phase");
     assert_eq!(attested, names(&Attestation::PHASES));
     let holders = schema("/spec/properties/attestation/properties/holders");

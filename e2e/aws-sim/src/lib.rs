@@ -35,6 +35,7 @@ pub use fault::{Fault, FaultHandle, When};
 pub use fleet::Fleet;
 pub use instance_metadata::InstanceMetadata;
 pub use moto::Moto;
+pub use outrigger_aws_quotas::Quotas;
 pub use proxy::Proxy;
 pub use query::is_write;
 pub use seeded_account::{SeededAccount, Subnet};

@@ -135,12 +135,41 @@ impl Environment {
         Ok(())
     }
 
+    /// Creates or changes objects of the tenant.
+    ///
+    /// # Errors
+    /// When the API server refuses one.
+    pub async fn apply_to_tenant(&self, objects: &[Value]) -> Result<()> {
+        crate::manifests::apply(&self.tenant_admin, objects).await
+    }
+
     /// The load balancer host name in a Service's status, if it has one.
-    async fn host_name(&self, service: &str) -> Result<Option<String>> {
+    ///
+    /// # Errors
+    /// When the API server has no such Service.
+    pub async fn host_name(&self, service: &str) -> Result<Option<String>> {
         let api: Api<Service> = Api::namespaced(self.tenant_admin.clone(), "default");
         let status = api.get(service).await?.status.and_then(|status| status.load_balancer);
         let ingress = status.and_then(|balancer| balancer.ingress).unwrap_or_default();
         Ok(ingress.into_iter().next().and_then(|ingress| ingress.hostname))
+    }
+
+    /// Waits until each of these Services has a host name.
+    ///
+    /// # Errors
+    /// When that does not happen within `limit`.
+    pub async fn wait_host_names(&self, services: &[&str], limit: Duration, progress: &Progress) -> Result<()> {
+        let what = format!("{} Services have host names", services.len());
+        progress
+            .wait(&what, limit, async || {
+                for service in services {
+                    if self.host_name(service).await?.is_none() {
+                        return Ok(Err(format!("Service {service} has none")));
+                    }
+                }
+                Ok(Ok(()))
+            })
+            .await
     }
 
     /// Waits until each of these Services has a host name and its load balancer has exactly these targets.

@@ -36,7 +36,12 @@ impl Assembly {
         match controller {
             Controller::Node => boxed(node::run(self.node(permit), stop)),
             Controller::NodeLifecycle => boxed(node_lifecycle::run(self.node_lifecycle(permit), stop)),
-            Controller::Service => boxed(run_service(self.cluster_client.clone(), self.service(&self.cloud.clients), permit, stop)),
+            Controller::Service => boxed(run_service(
+                self.cluster_client.clone(),
+                self.service(&self.cloud.clients),
+                permit,
+                stop,
+            )),
             Controller::Route => boxed(route::run(self.route(permit)?, stop)),
             Controller::NodeIpam => boxed(node_ipam::run(self.node_ipam(permit)?, stop)),
             Controller::Tagging => boxed(tagging::run(self.tagging(permit), stop)),

@@ -189,7 +189,9 @@ impl Assembly {
             && let Some(deps) = self.route(void)
         {
             let ec2 = Arc::clone(&self.limited.ec2);
-            found.changes.extend(route::dry_run(&route::Deps { ec2, ..deps }).await?);
+            found
+                .changes
+                .extend(route::dry_run(&route::Deps { ec2, ..deps }).await?);
         }
 
         if controllers.contains(&Controller::Service) {

@@ -32,7 +32,9 @@ impl Checks {
         let is_attested = facts.migrations.known().into_iter().flatten().any(may_attest);
         let is_accepted = |code: &str| {
             let is_early = code == NOT_CLEAN && next < Some(Phase::Migrate);
-            is_early || is_attested && code == UNREADABLE || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
+            is_early
+                || is_attested && code == UNREADABLE
+                || accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(code))
         };
         let rules: Vec<_> = rules::ALL.iter().filter(|rule| !is_accepted(rule.code)).collect();
         let report = Report::of(&facts, &rules);

@@ -506,7 +506,9 @@ impl<'a> View<'a> {
             1 => ": 1 change".to_owned(),
             changes => format!(": {changes} changes"),
         });
-        let unknown = row.filter(|row| row.status == "Unknown").map(|row| format!("# {}", row.message));
+        let unknown = row
+            .filter(|row| row.status == "Unknown")
+            .map(|row| format!("# {}", row.message));
         let state = format!("the manager has compared load balancers, routes and Nodes with AWS{found}");
         Step {
             commands: unknown.into_iter().collect(),

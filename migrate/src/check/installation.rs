@@ -53,12 +53,15 @@ pub(super) fn not_clean(facts: &ClusterFacts) -> Result<Found, NotRead> {
     let changes = migrations.flat_map(|migration| {
         let adoption = migration.status.iter().filter_map(|status| status.adoption.as_ref());
         adoption.flat_map(|adoption| {
-            let named = adoption.first.iter().map(|change| {
-                format!("{}: {} ({})", change.object, change.action, change.reason)
-            });
+            let named = adoption
+                .first
+                .iter()
+                .map(|change| format!("{}: {} ({})", change.object, change.action, change.reason));
             let more = (adoption.changes as usize).saturating_sub(adoption.first.len());
             let more = (more > 0).then(|| format!("{more} more changes"));
-            named.chain(more).map(|text| Detail::new(format!("{}: {text}", migration.name)))
+            named
+                .chain(more)
+                .map(|text| Detail::new(format!("{}: {text}", migration.name)))
         })
     });
     let changes: Found = changes.collect();

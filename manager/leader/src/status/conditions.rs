@@ -171,7 +171,8 @@ fn adoption_clean(dry_run: &DryRun) -> State {
     };
     let (services, nodes) = (adoption.services, adoption.nodes);
     if adoption.changes == 0 {
-        let text = format!("the manager would change nothing: it compared {services} Services and {nodes} Nodes with AWS");
+        let text =
+            format!("the manager would change nothing: it compared {services} Services and {nodes} Nodes with AWS");
         return State::yes("NoChanges", text);
     }
 
@@ -187,7 +188,11 @@ fn adoption_clean(dry_run: &DryRun) -> State {
     State::new(
         Some(false),
         "ChangesExpected",
-        format!("the manager would make {} changes: {}{others}", adoption.changes, named.join(", ")),
+        format!(
+            "the manager would make {} changes: {}{others}",
+            adoption.changes,
+            named.join(", ")
+        ),
         "read status.adoption; correct the Service, the Node or the resource at AWS, or accept the changes",
     )
 }
@@ -630,11 +635,14 @@ fn rollback(minor: Option<u32>) -> State {
 mod tests {
     use super::super::tests::report;
     use super::*;
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use outrigger_evidence::facts::{LeaseFacts, Lock};
     use outrigger_evidence::samples::in_phase as requested;
     use outrigger_evidence::samples::{
         GUARDED, UNGUARDED, beside_unguarded, held, holding, kcm, latch, migrating, seen, standby,
     };
+    use outrigger_shared::migration::{Adoption, AdoptionChange};
 
     fn counts(migrated: u32) -> Option<NodeCounts> {
         Some(NodeCounts {
@@ -714,6 +722,51 @@ mod tests {
             assert_eq!((found, why), (truth, reason), "{text}");
         }
         assert!(nodes(counts(2)).message().starts_with("1 of 3 Nodes are not known"));
+    }
+
+    #[test]
+    fn the_changes_of_a_dry_run_count_until_the_manager_may_take_over() {
+        let clean = |phase: Phase, dry_run: &DryRun| {
+            let report = in_phase(phase);
+            let inputs = Inputs {
+                dry_run,
+                ..all_done(&report)
+            };
+            let mut rows = conditions(&inputs).into_iter();
+            rows.find(|row| row.0 == condition::ADOPTION_CLEAN)
+                .map(|(_, state)| (state.truth, state.reason, state.message()))
+        };
+        let ended = |changes: u32| {
+            let first = (0..changes).map(|number| AdoptionChange {
+                object: format!("Service default/s{number}"),
+                action: "CreateListener".to_owned(),
+                reason: "it has none".to_owned(),
+            });
+            DryRun::Ended(Adoption {
+                time: Time(Timestamp::UNIX_EPOCH),
+                services: 7,
+                nodes: 3,
+                changes,
+                first: first.collect(),
+            })
+        };
+
+        for phase in [Phase::InTree, Phase::Prepare] {
+            assert_eq!(clean(phase, &DryRun::Pending).map(|row| row.0), Some(None));
+            let (truth, reason, text) = clean(phase, &DryRun::Failed("no answer".into())).unwrap();
+            assert_eq!((truth, reason), (None, "DryRunFailed"));
+            assert!(text.contains("no answer"), "{text}");
+            let (truth, _, text) = clean(phase, &ended(0)).unwrap();
+            assert_eq!(truth, Some(true));
+            assert!(text.contains("7 Services and 3 Nodes"), "{text}");
+            let (truth, _, text) = clean(phase, &ended(5)).unwrap();
+            assert_eq!(truth, Some(false));
+            let change = "Service default/s2: CreateListener (it has none), and 2 more";
+            assert!(text.contains(change) && text.contains("5 changes"), "{text}");
+        }
+        for phase in [Phase::Migrate, Phase::Complete] {
+            assert_eq!(clean(phase, &ended(5)), None);
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use outrigger_evidence::why::{Names, code};
 use outrigger_shared::controller::{Controller, Party};
 use outrigger_shared::event::{About, whole_seconds};
 use outrigger_shared::migration::{
-    Adoption, CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts, Observer,
-    Phase, condition,
+    Adoption, CloudProviderMigration, CloudProviderMigrationStatus, ControllerStatus, HistoryEntry, NodeCounts,
+    Observer, Phase, condition,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -317,7 +317,9 @@ impl StatusWriter {
             missing: missing(&ready, report),
             controllers: self.controllers(report, &old.controllers, now),
             nodes,
-            adoption: conditions::is_before_adoption(report).then_some(dry_run).and_then(DryRun::adoption),
+            adoption: conditions::is_before_adoption(report)
+                .then_some(dry_run)
+                .and_then(DryRun::adoption),
             history: notices::merged(&old.history, &sources.changes.borrow()),
         };
         Change { old, new }

@@ -252,6 +252,7 @@ async fn a_spec_with_other_leases_is_observed_and_not_followed() {
         changes: watch::channel(Vec::new()).1,
         lease_problem: watch::channel(None).1,
         version: watch::channel(Version::default()).1,
+        dry_run: watch::channel(DryRun::Pending).1,
     };
 
     let status = writer(&client, unheard())

@@ -42,7 +42,10 @@ fn change(node: &NodeView, answer: Answer) -> Result<Option<AdoptionChange>, Err
         }
         Answer::Found(_) | Answer::Fargate(_) | Answer::Foreign(_) => return Ok(None),
         Answer::Absent => (DELETED, "EC2 lists no instance for it".to_owned()),
-        Answer::Ambiguous(count) => ("none: the Node is not followed", format!("{count} instances match its name")),
+        Answer::Ambiguous(count) => (
+            "none: the Node is not followed",
+            format!("{count} instances match its name"),
+        ),
         Answer::Refused(reason) => ("none: the Node is not followed", reason),
     };
 

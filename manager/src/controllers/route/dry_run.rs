@@ -24,7 +24,10 @@ pub async fn dry_run(deps: &Deps) -> Result<Vec<AdoptionChange>, ObserveError> {
 }
 
 fn changes<'a>(plan: &Plan, name: impl Fn(usize) -> &'a str) -> Vec<AdoptionChange> {
-    let steps = plan.node_plans.iter().flat_map(|node| node.steps.iter().map(move |step| (node, step)));
+    let steps = plan
+        .node_plans
+        .iter()
+        .flat_map(|node| node.steps.iter().map(move |step| (node, step)));
     let written = steps.map(|(node, step)| AdoptionChange {
         object: format!("Node {}", name(node.member)),
         action: if step.replaces { "ReplaceRoute" } else { "CreateRoute" }.to_owned(),

@@ -30,8 +30,8 @@ use crate::metrics::{Metrics, RouteSyncLabels};
 use crate::node_cache::{Changes, NodeCache, NodeView};
 use apply::{Outcome, Reports};
 use confirmation::Confirmations;
-use observe::Membership;
 pub use dry_run::dry_run;
+use observe::Membership;
 pub use observe::ObserveError;
 
 /// Source of this controller's Events: upstream's, with the underscore.

@@ -25,7 +25,7 @@ use super::plan::targets::{candidates, eligible, excluded};
 use super::queue::service_state::Reason;
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::desired;
-use super::spec::names::{namespaced_name, uid};
+use super::spec::names::namespaced_name;
 use super::spec::request;
 use super::spec::watched::reduce;
 use super::{Deps, PAGE, context, writer};
@@ -80,7 +80,11 @@ async fn list(client: &Client) -> Result<Vec<Arc<Service>>, Error> {
 
 /// The rules of Nodes' security groups are compared in a second turn: before all Services have claimed theirs, none is
 /// revoked.
-pub(super) async fn compare_all(context: &Context, services: &[Arc<Service>], place: &AtomicUsize) -> Result<DryRun, Error> {
+pub(super) async fn compare_all(
+    context: &Context,
+    services: &[Arc<Service>],
+    place: &AtomicUsize,
+) -> Result<DryRun, Error> {
     let mut found: Vec<(&Service, Compared)> = Vec::new();
     for (number, service) in services.iter().enumerate() {
         place.store(number, Ordering::Relaxed);
@@ -179,7 +183,10 @@ fn changes(service: &Service, observation: &Observation) -> Vec<AdoptionChange> 
     let denied = observation.denied.as_ref().map(ToString::to_string);
     changes.extend(refused.into_iter().chain(denied).map(|why| change(service, FAILS, why)));
 
-    let address = observation.hostname.as_deref().filter(|name| !writer::has_address(service, name));
+    let address = observation
+        .hostname
+        .as_deref()
+        .filter(|name| !writer::has_address(service, name));
     changes.extend(address.map(|name| change(service, "write the address", format!("the status lacks {name}"))));
 
     changes

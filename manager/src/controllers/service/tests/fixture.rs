@@ -269,8 +269,8 @@ impl Fixture {
     pub async fn dry_run(&self) -> Vec<AdoptionChange> {
         let (_, void) = Permit::pair();
         let context = context(&self.aws, &self.api, &self.nodes, &self.settings, &self.metrics, void);
-        let services = (context.aws.services)();
-        let compared = dry_run::compare_all(&context, &services, &AtomicUsize::default());
+        let (services, place) = ((context.aws.services)(), AtomicUsize::default());
+        let compared = dry_run::compare_all(&context, &services, &place);
         compared.await.unwrap().changes
     }
 

@@ -19,7 +19,10 @@ async fn a_dry_run_is_right(case: Case) -> Verdict {
     let end = to_the_end(&fixture).await?;
     let writes = fixture.aws.writes();
     let changes = !writes.is_empty() || end != End::Settled || fixture.service().status != service.status;
-    prop_assert!(said.is_empty() != changes, "said {said:#?}, ended {end:?}, wrote {writes:#?}");
+    prop_assert!(
+        said.is_empty() != changes,
+        "said {said:#?}, ended {end:?}, wrote {writes:#?}"
+    );
     Ok(())
 }
 
