@@ -86,7 +86,6 @@ impl World {
                 "conditions": [
                     condition("Ready", self.is_ready), condition("ObjectsApplied", self.objects_applied),
                     condition("NodesMigrated", self.nodes_migrated), condition("RollbackPossible", true),
-                    condition("AdoptionClean", self.changes == Some(0)),
                 ],
                 "adoption": self.changes.map(|changes| json!({
                     "time": "2026-11-30T11:59:00Z", "services": 2, "nodes": 3, "changes": changes,
@@ -100,6 +99,11 @@ impl World {
                 "history": [{"time": "2026-11-30T10:00:00.000000Z", "phase": "InTree", "alarm": self.alarm}],
             },
         }]});
+        if let Some(changes) = self.changes {
+            let clean = condition("AdoptionClean", changes == 0);
+            let conditions = &mut facts["migrations"]["known"][0]["status"]["conditions"];
+            conditions.as_array_mut().unwrap().push(clean);
+        }
         facts
     }
 

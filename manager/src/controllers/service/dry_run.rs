@@ -173,8 +173,12 @@ fn changes(service: &Service, observation: &Observation) -> Vec<AdoptionChange> 
         .map(|planned| change(service, planned.step.action(), planned.reason.clone()))
         .collect();
 
+    let deregister = match Annotations::of(service).kind() {
+        Kind::Network => "DeregisterTargets",
+        Kind::Classic | Kind::External => "DeregisterInstancesFromLoadBalancer",
+    };
     let lost = plan.unconfirmed.iter();
-    changes.extend(lost.map(|id| change(service, "DeregisterTargets", format!("no Node has the instance {id}"))));
+    changes.extend(lost.map(|id| change(service, deregister, format!("no Node has the instance {id}"))));
     let unchosen = plan.unchosen_subnets.iter();
     let reason = |id: &String| format!("the subnet {id} is attached and would not be chosen");
     changes.extend(unchosen.map(|id| change(service, "DetachLoadBalancerFromSubnets", reason(id))));
