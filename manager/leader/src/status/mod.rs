@@ -51,7 +51,7 @@ const WRITE_STATUS: &str = "write the migration's status";
 /// Counts the cluster's Nodes; `None` until they have been listed.
 pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 
-/// What is known about the changes that the controllers would make.
+/// The knowledge of the changes that the controllers would make.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum DryRun {
     /// None has ended, or the controllers run.
