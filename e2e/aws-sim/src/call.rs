@@ -83,7 +83,7 @@ pub struct Call {
     pub action: String,
     pub parameters: Parameters,
     pub user_agent: String,
-    /// Whether the caller marked it as a probe (`preflight` in the user agent).
+    /// Whether the caller marked it as a probe (`preflight` in the user agent), or a read as a part of a dry run (`dry-run`).
     pub preflight: bool,
     /// How it ended; `None` while it is under way.
     pub outcome: Option<Outcome>,

@@ -165,6 +165,11 @@ impl Identity {
             user_agent,
         }
     }
+
+    /// Whether it says that a call with this action is a probe. A write is none, whatever it says, but for a preflight.
+    pub fn is_probe(&self, action: &str) -> bool {
+        self.user_agent.contains("preflight") || self.user_agent.contains("dry-run") && !is_write(action)
+    }
 }
 
 /// Whether an action changes anything in AWS. Unknown verbs count as changes.
@@ -212,8 +217,17 @@ mod tests {
             (identity.access_key.as_str(), identity.scope.as_str()),
             ("AKIAEXAMPLE", "ec2")
         );
-        assert!(identity.user_agent.contains("preflight"));
+        assert!(identity.is_probe("DescribeLoadBalancers"));
         assert_eq!(Identity::of(&HeaderMap::new()), Identity::default());
+    }
+
+    #[test]
+    fn a_write_is_no_part_of_a_dry_run() {
+        let identity = Identity {
+            user_agent: "aws-sdk-rust/1.3 dry-run".into(),
+            ..Identity::default()
+        };
+        assert!(identity.is_probe("DescribeLoadBalancers") && !identity.is_probe("DeleteLoadBalancer"));
     }
 
     #[test]

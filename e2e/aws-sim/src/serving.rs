@@ -143,6 +143,7 @@ impl Shared {
     fn call(&self, seq: u64, at: Timestamp, arrived: Instant, headers: &HeaderMap, query: &Query) -> Call {
         let identity = Identity::of(headers);
         let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let preflight = identity.is_probe(&query.action);
         Call {
             seq,
             at,
@@ -155,7 +156,7 @@ impl Shared {
             version: query.version.clone(),
             action: query.action.clone(),
             parameters: query.parameters.clone(),
-            preflight: identity.user_agent.contains("preflight"),
+            preflight,
             user_agent: identity.user_agent,
             outcome: None,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use outrigger_aws::limit::{Limited, Share};
+use outrigger_aws::limit::{Limited, Priority, Share};
 use outrigger_aws::{Clients, Error as AwsError};
 use outrigger_leader::{ControllerError, DryRun, Permit, Start};
 use outrigger_shared::controller::Controller;
@@ -23,8 +23,8 @@ use crate::controllers::{node_lifecycle, route, service};
 const PERIOD: Duration = Duration::from_secs(600);
 /// Between two dry runs where one has found a change, or has failed.
 const REPEAT: Duration = Duration::from_secs(30);
-/// A dry run of 2,000 Services takes 40 min with [`PART`] of AWS's limits.
-const LONGEST: Duration = Duration::from_secs(2 * 3600);
+/// With [`PART`] of AWS's limits, one load balancer takes up to 5 s, and more with several ports.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
 /// The part of AWS's limits for reads, within the part of the manager. The old manager uses the same limits.
 const PART: f64 = 0.1;
 
@@ -54,7 +54,7 @@ enum Error {
     Route(#[from] route::ObserveError),
     #[error(transparent)]
     Node(#[from] AwsError),
-    #[error("it took longer than {} min", LONGEST.as_secs() / 60)]
+    #[error("it took longer than {} h", LONGEST.as_secs() / 3600)]
     TooLong,
 }
 
@@ -160,7 +160,7 @@ impl Assembly {
         let mut results = Results::default();
         self.nodes.ready().await;
         loop {
-            let found = timeout(LONGEST, self.dry_run_once(controllers)).await;
+            let found = timeout(LONGEST, Priority::DryRun.run(self.dry_run_once(controllers))).await;
             let (result, next) = match found.unwrap_or(Err(Error::TooLong)) {
                 Ok(found) => results.take(found, Timestamp::now()),
                 Err(error) => {

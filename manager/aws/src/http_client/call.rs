@@ -14,12 +14,13 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::ErrorKind;
-use http::header::PROXY_AUTHORIZATION;
+use http::header::{PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::limit::{attempt_unanswered, may_send};
+use crate::limit::{Priority, attempt_unanswered, may_send};
 
 use super::connector::{Connector, Paths, TimedOut, within};
 
@@ -72,6 +73,10 @@ impl HttpConnector for Caller {
             entry.or_insert_with(|| authorization.clone());
         }
 
+        if Priority::current() == Priority::DryRun {
+            mark_dry_run(request.headers_mut());
+        }
+
         // The SDK closes a connection on which a request failed.
         let connection = capture_connection(&mut request);
         let taken = connection.clone();
@@ -97,6 +102,15 @@ impl HttpConnector for Caller {
             let answer = HttpResponse::try_from(answer.map(SdkBody::from_body_1_x));
             answer.map_err(|error| ConnectorError::other(error.into(), None))
         })
+    }
+}
+
+/// The user agent is no part of the signature.
+fn mark_dry_run(headers: &mut HeaderMap) {
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let agent = format!("{} dry-run", agent.unwrap_or_default());
+    if let Ok(agent) = HeaderValue::try_from(agent) {
+        headers.insert(USER_AGENT, agent);
     }
 }
 

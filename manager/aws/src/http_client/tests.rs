@@ -155,3 +155,16 @@ async fn a_call_whose_connection_comes_too_late_is_not_sent() {
     let mut byte = [0];
     assert_eq!(stream.read(&mut byte).await.unwrap(), 0, "nothing was sent");
 }
+
+#[tokio::test]
+async fn a_request_of_a_dry_run_says_so_whatever_the_priority_of_its_parts() {
+    let (address, served) = server(Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
+    let mut request = request(&format!("http://{address}/"));
+    request.headers_mut().insert("user-agent", "aws-sdk-rust/1");
+    let caller = caller("", None, None);
+    let part = Priority::Initialize.run(async { caller.call(request).await });
+    Priority::DryRun.run(part).await.unwrap();
+
+    let head = served.await.unwrap();
+    assert!(head.contains("\r\nuser-agent: aws-sdk-rust/1 dry-run\r\n"), "{head}");
+}

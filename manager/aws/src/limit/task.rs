@@ -19,12 +19,18 @@ pub enum Priority {
     /// Drift repair.
     Refresh,
     Background,
+    /// Dry runs of controllers. Their requests have `dry-run` in the user agent, so that records of AWS show them apart.
+    DryRun,
 }
 
 impl Priority {
-    /// Runs `calls` with this priority.
+    /// Runs `calls` with this priority; with that of a dry run, if this is a part of one.
     pub async fn run<T>(self, calls: impl Future<Output = T>) -> T {
-        PRIORITY.scope(self, calls).await
+        let priority = match Self::current() {
+            Self::DryRun => Self::DryRun,
+            _ => self,
+        };
+        PRIORITY.scope(priority, calls).await
     }
 
     /// The priority of the running task; [`Priority::Lifecycle`] where nothing was said.
@@ -41,6 +47,7 @@ impl Priority {
             Self::Lifecycle => "lifecycle",
             Self::Refresh => "refresh",
             Self::Background => "background",
+            Self::DryRun => "dry_run",
         }
     }
 }

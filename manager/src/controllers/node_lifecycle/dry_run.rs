@@ -23,7 +23,7 @@ pub struct DryRun {
 /// When EC2 does not answer for a Node.
 pub async fn dry_run(nodes: &NodeCache, instances: &Instances) -> Result<DryRun, Error> {
     let nodes = nodes.snapshot();
-    let answers = instances.describe(nodes, Priority::Background, MAX_AGE).await;
+    let answers = instances.describe(nodes, Priority::DryRun, MAX_AGE).await;
     let mut found = DryRun::default();
     for (node, answer) in answers {
         found.nodes += 1;

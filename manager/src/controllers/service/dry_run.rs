@@ -10,7 +10,6 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use outrigger_api_client::pages;
 use outrigger_aws::Kind as AwsKind;
-use outrigger_aws::limit::Priority;
 use outrigger_leader::Permit;
 use outrigger_shared::migration::AdoptionChange;
 use tokio::time::Instant;
@@ -59,7 +58,7 @@ pub async fn dry_run(deps: Deps) -> Result<DryRun, Error> {
     let left = move || all.iter().skip(next.load(Ordering::Relaxed)).cloned().collect();
     context.aws.shared.prefetch_for(left);
 
-    Priority::Background.run(compare_all(&context, &services, &place)).await
+    compare_all(&context, &services, &place).await
 }
 
 async fn list(client: &Client) -> Result<Vec<Arc<Service>>, Error> {
