@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::Proxies;
-use crate::limit::WaitFlag;
+use crate::limit::{Priority, WaitFlag};
 
 const SHORT: Duration = Duration::from_millis(100);
 
