@@ -190,11 +190,12 @@ struct Listener {
 impl Listener {
     async fn delete(environment: &Environment, service: &str) -> Self {
         let host = environment.host_name(service).await.expect("read").expect("an address");
-        let all = call(environment, "DescribeLoadBalancers", &[]).await;
-        let mut balancers = all.items("LoadBalancerDescriptions").iter();
-        let balancer = balancers
-            .find(|balancer| balancer.value("DNSName") == host)
-            .expect("it exists");
+        let name = host.split('.').next().expect("a name");
+        let named = [("LoadBalancerNames.member.1", name)];
+        let all = call(environment, "DescribeLoadBalancers", &named).await;
+        let [balancer] = all.items("LoadBalancerDescriptions") else {
+            panic!("{all:?}");
+        };
         let [listener] = balancer.items("ListenerDescriptions") else {
             panic!("{balancer:?}");
         };
