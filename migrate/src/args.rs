@@ -52,6 +52,11 @@ pub enum Command {
     ///
     /// As `outrigger apply`. The exit code is 2 if the condition RollbackPossible is not True.
     Rollback(RollbackArgs),
+    /// Show whether the migration went well: owners, load balancers, Nodes and kubelets, from the records of the cluster
+    ///
+    /// Exit codes: 0 the migration is complete and no figure is refuted; 2 a figure is refuted; 3 the migration is not over.
+    /// A figure without a record says so, and counts as neither.
+    Verify(VerifyArgs),
     /// Print what `outrigger check` reads of a cluster as one JSON document, without secrets, for --facts or a report of a fault
     Facts(FactsArgs),
     /// Show what the webhook would do to objects in files. Needs no cluster
@@ -165,6 +170,24 @@ pub struct StatusArgs {
     pub watch: bool,
     /// A document of `outrigger facts` in place of a cluster
     #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig", "wait_for", "watch"])]
+    pub facts: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: CheckOutput,
+}
+
+/// `outrigger verify`.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// Name of the CloudProviderMigration [default: the only one]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Also write a page with the owners by time
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// A document of `outrigger facts` in place of a cluster
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "kubeconfig"])]
     pub facts: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

@@ -1,6 +1,7 @@
 //! How a command ends.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::apply::error::Error as PlanError;
 use crate::check::error::Error as CheckError;
@@ -43,6 +44,8 @@ pub enum Failure {
     Yaml(#[from] yaml::Error),
     #[error("the output cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("--html: cannot write {}: {source}", path.display())]
+    Page { path: PathBuf, source: io::Error },
     #[error("stdout: {0}")]
     Stdout(#[from] io::Error),
 }

@@ -16,6 +16,7 @@
 //! | `outrigger facts`: what is known about a cluster | [`facts`] |
 //! | `outrigger check`: what is in the way | [`check`] |
 //! | `outrigger status`: where the migration is | [`status`] |
+//! | `outrigger verify`: whether the migration went well | [`verify`] |
 //! | `outrigger plan`, `outrigger apply`, `outrigger rollback`: the steps | [`apply`] |
 //! | reading of files and stdin | [`documents`] |
 //! | selection and validation of migrations | [`migrations`] |
@@ -50,6 +51,7 @@ pub mod node;
 pub mod policies;
 pub mod register;
 pub mod status;
+pub mod verify;
 pub mod version;
 mod yaml;
 
@@ -73,6 +75,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, stdin: &mut dyn Read) 
         Command::Plan(args) => apply::plan(args, &mut out, &mut err),
         Command::Apply(args) => apply::apply(args, &mut out, &mut err),
         Command::Rollback(args) => apply::rollback(args, &mut out, &mut err),
+        Command::Verify(args) => verify::run(args, &mut out),
         Command::Facts(args) => check::facts(args, &mut out),
         Command::Mutate(args) => mutate::run(args, stdin, &mut out, &mut err),
         Command::Node(NodeCommand::Edit(args)) => node::edit(args, stdin, &mut out, &mut err),

@@ -805,8 +805,19 @@ fn service(object: &DynamicObject) -> Option<Service> {
         has_address: status["loadBalancer"]["ingress"]
             .as_array()
             .is_some_and(|all| !all.is_empty()),
+        addressed: addressed(object),
         has_finalizer: finalizers.into_iter().any(|finalizer| finalizer == FINALIZER),
     })
+}
+
+/// The newest entry of `managedFields` with the address.
+fn addressed(object: &DynamicObject) -> Option<Timestamp> {
+    let entries = object.metadata.managed_fields.iter().flatten();
+    let of_address = entries.filter(|entry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| !fields["f:status"]["f:loadBalancer"]["f:ingress"].is_null())
+    });
+    of_address.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
 }
 
 #[derive(Deserialize)]
@@ -870,7 +881,17 @@ mod tests {
         let object = |spec: Value| {
             serde_json::from_value::<DynamicObject>(json!({
                 "apiVersion": "v1", "kind": "Service",
-                "metadata": {"namespace": "a", "name": "b", "finalizers": [FINALIZER]},
+                "metadata": {
+                    "namespace": "a", "name": "b", "finalizers": [FINALIZER],
+                    "managedFields": [
+                        {"manager": "kubectl", "operation": "Update", "time": "2026-11-30T12:00:00Z", "fieldsV1": {"f:spec": {}}},
+                        {
+                            "manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
+                            "time": "2026-11-30T11:00:00Z",
+                            "fieldsV1": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
+                        },
+                    ],
+                },
                 "spec": spec, "status": {"loadBalancer": {"ingress": [{"hostname": "x"}]}},
             }))
             .unwrap()
@@ -880,6 +901,7 @@ mod tests {
             (found.name.as_str(), found.has_address, found.has_finalizer),
             ("a/b", true, true)
         );
+        assert_eq!(found.addressed, Some("2026-11-30T11:00:00Z".parse().unwrap()));
         assert!(service(&object(json!({"type": "ClusterIP"}))).is_none());
         assert!(service(&object(json!({"type": "LoadBalancer", "loadBalancerClass": "x/y"}))).is_none());
     }

@@ -410,6 +410,9 @@ pub struct Service {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<Timestamp>,
     pub has_address: bool,
+    /// When a controller last changed the address, by `managedFields`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressed: Option<Timestamp>,
     /// It has the finalizer of a service controller.
     pub has_finalizer: bool,
 }

@@ -1,0 +1,163 @@
+//! The evidence as one HTML file, readable without a script. Pure.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use outrigger_shared::controller::Party;
+use outrigger_shared::migration::HistoryEntry;
+
+use super::figures::{Evidence, Verdict};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+table{border-collapse:collapse;width:100%}\
+th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}\
+small{opacity:.75}.refuted{color:#c22;font-weight:bold}\
+svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:currentColor}\
+@media print{body{margin:0;max-width:none}}";
+
+/// The width of the picture, and of the names left of it.
+const WIDTH: f64 = 960.0;
+const NAMES: f64 = 190.0;
+/// The height of a lane.
+const LANE: f64 = 28.0;
+
+/// The page.
+pub fn html(evidence: &Evidence) -> String {
+    let name = evidence.context.as_ref().unwrap_or(&evidence.migration);
+    let title = escaped(&format!("{name}: {}", evidence.summary()));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n"
+    );
+    let at = evidence.at.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let is_refuted = evidence.verdict == Verdict::Refuted;
+    let class = if is_refuted { " class=\"refuted\"" } else { "" };
+    push(&mut page, format_args!(
+        "<p{class}>CloudProviderMigration {}, phase {}, read at {at}.</p>\n",
+        escaped(&evidence.migration),
+        evidence.phase
+    ));
+    page.push_str(&picture(evidence));
+    page.push_str("<table>\n<tr><th>figure<th>answer<th>value\n");
+    for figure in &evidence.figures {
+        let (answer, value, from) = (figure.answer.as_str(), escaped(&figure.value), escaped(&figure.from));
+        push(&mut page, format_args!(
+            "<tr><td>{}<td class=\"{}\">{answer}<td>{value}<br><small>{from}</small>\n",
+            figure.name,
+            answer.replace(' ', "-")
+        ));
+    }
+    page.push_str("</table>\n");
+    page.push_str(&history(evidence));
+
+    page
+}
+
+/// A lane for the phases and one for each owner, by time.
+fn picture(evidence: &Evidence) -> String {
+    let spans = spans(evidence);
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+        return String::new();
+    };
+    let (begin, whole) = (first.from, last.until.duration_since(first.from).as_secs_f64().max(1.0));
+    let place = |at: Timestamp| NAMES + at.duration_since(begin).as_secs_f64() / whole * (WIDTH - NAMES);
+    let lanes = ["phase", "kube-controller-manager", "Outrigger's manager", "no owner"];
+
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Owners of the controllers by time\">\n",
+        LANE * lanes.len() as f64
+    );
+    for (lane, name) in lanes.iter().enumerate() {
+        let y = LANE * lane as f64 + 18.0;
+        push(&mut svg, format_args!("<text x=\"0\" y=\"{y}\">{}</text>\n", escaped(name)));
+    }
+    for (number, span) in spans.iter().enumerate() {
+        let (x, width) = (place(span.from), (place(span.until) - place(span.from)).max(1.0));
+        let shade = if number % 2 == 0 { "#8883" } else { "#8885" };
+        let (lane, colour) = match span.owner {
+            Some(Party::KubeControllerManager) => (1.0, "#4477aa"),
+            Some(Party::CloudControllerManager) => (2.0, "#228833"),
+            None => (3.0, "#cc2222"),
+        };
+        for (lane, colour, title) in [(0.0, shade, &span.phase), (lane, colour, &span.title)] {
+            push(&mut svg, format_args!(
+                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}</title></rect>\n",
+                LANE * lane + 4.0,
+                LANE - 8.0,
+                escaped(title)
+            ));
+        }
+    }
+    svg.push_str("</svg>\n");
+
+    svg
+}
+
+/// The time from one entry of the history to the next one.
+struct Span {
+    from: Timestamp,
+    until: Timestamp,
+    owner: Option<Party>,
+    phase: String,
+    title: String,
+}
+
+fn spans(evidence: &Evidence) -> Vec<Span> {
+    let entries = &evidence.history;
+    let ends = entries.iter().skip(1).map(|next| next.time.0).chain([evidence.at]);
+    let spans = entries.iter().zip(ends);
+    spans.map(|(entry, until)| span(entry, until)).collect()
+}
+
+fn span(entry: &HistoryEntry, until: Timestamp) -> Span {
+    let from = entry.time.0;
+    let seconds = until.duration_since(from).as_secs_f64();
+    let owner = entry.owner.map_or_else(|| "no owner".to_owned(), |owner| owner.to_string());
+    Span {
+        from,
+        until,
+        owner: entry.owner,
+        phase: entry.phase.to_string(),
+        title: format!("{owner}, {seconds:.1} s, in {}", entry.phase),
+    }
+}
+
+fn history(evidence: &Evidence) -> String {
+    let mut table = "<h2>History</h2>\n<table>\n<tr><th>time<th>phase<th>owner<th>holder of the migration lease<th>alarm\n".to_owned();
+    for entry in &evidence.history {
+        let owner = entry.owner.map_or_else(|| "–".to_owned(), |owner| owner.to_string());
+        let holder = entry.holder.as_deref().unwrap_or("–");
+        let alarm = if entry.alarm { "yes" } else { "" };
+        push(&mut table, format_args!(
+            "<tr><td>{}<td>{}<td>{owner}<td>{}<td>{alarm}\n",
+            entry.time.0.strftime("%Y-%m-%d %H:%M:%S%.3f UTC"),
+            entry.phase,
+            escaped(holder)
+        ));
+    }
+    table.push_str("</table>\n");
+    table
+}
+
+/// Writing into a string cannot fail.
+fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = page.write_fmt(text);
+}
+
+/// Names are of the cluster: everybody who may write an object chooses some of them.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter if letter.is_control() => escaped.push('\u{fffd}'),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
