@@ -36,6 +36,7 @@ fn asked() -> Asked {
     Asked {
         name: None,
         cluster: String::new(),
+        accepts_changes: false,
     }
 }
 
@@ -493,6 +494,7 @@ fn the_gate_is_about_this_migration_and_closed_without_facts() {
         let asked = Asked {
             name: Some(name.to_owned()),
             cluster: String::new(),
+        accepts_changes: false,
         };
         let accepted: Vec<String> = accepted.iter().map(|code| (*code).to_owned()).collect();
         Checks::of(&facts, &asked, None, &accepted)

@@ -76,7 +76,10 @@ fn a_migration_that_went_well_is_proven_except_for_what_nobody_recorded() {
     insta::assert_snapshot!(ran.stdout);
 
     let json: Value = serde_json::from_str(&run(&complete(), &["-o", "json"]).stdout).unwrap();
-    assert_eq!((&json["kind"], &json["verdict"]), (&json!("MigrationEvidence"), &json!("proven")));
+    assert_eq!(
+        (&json["kind"], &json["verdict"]),
+        (&json!("MigrationEvidence"), &json!("proven"))
+    );
     assert_eq!(json["figures"][5]["answer"], "notRecorded");
 }
 
@@ -86,7 +89,11 @@ type Fault = (fn(&mut Value), &'static str, &'static str);
 #[test]
 fn each_fault_refutes_its_figure_and_no_other() {
     let faults: [Fault; 6] = [
-        (|facts| status(facts)["history"][4]["alarm"] = json!(true), "two owners", "1 alarms: 2026-11-30 10:40:15"),
+        (
+            |facts| status(facts)["history"][4]["alarm"] = json!(true),
+            "two owners",
+            "1 alarms: 2026-11-30 10:40:15",
+        ),
         (
             |facts| status(facts)["history"][4]["time"] = json!("2026-11-30T10:40:21.000000Z"),
             "no owner",
@@ -123,7 +130,10 @@ fn each_fault_refutes_its_figure_and_no_other() {
         fault(&mut facts);
         let evidence = evidence(&facts);
         assert_eq!(evidence.verdict, Verdict::Refuted, "{part}");
-        let refuted = evidence.figures.iter().filter(|figure| figure.answer == Answer::Refuted);
+        let refuted = evidence
+            .figures
+            .iter()
+            .filter(|figure| figure.answer == Answer::Refuted);
         assert_eq!(refuted.map(|figure| figure.name).collect::<Vec<_>>(), [name]);
         let (_, text) = answer(&facts, name);
         assert!(text.contains(part), "{text}");
@@ -134,10 +144,23 @@ fn each_fault_refutes_its_figure_and_no_other() {
 #[test]
 fn a_missing_record_is_said_and_proves_nothing() {
     let losses: [Fault; 6] = [
-        (|facts| _ = status(facts)["history"].as_array_mut().unwrap().remove(0), "two owners", "begins in phase Prepare"),
-        (|facts| status(facts)["history"] = json!([]), "load balancers", "no take-over"),
         (
-            |facts| _ = facts["services"]["known"][0].as_object_mut().unwrap().remove("addressed"),
+            |facts| _ = status(facts)["history"].as_array_mut().unwrap().remove(0),
+            "two owners",
+            "begins in phase Prepare",
+        ),
+        (
+            |facts| status(facts)["history"] = json!([]),
+            "load balancers",
+            "no take-over",
+        ),
+        (
+            |facts| {
+                _ = facts["services"]["known"][0]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("addressed")
+            },
             "load balancers",
             "1 of 1 Services have no managedFields",
         ),

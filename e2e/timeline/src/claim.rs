@@ -107,7 +107,7 @@ impl Claim {
             ("SpecValid", _, "Valid" | "Invalid" | "NotReadable")
             | ("NodesMigrated", _, "Migrated" | "KubeletsLeft" | "NotCounted" | "NoNodes")
             | ("RollbackPossible", _, "InTreeAvailable" | "InTreeRemoved" | "VersionUnknown")
-            | ("AdoptionClean", _, "NotCompared" | "DryRunFailed" | "NoChanges" | "ChangesExpected")
+            | ("AdoptionClean", _, "NotLed" | "NotCompared" | "DryRunFailed" | "NoChanges" | "ChangesExpected")
             | ("ObjectsApplied", _, "AllApplied" | "Missed" | "NotReadable")
             | ("WebhookRegistered", _, "Registered" | "RegistrationDiffers") => Self::NotRecorded,
             _ => return None,

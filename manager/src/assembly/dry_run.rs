@@ -1,6 +1,7 @@
 //! Dry runs of the controllers that run under the migration lease, while the old manager owns them: the same settings,
 //! the same plans, and no write.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +14,22 @@ use outrigger_leader::{ControllerError, DryRun, Permit, Start};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::event::whole_seconds;
 use outrigger_shared::migration::{Adoption, AdoptionChange, MAX_ADOPTION_CHANGES, MAX_ADOPTION_TEXT, Phase};
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{OnceCell, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Assembly, cluster_uid};
+use crate::controllers::service::CONFIRMATION_OF_DRY_RUNS as CONFIRMATION;
 use crate::controllers::{node_lifecycle, route, service};
 
 /// Between two dry runs that find no change.
 const PERIOD: Duration = Duration::from_secs(600);
-/// Between two dry runs where one has found a change, or has failed.
-const REPEAT: Duration = Duration::from_secs(30);
+/// Between two dry runs where one has found a change, or has failed. It is longer where a dry run takes longer.
+const REPEAT: Duration = Duration::from_secs(60);
 /// With [`PART`] of AWS's limits, one load balancer takes up to 5 s, and more with several ports.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
-/// The part of AWS's limits for reads, within the part of the manager. The old manager uses the same limits.
+/// The part of AWS's limits for reads of load balancers and routes, within the part of the manager. The old manager uses the
+/// same limits.
 const PART: f64 = 0.1;
 
 /// The clients of AWS with a limit for dry runs.
@@ -43,7 +47,31 @@ pub(super) fn limited(clients: &Clients) -> Clients {
 struct Found {
     services: usize,
     nodes: usize,
-    changes: Vec<AdoptionChange>,
+    changes: BTreeSet<AdoptionChange>,
+}
+
+impl Found {
+    fn adoption(&self, began: Timestamp) -> Adoption {
+        let short = |text: &str| text.chars().take(MAX_ADOPTION_TEXT).collect();
+        let first = self.changes.iter().take(MAX_ADOPTION_CHANGES);
+        let first = first.map(|change| AdoptionChange {
+            object: short(&change.object),
+            action: short(&change.action),
+            reason: short(&change.reason),
+        });
+
+        Adoption {
+            time: Time(whole_seconds(began)),
+            services: number(self.services),
+            nodes: number(self.nodes),
+            changes: number(self.changes.len()),
+            first: first.collect(),
+        }
+    }
+}
+
+fn number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,46 +84,23 @@ enum Error {
     Node(#[from] AwsError),
     #[error("it took longer than {} h", LONGEST.as_secs() / 3600)]
     TooLong,
+    #[error("its task ended")]
+    Task(#[from] JoinError),
 }
 
-/// The results of the dry runs since the old manager owns the controllers.
-#[derive(Debug, Default)]
-struct Results {
-    /// The changes of the last one.
-    last: Vec<AdoptionChange>,
-}
-
-impl Results {
-    /// What to say after a dry run, and when to make the next one. A change counts if the dry run before has found it, too:
-    /// one that is seen once may be on its way. `None`: nothing new is known.
-    fn take(&mut self, found: Found, now: Timestamp) -> (Option<DryRun>, Duration) {
-        let before = std::mem::replace(&mut self.last, found.changes);
-        let lasting: Vec<&AdoptionChange> = self.last.iter().filter(|change| before.contains(change)).collect();
-        if lasting.is_empty() && !self.last.is_empty() {
-            return (None, REPEAT);
-        }
-
-        let short = |text: &str| text.chars().take(MAX_ADOPTION_TEXT).collect();
-        let first = lasting.iter().take(MAX_ADOPTION_CHANGES).map(|change| AdoptionChange {
-            object: short(&change.object),
-            action: short(&change.action),
-            reason: short(&change.reason),
-        });
-        let adoption = Adoption {
-            time: Time(whole_seconds(now)),
-            services: number(found.services),
-            nodes: number(found.nodes),
-            changes: number(lasting.len()),
-            first: first.collect(),
-        };
-        let next = if lasting.is_empty() { PERIOD } else { REPEAT };
-
-        (Some(DryRun::Ended(adoption)), next)
+/// The changes that are found twice: one that is seen once may be on its way.
+async fn lasting<E, F>(look: impl Fn() -> F) -> Result<Vec<AdoptionChange>, E>
+where
+    F: Future<Output = Result<Vec<AdoptionChange>, E>>,
+{
+    let first = look().await?;
+    if first.is_empty() {
+        return Ok(first);
     }
-}
 
-fn number(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+    sleep(CONFIRMATION).await;
+    let again: BTreeSet<AdoptionChange> = look().await?.into_iter().collect();
+    Ok(first.into_iter().filter(|change| again.contains(change)).collect())
 }
 
 impl Assembly {
@@ -127,7 +132,7 @@ impl Assembly {
         })
     }
 
-    async fn dry_runs(&self, controllers: &[Controller]) -> Infallible {
+    async fn dry_runs(self: &Arc<Self>, controllers: &[Controller]) -> Infallible {
         loop {
             self.until_owned(true).await;
             let ended = self.until_owned(false);
@@ -156,47 +161,66 @@ impl Assembly {
         }
     }
 
-    async fn dry_run_again(&self, controllers: &[Controller]) -> Infallible {
-        let mut results = Results::default();
+    async fn dry_run_again(self: &Arc<Self>, controllers: &[Controller]) -> Infallible {
         self.nodes.ready().await;
+        let uid = Arc::new(OnceCell::new());
         loop {
-            let found = timeout(LONGEST, Priority::DryRun.run(self.dry_run_once(controllers))).await;
-            let (result, next) = match found.unwrap_or(Err(Error::TooLong)) {
-                Ok(found) => results.take(found, Timestamp::now()),
+            let (began, clock) = (Timestamp::now(), Instant::now());
+            let found = self.dry_run_in_a_task(controllers.to_vec(), Arc::clone(&uid)).await;
+            let is_clean = found.as_ref().is_ok_and(|found| found.changes.is_empty());
+            self.dry_run.send_replace(match found {
+                Ok(found) => DryRun::Ended(found.adoption(began)),
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(error, "a dry run failed; the next one is in {} s", REPEAT.as_secs());
-                    (Some(DryRun::Failed(error)), REPEAT)
+                    let error = service::without_request_details(&format!("{:#}", anyhow::Error::from(error)));
+                    tracing::warn!(error, "a dry run failed");
+                    DryRun::Failed(error)
                 }
-            };
-            if let Some(result) = result {
-                self.dry_run.send_replace(result);
-            }
-            sleep(next).await;
+            });
+
+            let repeat = clock.elapsed().clamp(REPEAT, PERIOD);
+            sleep(if is_clean { PERIOD } else { repeat }).await;
         }
     }
 
-    async fn dry_run_once(&self, controllers: &[Controller]) -> Result<Found, Error> {
+    /// A panic in it must not end the controllers that run.
+    async fn dry_run_in_a_task(
+        self: &Arc<Self>,
+        controllers: Vec<Controller>,
+        uid: Arc<OnceCell<Option<String>>>,
+    ) -> Result<Found, Error> {
+        // Dropping the set ends the task.
+        let mut task = JoinSet::new();
+        let assembly = Arc::clone(self);
+        task.spawn(Priority::DryRun.run(async move { assembly.dry_run_once(&controllers, &uid).await }));
+        match timeout(LONGEST, task.join_next()).await {
+            Ok(Some(ended)) => ended?,
+            Ok(None) | Err(_) => Err(Error::TooLong),
+        }
+    }
+
+    async fn dry_run_once(&self, controllers: &[Controller], uid: &OnceCell<Option<String>>) -> Result<Found, Error> {
         let mut found = Found::default();
         if controllers.contains(&Controller::NodeLifecycle) {
-            let of_nodes = node_lifecycle::dry_run(&self.nodes, &self.instances).await?;
-            found.nodes = of_nodes.nodes;
-            found.changes.extend(of_nodes.changes);
+            found.nodes = self.nodes.snapshot().len();
+            let look = || node_lifecycle::dry_run(&self.nodes, &self.instances);
+            found.changes.extend(lasting(look).await?);
         }
 
         let (_, void) = Permit::pair();
         if controllers.contains(&Controller::Route)
             && let Some(deps) = self.route(void)
         {
-            let ec2 = Arc::clone(&self.limited.ec2);
-            found
-                .changes
-                .extend(route::dry_run(&route::Deps { ec2, ..deps }).await?);
+            let deps = route::Deps {
+                ec2: Arc::clone(&self.limited.ec2),
+                ..deps
+            };
+            found.changes.extend(lasting(|| route::dry_run(&deps)).await?);
         }
 
         if controllers.contains(&Controller::Service) {
             let mut deps = self.service(&self.limited);
-            deps.settings.cluster_uid = cluster_uid::read(&self.cluster_client).await;
+            let read = || cluster_uid::read(&self.cluster_client);
+            deps.settings.cluster_uid = uid.get_or_init(read).await.clone();
             let of_services = Box::pin(service::dry_run(deps)).await?;
             found.services = of_services.services;
             found.changes.extend(of_services.changes);
@@ -224,55 +248,47 @@ impl Drop for Runs<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
-    fn found(names: &[&str]) -> Found {
-        let change = |name: &&str| AdoptionChange {
+    fn change(name: &str) -> AdoptionChange {
+        AdoptionChange {
             object: format!("Service {name}"),
             action: "CreateListener".to_owned(),
             reason: String::new(),
-        };
-        Found {
-            services: 7,
-            nodes: 3,
-            changes: names.iter().map(change).collect(),
         }
     }
 
-    fn take(results: &mut Results, names: &[&str]) -> (Option<Vec<String>>, Duration) {
-        let (result, next) = results.take(found(names), Timestamp::UNIX_EPOCH);
-        let objects = result.map(|result| match result {
-            DryRun::Ended(adoption) => {
-                assert_eq!((adoption.services, adoption.nodes), (7, 3));
-                assert_eq!(adoption.changes as usize, adoption.first.len());
-                adoption.first.into_iter().map(|change| change.object).collect()
-            }
-            other => panic!("{other:?}"),
-        });
-        (objects, next)
-    }
-
-    #[test]
-    fn a_change_counts_when_two_dry_runs_in_a_row_find_it() {
-        let mut results = Results::default();
-        let says = |objects: &[&str]| Some(objects.iter().map(|name| format!("Service {name}")).collect());
-        assert_eq!(take(&mut results, &["a"]), (None, REPEAT), "seen once");
-        assert_eq!(take(&mut results, &["b"]), (None, REPEAT), "another one");
-        assert_eq!(take(&mut results, &["a", "b"]), (says(&["b"]), REPEAT));
-        assert_eq!(take(&mut results, &[]), (says(&[]), PERIOD));
-        assert_eq!(take(&mut results, &["a"]), (None, REPEAT));
+    #[tokio::test(start_paused = true)]
+    async fn a_change_counts_when_it_is_found_twice() {
+        let lasting_of = async |looks: &[&[&str]]| {
+            let looks = RefCell::new(looks.iter());
+            let look = || async {
+                let names = looks.borrow_mut().next().expect("no further look");
+                Ok::<_, Infallible>(names.iter().map(|name| change(name)).collect())
+            };
+            let began = Instant::now();
+            let found = lasting(look).await.unwrap();
+            (found, began.elapsed())
+        };
+        assert_eq!(lasting_of(&[&[]]).await, (vec![], Duration::ZERO));
+        assert_eq!(lasting_of(&[&["a"], &[]]).await, (vec![], CONFIRMATION));
+        let both: &[&[&str]] = &[&["a", "b"], &["b", "c"]];
+        assert_eq!(lasting_of(both).await, (vec![change("b")], CONFIRMATION));
     }
 
     #[test]
     fn the_status_names_the_first_changes_and_counts_all() {
-        let names: Vec<String> = (0..25).map(|number| number.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut results = Results::default();
-        results.take(found(&names), Timestamp::UNIX_EPOCH);
-        let (result, _) = results.take(found(&names), Timestamp::UNIX_EPOCH);
-        let Some(DryRun::Ended(adoption)) = result else {
-            panic!("{result:?}");
+        let long = "x".repeat(2 * MAX_ADOPTION_TEXT);
+        let found = Found {
+            services: 7,
+            nodes: 3,
+            changes: (0..25).map(|number| change(&format!("{number}{long}"))).collect(),
         };
-        assert_eq!((adoption.changes, adoption.first.len()), (25, MAX_ADOPTION_CHANGES));
+        let adoption = found.adoption(Timestamp::UNIX_EPOCH);
+        assert_eq!((adoption.services, adoption.nodes, adoption.changes), (7, 3, 25));
+        assert_eq!(adoption.first.len(), MAX_ADOPTION_CHANGES);
+        assert_eq!(adoption.first[0].object.len(), MAX_ADOPTION_TEXT);
     }
 }

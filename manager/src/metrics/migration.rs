@@ -100,6 +100,8 @@ impl Migration {
             self.info.get_or_create(&labels).set(1);
         }
 
+        // A condition that the status has no more.
+        self.conditions.clear();
         for (condition, present) in &snapshot.conditions {
             for status in TRUTH {
                 let labels = ConditionLabels {

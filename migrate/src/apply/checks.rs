@@ -14,7 +14,7 @@ use super::steps::Asked;
 /// The check for a kube-controller-manager that cannot be read: an attestation stands in for it.
 const UNREADABLE: &str = "OUT302";
 /// The check for what the manager would change at AWS. It changes nothing before phase Migrate.
-const NOT_CLEAN: &str = "OUT214";
+pub const NOT_CLEAN: &str = "OUT214";
 
 /// The obstacles before a phase.
 #[derive(Debug)]

@@ -67,7 +67,7 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         CheckOutput::Json => check::write_json(out, &plan)?,
     }
 
-    let checks = Checks::of(&facts, &asked, Some(args.to), &[WAITS_FOR_A_PERSON.to_owned()]);
+    let checks = Checks::of(&facts, &asked, plan.next_phase(), &[WAITS_FOR_A_PERSON.to_owned()]);
     if plan.next().is_none() || plan.alarm.is_none() && checks.pass() {
         return Ok(End::Success);
     }
@@ -82,7 +82,11 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
 /// # Errors
 /// When the cluster cannot be read, the API server refuses a write, or stdout fails.
 pub fn apply(args: &ApplyArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
-    let asked = asked(args.name.clone(), &args.walk.cluster);
+    let is_not_clean = |code: &String| code.eq_ignore_ascii_case(checks::NOT_CLEAN);
+    let asked = Asked {
+        accepts_changes: args.accept.iter().any(is_not_clean),
+        ..asked(args.name.clone(), &args.walk.cluster)
+    };
     let goal = |facts: &ClusterFacts| goal(facts, &asked, args.to);
     Walk::begin(&args.walk, &args.accept, asked.clone(), Direction::Forward)?.run(goal, out, err)
 }
@@ -123,5 +127,6 @@ fn asked(name: Option<String>, cluster: &ClusterArgs) -> Asked {
     Asked {
         name,
         cluster: commands::cluster_flags(kubeconfig.as_deref(), cluster.context.as_deref()),
+        accepts_changes: false,
     }
 }

@@ -26,6 +26,8 @@ pub struct Asked {
     pub name: Option<String>,
     /// The flags that name the cluster, for the printed commands: ` --context=prod`.
     pub cluster: String,
+    /// The changes that the manager would make at AWS do not matter.
+    pub accepts_changes: bool,
 }
 
 /// All steps up to a phase, in order, with those that are done.
@@ -498,21 +500,25 @@ impl<'a> View<'a> {
 
     /// The manager compares before it takes over. A difference is an error of the check before phase Migrate.
     fn compared(&self) -> Step {
-        let mut rows = self.status.conditions.iter();
-        let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN);
-        let adoption = self.status.adoption.as_ref().filter(|_| self.is_current);
-        let found = adoption.map_or_else(String::new, |adoption| match adoption.changes {
-            0 => format!(": {} Services, {} Nodes, no change", adoption.services, adoption.nodes),
-            1 => ": 1 change".to_owned(),
-            changes => format!(": {changes} changes"),
-        });
-        let unknown = row
-            .filter(|row| row.status == "Unknown")
-            .map(|row| format!("# {}", row.message));
+        let is_of_now = |generation| self.migration.is_some_and(|migration| migration.is_of_now(generation));
+        let mut rows = self.status.conditions.iter().filter(|row| is_of_now(row.observed_generation));
+        let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN).filter(|_| self.is_current);
+        let found = match (row, &self.status.adoption) {
+            (Some(row), _) if row.status == "Unknown" => format!(": {}", row.message),
+            (Some(_), Some(adoption)) => match adoption.changes {
+                0 => format!(": {} Services, {} Nodes, no change", adoption.services, adoption.nodes),
+                1 => ": 1 change".to_owned(),
+                changes => format!(": {changes} changes"),
+            },
+            (Some(_), None) => String::new(),
+            (None, _) if self.is_current && self.phase() == Phase::Prepare => {
+                ": this manager makes no dry runs; upgrade it, or go on with --accept=OUT214".to_owned()
+            }
+            (None, _) => String::new(),
+        };
         let state = format!("the manager has compared load balancers, routes and Nodes with AWS{found}");
         Step {
-            commands: unknown.into_iter().collect(),
-            is_done: adoption.is_some(),
+            is_done: self.asked.accepts_changes || row.is_some_and(|row| row.status != "Unknown"),
             ..step(&id(Phase::Prepare, "comparison"), Who::Manager, &state, Action::Wait)
         }
     }

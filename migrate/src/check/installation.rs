@@ -1,7 +1,7 @@
 //! Checks of Outrigger itself.
 
 use jiff::SignedDuration;
-use outrigger_shared::migration::condition;
+use outrigger_shared::migration::{CloudProviderMigrationStatus, condition};
 
 use super::control_plane::is_in_tree;
 use super::finding::{Detail, Found};
@@ -42,31 +42,29 @@ pub(super) fn not_registered(facts: &ClusterFacts) -> Result<Found, NotRead> {
     with_status(facts, condition::WEBHOOK_REGISTERED, "False")
 }
 
-/// The changes of the last dry run.
+/// The changes of the last dry runs, or the message where they are not in the status.
 pub(super) fn not_clean(facts: &ClusterFacts) -> Result<Found, NotRead> {
-    let unclean = with_status(facts, condition::ADOPTION_CLEAN, "False")?;
-    if unclean.is_empty() {
-        return Ok(unclean);
-    }
-
     let migrations = facts.migrations.get()?.iter();
-    let changes = migrations.flat_map(|migration| {
-        let adoption = migration.status.iter().filter_map(|status| status.adoption.as_ref());
-        adoption.flat_map(|adoption| {
-            let named = adoption
-                .first
-                .iter()
-                .map(|change| format!("{}: {} ({})", change.object, change.action, change.reason));
-            let more = (adoption.changes as usize).saturating_sub(adoption.first.len());
-            let more = (more > 0).then(|| format!("{more} more changes"));
-            named
-                .chain(more)
-                .map(|text| Detail::new(format!("{}: {text}", migration.name)))
-        })
+    let unclean = migrations.filter_map(|migration| {
+        let status = migration.status.as_ref()?;
+        let mut rows = status.conditions.iter();
+        let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN && row.status == "False")?;
+        let row = Some(row).filter(|row| migration.is_of_now(row.observed_generation))?;
+        Some((&migration.name, changes(status).unwrap_or_else(|| vec![row.message.clone()])))
     });
-    let changes: Found = changes.collect();
 
-    Ok(if changes.is_empty() { unclean } else { changes })
+    let lines = unclean.flat_map(|(name, texts)| texts.into_iter().map(move |text| format!("{name}: {text}")));
+    Ok(lines.map(Detail::new).collect())
+}
+
+fn changes(status: &CloudProviderMigrationStatus) -> Option<Vec<String>> {
+    let adoption = status.adoption.as_ref().filter(|adoption| !adoption.first.is_empty())?;
+    let named = adoption.first.iter();
+    let named = named.map(|change| format!("{}: {} ({})", change.object, change.action, change.reason));
+    let more = (adoption.changes as usize).saturating_sub(adoption.first.len());
+    let more = (more > 0).then(|| format!("{more} more changes"));
+
+    Some(named.chain(more).collect())
 }
 
 pub(super) fn stalled(facts: &ClusterFacts) -> Result<Found, NotRead> {

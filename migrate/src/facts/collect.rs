@@ -817,7 +817,9 @@ fn addressed(object: &DynamicObject) -> Option<Timestamp> {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         fields.is_some_and(|fields| !fields["f:status"]["f:loadBalancer"]["f:ingress"].is_null())
     });
-    of_address.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
+    of_address
+        .filter_map(|entry| entry.time.as_ref().map(|time| time.0))
+        .max()
 }
 
 #[derive(Deserialize)]

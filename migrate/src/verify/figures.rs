@@ -211,7 +211,12 @@ impl<'a> Records<'a> {
             (false, None) if texts.is_empty() => (Answer::Proven, "never".to_owned()),
             (false, None) => (Answer::Proven, texts.join("; ")),
         };
-        figure("no owner", answer, value, format!("{}; limit {longest} s each", self.of_history()))
+        figure(
+            "no owner",
+            answer,
+            value,
+            format!("{}; limit {longest} s each", self.of_history()),
+        )
     }
 
     /// A Service whose address was written before the take-over has the load balancer of then.
@@ -224,16 +229,28 @@ impl<'a> Records<'a> {
             (_, Err(why)) => return not_recorded(NAME, &why),
         };
 
-        let old = services.iter().filter(|service| service.created.is_some_and(|created| created < at));
+        let old = services
+            .iter()
+            .filter(|service| service.created.is_some_and(|created| created < at));
         let old: Vec<_> = old.filter(|service| service.has_address).collect();
-        let changed = old.iter().filter(|service| service.addressed.is_some_and(|written| written >= at));
+        let changed = old
+            .iter()
+            .filter(|service| service.addressed.is_some_and(|written| written >= at));
         let changed: Vec<String> = changed.map(|service| service.name.clone()).collect();
         let unknown = old.iter().filter(|service| service.addressed.is_none()).count();
         let value = format!("{} of {} Services have a new address", changed.len(), old.len());
         match (changed.as_slice(), unknown) {
             ([], 0) => figure(NAME, Answer::Proven, value, from.to_owned()),
-            ([], unknown) => not_recorded(NAME, &format!("{unknown} of {} Services have no managedFields", old.len())),
-            (changed, _) => figure(NAME, Answer::Refuted, format!("{value}: {}", some(changed)), from.to_owned()),
+            ([], unknown) => not_recorded(
+                NAME,
+                &format!("{unknown} of {} Services have no managedFields", old.len()),
+            ),
+            (changed, _) => figure(
+                NAME,
+                Answer::Refuted,
+                format!("{value}: {}", some(changed)),
+                from.to_owned(),
+            ),
         }
     }
 
@@ -244,7 +261,10 @@ impl<'a> Records<'a> {
             (None, _) => return not_recorded(NAME, "status.history has no take-over"),
             (_, Err(why)) => return not_recorded(NAME, &why),
         };
-        let stayed = nodes.iter().filter(|node| node.created.is_some_and(|created| created < at)).count();
+        let stayed = nodes
+            .iter()
+            .filter(|node| node.created.is_some_and(|created| created < at))
+            .count();
         figure(
             NAME,
             Answer::Proven,
@@ -261,10 +281,16 @@ impl<'a> Records<'a> {
         };
         let read = nodes.iter().filter_map(|node| Some((node, node.kubelet.known()?)));
         let (external, in_tree): (Vec<_>, Vec<_>) = read.partition(|(_, kubelet)| kubelet.provider() != "aws");
-        let of_process = external.iter().filter(|(_, kubelet)| kubelet.from == KubeletSource::Process).count();
+        let of_process = external
+            .iter()
+            .filter(|(_, kubelet)| kubelet.from == KubeletSource::Process)
+            .count();
         let in_tree: Vec<String> = in_tree.iter().map(|(node, _)| node.name.clone()).collect();
         let value = format!("{} of {} are external", external.len(), nodes.len());
-        let from = format!("{of_process} command lines of processes, {} annotations", external.len() - of_process);
+        let from = format!(
+            "{of_process} command lines of processes, {} annotations",
+            external.len() - of_process
+        );
         match (in_tree.as_slice(), self.migration.phase) {
             ([], _) if external.len() == nodes.len() => figure(NAME, Answer::Proven, value, from),
             ([], _) => not_recorded(NAME, &format!("{value}; the others cannot be read")),

@@ -33,20 +33,26 @@ pub fn html(evidence: &Evidence) -> String {
     let at = evidence.at.strftime("%Y-%m-%d %H:%M:%S UTC");
     let is_refuted = evidence.verdict == Verdict::Refuted;
     let class = if is_refuted { " class=\"refuted\"" } else { "" };
-    push(&mut page, format_args!(
-        "<p{class}>CloudProviderMigration {}, phase {}, read at {at}.</p>\n",
-        escaped(&evidence.migration),
-        evidence.phase
-    ));
+    push(
+        &mut page,
+        format_args!(
+            "<p{class}>CloudProviderMigration {}, phase {}, read at {at}.</p>\n",
+            escaped(&evidence.migration),
+            evidence.phase
+        ),
+    );
     page.push_str(&picture(evidence));
     page.push_str("<table>\n<tr><th>figure<th>answer<th>value\n");
     for figure in &evidence.figures {
         let (answer, value, from) = (figure.answer.as_str(), escaped(&figure.value), escaped(&figure.from));
-        push(&mut page, format_args!(
-            "<tr><td>{}<td class=\"{}\">{answer}<td>{value}<br><small>{from}</small>\n",
-            figure.name,
-            answer.replace(' ', "-")
-        ));
+        push(
+            &mut page,
+            format_args!(
+                "<tr><td>{}<td class=\"{}\">{answer}<td>{value}<br><small>{from}</small>\n",
+                figure.name,
+                answer.replace(' ', "-")
+            ),
+        );
     }
     page.push_str("</table>\n");
     page.push_str(&history(evidence));
@@ -70,7 +76,10 @@ fn picture(evidence: &Evidence) -> String {
     );
     for (lane, name) in lanes.iter().enumerate() {
         let y = LANE * lane as f64 + 18.0;
-        push(&mut svg, format_args!("<text x=\"0\" y=\"{y}\">{}</text>\n", escaped(name)));
+        push(
+            &mut svg,
+            format_args!("<text x=\"0\" y=\"{y}\">{}</text>\n", escaped(name)),
+        );
     }
     for (number, span) in spans.iter().enumerate() {
         let (x, width) = (place(span.from), (place(span.until) - place(span.from)).max(1.0));
@@ -81,12 +90,15 @@ fn picture(evidence: &Evidence) -> String {
             None => (3.0, "#cc2222"),
         };
         for (lane, colour, title) in [(0.0, shade, &span.phase), (lane, colour, &span.title)] {
-            push(&mut svg, format_args!(
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}</title></rect>\n",
-                LANE * lane + 4.0,
-                LANE - 8.0,
-                escaped(title)
-            ));
+            push(
+                &mut svg,
+                format_args!(
+                    "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}</title></rect>\n",
+                    LANE * lane + 4.0,
+                    LANE - 8.0,
+                    escaped(title)
+                ),
+            );
         }
     }
     svg.push_str("</svg>\n");
@@ -113,7 +125,9 @@ fn spans(evidence: &Evidence) -> Vec<Span> {
 fn span(entry: &HistoryEntry, until: Timestamp) -> Span {
     let from = entry.time.0;
     let seconds = until.duration_since(from).as_secs_f64();
-    let owner = entry.owner.map_or_else(|| "no owner".to_owned(), |owner| owner.to_string());
+    let owner = entry
+        .owner
+        .map_or_else(|| "no owner".to_owned(), |owner| owner.to_string());
     Span {
         from,
         until,
@@ -124,17 +138,22 @@ fn span(entry: &HistoryEntry, until: Timestamp) -> Span {
 }
 
 fn history(evidence: &Evidence) -> String {
-    let mut table = "<h2>History</h2>\n<table>\n<tr><th>time<th>phase<th>owner<th>holder of the migration lease<th>alarm\n".to_owned();
+    let mut table =
+        "<h2>History</h2>\n<table>\n<tr><th>time<th>phase<th>owner<th>holder of the migration lease<th>alarm\n"
+            .to_owned();
     for entry in &evidence.history {
         let owner = entry.owner.map_or_else(|| "–".to_owned(), |owner| owner.to_string());
         let holder = entry.holder.as_deref().unwrap_or("–");
         let alarm = if entry.alarm { "yes" } else { "" };
-        push(&mut table, format_args!(
-            "<tr><td>{}<td>{}<td>{owner}<td>{}<td>{alarm}\n",
-            entry.time.0.strftime("%Y-%m-%d %H:%M:%S%.3f UTC"),
-            entry.phase,
-            escaped(holder)
-        ));
+        push(
+            &mut table,
+            format_args!(
+                "<tr><td>{}<td>{}<td>{owner}<td>{}<td>{alarm}\n",
+                entry.time.0.strftime("%Y-%m-%d %H:%M:%S%.3f UTC"),
+                entry.phase,
+                escaped(holder)
+            ),
+        );
     }
     table.push_str("</table>\n");
     table

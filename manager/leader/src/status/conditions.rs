@@ -150,7 +150,7 @@ pub(super) fn conditions(inputs: &Inputs<'_>) -> Vec<(&'static str, State)> {
     rows
 }
 
-/// Whether the old manager owns the controllers, or owned them before.
+/// Whether the phase is InTree or Prepare.
 pub(super) fn is_before_adoption(report: &Report) -> bool {
     report.decision.phase.is_some_and(|phase| phase < Phase::Migrate)
 }
@@ -161,7 +161,7 @@ const NAMED_CHANGES: usize = 3;
 fn adoption_clean(dry_run: &DryRun) -> State {
     let adoption = match dry_run {
         DryRun::Pending => {
-            let text = "no dry run has ended yet, or this manager runs the controllers";
+            let text = "no dry run of this manager has ended yet; none runs while it runs the controllers itself";
             return State::new(None, "NotCompared", text, "").passing();
         }
         DryRun::Failed(error) => {
@@ -185,14 +185,14 @@ fn adoption_clean(dry_run: &DryRun) -> State {
         0 => String::new(),
         others => format!(", and {others} more"),
     };
+    let changes = match adoption.changes {
+        1 => "1 change".to_owned(),
+        changes => format!("{changes} changes"),
+    };
     State::new(
         Some(false),
         "ChangesExpected",
-        format!(
-            "the manager would make {} changes: {}{others}",
-            adoption.changes,
-            named.join(", ")
-        ),
+        format!("the manager would make {changes}: {}{others}", named.join(", ")),
         "read status.adoption; correct the Service, the Node or the resource at AWS, or accept the changes",
     )
 }

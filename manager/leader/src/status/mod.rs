@@ -54,7 +54,7 @@ pub type CountNodes = Arc<dyn Fn() -> Option<NodeCounts> + Send + Sync>;
 /// The knowledge of the changes that the controllers would make.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum DryRun {
-    /// None has ended, or the controllers run.
+    /// None has ended since this process holds the main lease, or the controllers run here.
     #[default]
     Pending,
     /// The last one failed, with the error.
@@ -241,7 +241,7 @@ impl StatusWriter {
             }
 
             let write = async {
-                let write = patch(&api, &self.guard.migration, &new);
+                let write = patch_known(&api, &self.guard.migration, &new);
                 // Without the lease, another manager writes it from now on.
                 self.permit.guard(write).await.unwrap_or(Ok(()))
             };
@@ -433,6 +433,34 @@ async fn patch(
     api.patch_status(name, &parameters, &Patch::Apply(&patch))
         .await
         .map(drop)
+}
+
+/// Writes the status without the newest field, if the CustomResourceDefinition in the cluster is older. Helm does not change one
+/// that is installed, and the API server refuses a server-side apply with a field that the definition lacks.
+async fn patch_known(
+    api: &Api<CloudProviderMigration>,
+    name: &str,
+    status: &CloudProviderMigrationStatus,
+) -> Result<(), kube::Error> {
+    match patch(api, name, status).await {
+        Err(kube::Error::Api(refused)) if status.adoption.is_some() && is_undeclared(&refused.message) => {
+            tracing::warn!(
+                error = refused.message,
+                "the CustomResourceDefinition is of an older version: apply the one of this version; the status is written without adoption"
+            );
+            let known = CloudProviderMigrationStatus {
+                adoption: None,
+                ..status.clone()
+            };
+            patch(api, name, &known).await
+        }
+        written => written,
+    }
+}
+
+/// <https://github.com/kubernetes-sigs/structured-merge-diff/blob/v6.3.0/typed/validate.go>
+fn is_undeclared(message: &str) -> bool {
+    message.contains("field not declared in schema")
 }
 
 fn about(object: &CloudProviderMigration) -> About {

@@ -181,10 +181,13 @@ fn not_led(old: &CloudProviderMigrationStatus, item: &Item, generation: Option<i
         (condition::PHASE_FOLLOWED, "Unknown"),
         (condition::CONTROL_PLANE_MIGRATED, "Unknown"),
         (condition::COMPLETED, "Unknown"),
+        (condition::ADOPTION_CLEAN, "Unknown"),
     ];
     let is_kept = |type_: &str| condition::ALL.contains(&type_) && rows.iter().all(|row| row.0 != type_);
     let kept = old.conditions.iter().filter(|condition| is_kept(&condition.type_));
-    let new = rows.iter().map(|(type_, truth)| {
+    let had = |type_: &str| old.conditions.iter().any(|condition| condition.type_ == type_);
+    let is_shown = |(type_, _): &&(&str, &str)| *type_ != condition::ADOPTION_CLEAN || had(type_);
+    let new = rows.iter().filter(is_shown).map(|(type_, truth)| {
         let reason = (code::NOT_LED, item.message());
         old.condition(type_, truth, reason, generation, now)
     });

@@ -9,49 +9,36 @@ use crate::instances::{Answer, Instances, Priority};
 use crate::node_cache::{NodeCache, NodeView};
 
 /// The largest age of an answer of EC2 about an instance.
-const MAX_AGE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Default)]
-pub struct DryRun {
-    pub nodes: usize,
-    pub changes: Vec<AdoptionChange>,
-}
+const MAX_AGE: Duration = Duration::from_secs(20);
 
 /// Looks up the instances of all Nodes. The Nodes must be known.
 ///
 /// # Errors
 /// When EC2 does not answer for a Node.
-pub async fn dry_run(nodes: &NodeCache, instances: &Instances) -> Result<DryRun, Error> {
-    let nodes = nodes.snapshot();
-    let answers = instances.describe(nodes, Priority::DryRun, MAX_AGE).await;
-    let mut found = DryRun::default();
-    for (node, answer) in answers {
-        found.nodes += 1;
-        found.changes.extend(change(&node, answer)?);
-    }
-
-    Ok(found)
+pub async fn dry_run(nodes: &NodeCache, instances: &Instances) -> Result<Vec<AdoptionChange>, Error> {
+    let answers = instances.describe(nodes.snapshot(), Priority::DryRun, MAX_AGE).await;
+    let changes = answers
+        .into_iter()
+        .filter_map(|(node, answer)| change(&node, answer).transpose());
+    changes.collect()
 }
 
 fn change(node: &NodeView, answer: Answer) -> Result<Option<AdoptionChange>, Error> {
-    const DELETED: &str = "delete the Node once it is not Ready";
-    let (action, reason) = match answer {
+    let reason = match answer {
         Answer::Failed(error) => return Err(error),
         Answer::Found(instance) if instance.state == Some(InstanceState::Terminated) => {
-            (DELETED, format!("its instance {} is terminated", instance.id))
+            format!("its instance {} is terminated", instance.id)
         }
-        Answer::Found(_) | Answer::Fargate(_) | Answer::Foreign(_) => return Ok(None),
-        Answer::Absent => (DELETED, "EC2 lists no instance for it".to_owned()),
-        Answer::Ambiguous(count) => (
-            "none: the Node is not followed",
-            format!("{count} instances match its name"),
-        ),
-        Answer::Refused(reason) => ("none: the Node is not followed", reason),
+        Answer::Absent => "EC2 lists no instance for it".to_owned(),
+        // Nodes of another machine or of none stay as they are.
+        Answer::Found(_) | Answer::Fargate(_) | Answer::Foreign(_) | Answer::Ambiguous(_) | Answer::Refused(_) => {
+            return Ok(None);
+        }
     };
 
     Ok(Some(AdoptionChange {
         object: format!("Node {}", node.name()),
-        action: action.to_owned(),
+        action: "delete the Node once it is not Ready".to_owned(),
         reason,
     }))
 }

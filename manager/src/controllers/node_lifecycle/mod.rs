@@ -22,7 +22,7 @@ use crate::instances::Instances;
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 pub use apply::Error;
-pub use dry_run::{DryRun, dry_run};
+pub use dry_run::dry_run;
 use observe::Failures;
 use plan::History;
 

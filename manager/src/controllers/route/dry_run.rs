@@ -1,12 +1,13 @@
 //! What the controller would change if it ran now.
 
+use k8s_openapi::jiff::Timestamp;
 use outrigger_shared::migration::AdoptionChange;
 use tokio::time::Instant;
 
 use super::confirmation::{Confirmations, MIN_AGE_IF_MANY};
 use super::observe::{Membership, observe};
-use super::plan::{Plan, plan};
-use super::{Deps, ObserveError};
+use super::plan::{Member, NodePlan, Plan, plan};
+use super::{Deps, ObserveError, condition};
 
 /// Compares the routes of all Nodes with AWS. A deletion counts as confirmed. The Nodes must be known.
 ///
@@ -19,11 +20,11 @@ pub async fn dry_run(deps: &Deps) -> Result<Vec<AdoptionChange>, ObserveError> {
     plan(&observed, deps.cluster, &mut confirmations, now);
     let plan = plan(&observed, deps.cluster, &mut confirmations, now + MIN_AGE_IF_MANY);
 
-    let name = |member: usize| observed.members.get(member).map_or("", |member| member.node.name());
-    Ok(changes(&plan, name))
+    Ok(changes(&plan, &observed.members))
 }
 
-fn changes<'a>(plan: &Plan, name: impl Fn(usize) -> &'a str) -> Vec<AdoptionChange> {
+fn changes(plan: &Plan, members: &[Member]) -> Vec<AdoptionChange> {
+    let name = |member: usize| members.get(member).map_or("", |member| member.node.name());
     let steps = plan
         .node_plans
         .iter()
@@ -42,5 +43,26 @@ fn changes<'a>(plan: &Plan, name: impl Fn(usize) -> &'a str) -> Vec<AdoptionChan
         reason: format!("{}: {}", deletion.cidr, deletion.why),
     });
 
-    written.chain(deleted).collect()
+    let unrouted = plan
+        .node_plans
+        .iter()
+        .filter_map(|node| unrouted(node, members.get(node.member)?));
+
+    written.chain(deleted).chain(unrouted).collect()
+}
+
+/// A Node that the controller would call unreachable; the scheduler keeps Pods away from it then.
+fn unrouted(work: &NodePlan, member: &Member) -> Option<AdoptionChange> {
+    let is_unrouted = !work.obstacles.is_empty() || work.has_no_range;
+    condition::patch(&member.node, false, Timestamp::now()).filter(|_| is_unrouted)?;
+    let reason = match work.obstacles.as_slice() {
+        [] => "it has no Pod range, and a route leads to its instance".to_owned(),
+        obstacles => obstacles.join("; "),
+    };
+
+    Some(AdoptionChange {
+        object: format!("Node {}", member.node.name()),
+        action: "set the condition NetworkUnavailable".to_owned(),
+        reason,
+    })
 }

@@ -1,18 +1,20 @@
 //! What the controller would change if it took over all load balancers now. It observes and plans as a reconciliation does,
 //! and writes nothing: its permit is void.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use outrigger_api_client::pages;
-use outrigger_aws::Kind as AwsKind;
+use outrigger_aws::{InstanceId, Kind as AwsKind};
 use outrigger_leader::Permit;
 use outrigger_shared::migration::AdoptionChange;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::action::{ServiceAction, action, has_finalizer};
 use super::context::Context;
@@ -21,6 +23,8 @@ use super::execute::node_groups::{claim_as_is, claim_nothing};
 use super::inventory::account::Search;
 use super::observation::{Observation, Pass, check_owner, observe};
 use super::plan::targets::{candidates, eligible, excluded};
+use super::plan::{ClassicStep, NetworkStep, Planned, Step};
+use super::queue::reported::without_request_details;
 use super::queue::service_state::Reason;
 use super::spec::annotations::{Annotations, Kind};
 use super::spec::desired::desired;
@@ -32,6 +36,14 @@ use super::{Deps, PAGE, context, writer};
 /// The reason of the Event that the controller would emit.
 const FAILS: &str = "SyncLoadBalancerFailed";
 
+/// A change counts if it is found again after this time: the old manager or AWS may be at work.
+pub const CONFIRMATION: Duration = Duration::from_secs(30);
+
+/// How often a call that AWS does not answer is repeated for one Service.
+const TRIES: u32 = 3;
+/// Before a repetition.
+const PAUSE: Duration = Duration::from_secs(20);
+
 #[derive(Debug, Default)]
 pub struct DryRun {
     /// The Services that were compared.
@@ -39,13 +51,14 @@ pub struct DryRun {
     pub changes: Vec<AdoptionChange>,
 }
 
-/// Compares all Services with AWS, one after the other. The Nodes must be known.
+/// Compares all Services with AWS, one after the other, and those with changes once more. The Nodes must be known.
 ///
 /// # Errors
-/// When the Services cannot be listed, or AWS does not answer or throttles. A failure that would last concerns one Service
-/// and is one of its changes.
+/// When the Services cannot be listed, or AWS does not answer or throttles again and again. A failure that would last
+/// concerns one Service and is one of its changes.
 pub async fn dry_run(deps: Deps) -> Result<DryRun, Error> {
-    let services = Arc::new(list(&deps.client).await?);
+    let client = deps.client.clone();
+    let services = Arc::new(list(&client).await?);
     let (_, void) = Permit::pair();
     let all = Arc::clone(&services);
     let context = Context {
@@ -58,7 +71,26 @@ pub async fn dry_run(deps: Deps) -> Result<DryRun, Error> {
     let left = move || all.iter().skip(next.load(Ordering::Relaxed)).cloned().collect();
     context.aws.shared.prefetch_for(left);
 
-    compare_all(&context, &services, &place).await
+    let first = compare_all(&context, &services, &place, Reason::Resync).await?;
+    if first.changes.is_empty() {
+        return Ok(first);
+    }
+
+    sleep(CONFIRMATION).await;
+    let objects: BTreeSet<&str> = first.changes.iter().map(|change| change.object.as_str()).collect();
+    let mut again = list(&client).await?;
+    again.retain(|service| objects.contains(object(service).as_str()));
+    let again = compare_all(&context, &again, &AtomicUsize::default(), Reason::Retry).await?;
+    let again: BTreeSet<AdoptionChange> = again.changes.into_iter().collect();
+
+    Ok(DryRun {
+        changes: first
+            .changes
+            .into_iter()
+            .filter(|change| again.contains(change))
+            .collect(),
+        ..first
+    })
 }
 
 async fn list(client: &Client) -> Result<Vec<Arc<Service>>, Error> {
@@ -83,18 +115,19 @@ pub(super) async fn compare_all(
     context: &Context,
     services: &[Arc<Service>],
     place: &AtomicUsize,
+    reason: Reason,
 ) -> Result<DryRun, Error> {
     let mut found: Vec<(&Service, Compared)> = Vec::new();
     for (number, service) in services.iter().enumerate() {
         place.store(number, Ordering::Relaxed);
-        if let Some(compared) = compare(context, service).await? {
+        if let Some(compared) = compare(context, service, reason).await? {
             found.push((service, compared));
         }
     }
 
     for (service, compared) in &mut found {
         if compared.is_deferred
-            && let Some(again) = compare(context, service).await?
+            && let Some(again) = compare(context, service, reason).await?
         {
             *compared = again;
         }
@@ -113,7 +146,7 @@ struct Compared {
 }
 
 /// `None` for a Service without a load balancer of this controller.
-async fn compare(context: &Context, service: &Service) -> Result<Option<Compared>, Error> {
+async fn compare(context: &Context, service: &Service, reason: Reason) -> Result<Option<Compared>, Error> {
     if action(service) != ServiceAction::Ensure {
         return Ok(None);
     }
@@ -125,11 +158,19 @@ async fn compare(context: &Context, service: &Service) -> Result<Option<Compared
         claim_nothing(context, service);
     }
 
-    let (changes, is_deferred) = match observed(context, service).await {
-        Ok(observation) => (changes(service, &observation), observation.plan.is_deferred()),
-        Err(Error::Aws(error)) if matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport) => {
-            return Err(error.into());
+    let mut tries = 1;
+    let observed = loop {
+        match observed(context, service, reason).await {
+            Err(error) if passes(&error) && tries < TRIES => {
+                tries += 1;
+                sleep(PAUSE).await;
+            }
+            Err(error) if passes(&error) => return Err(error),
+            observed => break observed,
         }
+    };
+    let (changes, is_deferred) = match observed {
+        Ok(observation) => (changes(service, &observation), observation.plan.is_deferred()),
         Err(error) => {
             claim_as_is(context, service);
             (vec![change(service, FAILS, error.chain())], false)
@@ -139,7 +180,12 @@ async fn compare(context: &Context, service: &Service) -> Result<Option<Compared
     Ok(Some(Compared { changes, is_deferred }))
 }
 
-async fn observed(context: &Context, service: &Service) -> Result<Observation, Error> {
+/// Whether the same call may succeed at another time.
+fn passes(error: &Error) -> bool {
+    matches!(error, Error::Aws(error) if matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport))
+}
+
+async fn observed(context: &Context, service: &Service, reason: Reason) -> Result<Observation, Error> {
     let desired = desired(service, &context.settings)?;
     let nodes = context.nodes.snapshot();
     let observation = observe(
@@ -149,7 +195,7 @@ async fn observed(context: &Context, service: &Service) -> Result<Observation, E
             desired: &desired,
             candidates: &candidates(&nodes, desired.node_labels()),
             going: &excluded(&nodes),
-            reason: Reason::Resync,
+            reason,
             due: true,
             was_full: true,
             is_in_memory: false,
@@ -169,7 +215,7 @@ fn changes(service: &Service, observation: &Observation) -> Vec<AdoptionChange> 
     let mut changes: Vec<AdoptionChange> = plan
         .steps
         .iter()
-        .map(|planned| change(service, planned.step.action(), planned.reason.clone()))
+        .map(|planned| change(service, planned.step.action(), reason_of(planned)))
         .collect();
 
     let deregister = match Annotations::of(service).kind() {
@@ -195,10 +241,29 @@ fn changes(service: &Service, observation: &Observation) -> Vec<AdoptionChange> 
     changes
 }
 
+/// The reason of a step, with its targets: other targets are another change.
+fn reason_of(planned: &Planned) -> String {
+    let targets: Vec<&str> = match &planned.step {
+        Step::Classic(ClassicStep::Register { instances, .. } | ClassicStep::Deregister(instances)) => {
+            instances.iter().map(InstanceId::as_str).collect()
+        }
+        Step::Network(NetworkStep::ChangeTargets { add, remove, .. }) => {
+            add.iter().chain(remove).map(|target| target.id.as_str()).collect()
+        }
+        _ => return planned.reason.clone(),
+    };
+    format!("{}: {}", planned.reason, targets.join(", "))
+}
+
+/// Texts of AWS have the ID of the request, which is another one each time.
 fn change(service: &Service, action: &str, reason: String) -> AdoptionChange {
     AdoptionChange {
-        object: format!("Service {}", namespaced_name(service)),
+        object: object(service),
         action: action.to_owned(),
-        reason,
+        reason: without_request_details(&reason),
     }
+}
+
+fn object(service: &Service) -> String {
+    format!("Service {}", namespaced_name(service))
 }

@@ -74,8 +74,9 @@ use spec::names::uid;
 use spec::watched::reduce;
 use writer::ApiWriter;
 
-pub use dry_run::{DryRun, dry_run};
+pub use dry_run::{CONFIRMATION as CONFIRMATION_OF_DRY_RUNS, DryRun, dry_run};
 pub use error::Error;
+pub use queue::reported::without_request_details;
 pub use settings::HealthProbe;
 
 /// For this time after the start no target is removed because its Node is missing. The Nodes have been listed by then;

@@ -73,7 +73,7 @@ impl Reported {
 }
 
 /// The text without the parts that differ for each request: its ID, and the encoded details of a denial.
-fn without_request_details(message: &str) -> String {
+pub fn without_request_details(message: &str) -> String {
     const DETAILS: &str = "Encoded authorization failure message: ";
 
     let (mut text, mut rest) = (String::new(), message);

@@ -25,7 +25,7 @@ use super::super::queue::creation_queue::CreationQueues;
 use super::super::queue::first_full::FirstFull;
 use super::super::queue::keyed::Class;
 use super::super::queue::node_changes::NodeSync;
-use super::super::queue::service_state::{ServiceState, ServiceStates};
+use super::super::queue::service_state::{Reason, ServiceState, ServiceStates};
 use super::super::settings::Settings;
 use super::super::spec::names;
 use super::super::writer::{Found, Writer};
@@ -270,7 +270,7 @@ impl Fixture {
         let (_, void) = Permit::pair();
         let context = context(&self.aws, &self.api, &self.nodes, &self.settings, &self.metrics, void);
         let (services, place) = ((context.aws.services)(), AtomicUsize::default());
-        let compared = dry_run::compare_all(&context, &services, &place);
+        let compared = dry_run::compare_all(&context, &services, &place, Reason::Resync);
         compared.await.unwrap().changes
     }
 
