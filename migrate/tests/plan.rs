@@ -269,6 +269,41 @@ fn a_change_at_aws_is_in_the_way_of_migrate_until_it_is_accepted() {
     assert_eq!(checks(Phase::Migrate, &["OUT214".to_owned()]), none);
 }
 
+/// The step says why it waits, and whoever accepts changes does not wait for them.
+#[test]
+fn a_comparison_that_has_no_result_can_be_skipped() {
+    let mut world = in_tree();
+    world.enter(Phase::Prepare);
+    (world.is_ready, world.objects_applied, world.managers) = (true, true, ["WithMigrationLease"; 2]);
+    world.changes = Some(0);
+    let unknown: Change = |facts| {
+        let status = &mut facts["migrations"]["known"][0]["status"];
+        let rows = status["conditions"].as_array_mut().unwrap();
+        let row = rows.iter_mut().find(|row| row["type"] == "AdoptionClean").unwrap();
+        (row["status"], row["message"]) = (json!("Unknown"), json!("the last dry run failed: no answer"));
+    };
+    let none: Change = |facts| {
+        let status = &mut facts["migrations"]["known"][0]["status"];
+        let rows = status["conditions"].as_array_mut().unwrap();
+        rows.retain(|row| row["type"] != "AdoptionClean");
+    };
+    for (change, part) in [(unknown, "failed: no answer"), (none, "makes no dry runs")] {
+        let mut facts = world.facts();
+        change(&mut facts);
+        let facts: ClusterFacts = serde_json::from_value(facts).unwrap();
+        let plan = Plan::forward(&facts, &asked(), Phase::Complete).unwrap();
+        assert_eq!(next(&plan), "prepare/comparison");
+        assert!(plan.next().unwrap().state.contains(part), "{plan:?}");
+
+        let accepts = Asked {
+            accepts_changes: true,
+            ..asked()
+        };
+        let plan = Plan::forward(&facts, &accepts, Phase::Complete).unwrap();
+        assert_eq!(next(&plan), "migrate/phase");
+    }
+}
+
 /// Every kubelet can make a mirror Pod.
 #[test]
 fn a_pod_of_a_worker_neither_counts_nor_blocks() {
@@ -494,7 +529,7 @@ fn the_gate_is_about_this_migration_and_closed_without_facts() {
         let asked = Asked {
             name: Some(name.to_owned()),
             cluster: String::new(),
-        accepts_changes: false,
+            accepts_changes: false,
         };
         let accepted: Vec<String> = accepted.iter().map(|code| (*code).to_owned()).collect();
         Checks::of(&facts, &asked, None, &accepted)
@@ -594,6 +629,7 @@ fn the_commands_name_the_cluster_that_was_asked_for() {
     world.enter(Phase::Complete);
     world.objects_applied = true;
     let asked = Asked {
+        accepts_changes: false,
         name: Some("cluster".to_owned()),
         cluster: " --context=prod-2".to_owned(),
     };

@@ -501,8 +501,14 @@ impl<'a> View<'a> {
     /// The manager compares before it takes over. A difference is an error of the check before phase Migrate.
     fn compared(&self) -> Step {
         let is_of_now = |generation| self.migration.is_some_and(|migration| migration.is_of_now(generation));
-        let mut rows = self.status.conditions.iter().filter(|row| is_of_now(row.observed_generation));
-        let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN).filter(|_| self.is_current);
+        let mut rows = self
+            .status
+            .conditions
+            .iter()
+            .filter(|row| is_of_now(row.observed_generation));
+        let row = rows
+            .find(|row| row.type_ == condition::ADOPTION_CLEAN)
+            .filter(|_| self.is_current);
         let found = match (row, &self.status.adoption) {
             (Some(row), _) if row.status == "Unknown" => format!(": {}", row.message),
             (Some(_), Some(adoption)) => match adoption.changes {

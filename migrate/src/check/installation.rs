@@ -50,7 +50,10 @@ pub(super) fn not_clean(facts: &ClusterFacts) -> Result<Found, NotRead> {
         let mut rows = status.conditions.iter();
         let row = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN && row.status == "False")?;
         let row = Some(row).filter(|row| migration.is_of_now(row.observed_generation))?;
-        Some((&migration.name, changes(status).unwrap_or_else(|| vec![row.message.clone()])))
+        Some((
+            &migration.name,
+            changes(status).unwrap_or_else(|| vec![row.message.clone()]),
+        ))
     });
 
     let lines = unclean.flat_map(|(name, texts)| texts.into_iter().map(move |text| format!("{name}: {text}")));

@@ -245,7 +245,7 @@ impl StatusWriter {
                 // Without the lease, another manager writes it from now on.
                 self.permit.guard(write).await.unwrap_or(Ok(()))
             };
-            note_problem(&mut problem, in_time(write).await.err(), WRITE_STATUS);
+            note_problem(&mut problem, in_time(Box::pin(write)).await.err(), WRITE_STATUS);
             sent = Some(new);
         }
     }

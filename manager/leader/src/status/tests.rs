@@ -11,6 +11,8 @@ use outrigger_evidence::why::code;
 use outrigger_shared::component::Form;
 use outrigger_shared::leader_migration::Placement;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use super::conditions::{control_plane, over, phase_left};
 use super::*;
 use crate::steward::Holders;
@@ -428,4 +430,74 @@ fn a_snapshot_has_each_condition() {
         (condition::NODES_MIGRATED, "True".to_owned()),
     ];
     assert_eq!(conditions, expected, "another one is the webhook's");
+}
+
+/// An API server with an older CustomResourceDefinition: it refuses a status with the field. With the statuses that it got.
+async fn with_older_definition() -> (Client, Arc<std::sync::Mutex<Vec<serde_json::Value>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let sent = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let body: serde_json::Value = body_of(&mut stream).await;
+            let is_refused = !body["status"]["adoption"].is_null();
+            seen.lock().unwrap().push(body["status"].clone());
+            let (code, answer) = if is_refused {
+                let message = "failed to create typed patch object: .status.adoption: field not declared in schema";
+                let refusal =
+                    json!({"kind": "Status", "status": "Failure", "message": message, "reason": "x", "code": 500});
+                (500, refusal)
+            } else {
+                let spec = json!({"clusterID": "prod", "kubernetesVersion": "1.26"});
+                let object = json!({"kind": "CloudProviderMigration", "metadata": {"name": "prod"}, "spec": spec});
+                (200, object)
+            };
+            let (answer, type_) = (answer.to_string(), "content-type: application/json");
+            let head = format!(
+                "HTTP/1.1 {code} x\r\n{type_}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                answer.len()
+            );
+            stream.write_all((head + &answer).as_bytes()).await.unwrap();
+        }
+    });
+    let client = Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap();
+
+    (client, sent)
+}
+
+/// The JSON of a request with a length.
+async fn body_of(stream: &mut tokio::net::TcpStream) -> serde_json::Value {
+    let mut all = Vec::new();
+    loop {
+        stream.read_buf(&mut all).await.unwrap();
+        let text = String::from_utf8_lossy(&all);
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        if let Ok(body) = serde_json::from_str(body) {
+            return body;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_older_definition_costs_only_the_field_that_it_lacks() {
+    let (client, sent) = with_older_definition().await;
+    let status = CloudProviderMigrationStatus {
+        observed_generation: Some(3),
+        adoption: Some(Adoption {
+            time: Time(Timestamp::UNIX_EPOCH),
+            services: 1,
+            nodes: 1,
+            changes: 0,
+            first: Vec::new(),
+        }),
+        ..CloudProviderMigrationStatus::default()
+    };
+    patch_known(&Api::all(client), "prod", &status).await.unwrap();
+
+    let sent = sent.lock().unwrap();
+    let shown: Vec<bool> = sent.iter().map(|status| status["adoption"].is_null()).collect();
+    assert_eq!(shown, [false, true]);
+    assert_eq!(sent[1]["observedGeneration"], 3);
 }

@@ -1,4 +1,4 @@
-//! What the controller would do to the Nodes if all of them were not Ready.
+//! A dry run: finds the Nodes that the controller would delete if all of them were not Ready.
 
 use std::time::Duration;
 

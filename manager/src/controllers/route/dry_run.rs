@@ -1,4 +1,4 @@
-//! What the controller would change if it ran now.
+//! A dry run: finds the changes that the controller would make now.
 
 use k8s_openapi::jiff::Timestamp;
 use outrigger_shared::migration::AdoptionChange;

@@ -1,4 +1,4 @@
-//! What the controller would change if it took over all load balancers now. It observes and plans as a reconciliation does,
+//! A dry run: finds the changes that the controller would make if it took over all load balancers now. It observes and plans as a reconciliation does,
 //! and writes nothing: its permit is void.
 
 use std::collections::BTreeSet;
