@@ -20,7 +20,7 @@ use outrigger_environment::{CLUSTER, Environment, Progress};
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{CloudProviderMigration, HistoryEntry, Phase, condition};
 use outrigger_timeline::{Component, Controller, Limits, Report, Rules};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 const ROLL: Duration = Duration::from_secs(120);
@@ -57,6 +57,7 @@ async fn a_migration_loses_nothing_and_survives_the_death_of_its_manager() {
     assert_lifecycle_and_service_were_seen(&outcome.report);
     the_status_shows_the_whole_migration(&outcome.environment).await;
     the_tool_finds_no_error(&outcome.environment).await;
+    the_tool_measures_what_the_record_shows(&outcome).await;
     a_killed_manager_takes_the_migration_lease_again(&outcome).await;
     a_standby_takes_over_from_a_killed_leader(&outcome).await;
     the_history_goes_on_after_a_restart(&outcome.environment).await;
@@ -129,6 +130,24 @@ async fn the_tool_finds_no_error(environment: &Environment) {
     assert!(tenant.contains("3 workers"), "{tenant}");
     let status = environment.status().await.expect("the status");
     assert!(status.contains("the migration is complete"), "{status}");
+}
+
+/// The tool has only the status. The record has each call and each process.
+async fn the_tool_measures_what_the_record_shows(outcome: &Outcome) {
+    let json = outcome.environment.verify(&["-o", "json"]).await.expect("proven");
+    let evidence: Value = serde_json::from_str(&json).expect("JSON");
+    println!("{evidence:#}");
+    assert_eq!(evidence["verdict"], "proven");
+    for (place, name) in [(0, "two owners"), (1, "no owner")] {
+        let figure = &evidence["figures"][place];
+        assert_eq!((&figure["name"], &figure["answer"]), (&json!(name), &json!("proven")));
+    }
+
+    let gaps = evidence["withoutOwner"].as_array().expect("gaps");
+    let of_switch = gaps.iter().find(|gap| gap["phase"] == "Migrate").expect("the switch");
+    let (seen, recorded) = (of_switch["milliseconds"].as_u64(), outcome.report.figures().gap_ms);
+    let difference = seen.expect("a time").abs_diff(recorded.expect("a gap"));
+    assert!(difference < 2_000, "the tool: {seen:?} ms, the record: {recorded:?} ms");
 }
 
 async fn migration_events(environment: &Environment) -> Vec<Event> {

@@ -289,6 +289,14 @@ impl Environment {
         outrigger(&self.management, &["status", CLUSTER]).await
     }
 
+    /// The output of `outrigger verify`, with these flags.
+    ///
+    /// # Errors
+    /// When the program is not built, or the migration is not proven.
+    pub async fn verify(&self, flags: &[&str]) -> Result<String> {
+        outrigger(&self.management, &[&["verify", CLUSTER], flags].concat()).await
+    }
+
     /// The texts of `outrigger check` in the management cluster and in the tenant.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const NAMES: f64 = 190.0;
 /// The height of a lane.
 const LANE: f64 = 28.0;
 
-/// The page.
+/// The evidence as a whole document.
 pub fn html(evidence: &Evidence) -> String {
     let name = evidence.context.as_ref().unwrap_or(&evidence.migration);
     let title = escaped(&format!("{name}: {}", evidence.summary()));

@@ -332,6 +332,10 @@ async fn is_over(environment: &Environment, progress: &Progress) -> Result<()> {
         "\n$ outrigger status {CLUSTER}\n{}",
         environment.status().await?
     ));
+    progress.line(&format!(
+        "\n$ outrigger verify {CLUSTER}\n{}",
+        environment.verify(&[]).await?
+    ));
 
     Ok(())
 }

@@ -265,7 +265,7 @@ impl Fixture {
         class.unwrap_or(Class::Drift).priority().run(reconciled).await
     }
 
-    /// What a process would change that takes over now.
+    /// The changes that a process would make that takes over now.
     pub async fn dry_run(&self) -> Vec<AdoptionChange> {
         let (_, void) = Permit::pair();
         let context = context(&self.aws, &self.api, &self.nodes, &self.settings, &self.metrics, void);
