@@ -25,7 +25,6 @@ use crate::args::{ApplyArgs, CheckOutput, ClusterArgs, PlanArgs, RollbackArgs};
 use crate::check;
 use crate::explain::printable;
 use crate::facts::ClusterFacts;
-use crate::facts::collect::Kubelets;
 use crate::{End, Failure};
 
 use checks::Checks;
@@ -41,14 +40,7 @@ const WAITS_FOR_A_PERSON: &str = "OUT202";
 /// # Errors
 /// When the cluster or the file cannot be read, or stdout fails.
 pub fn plan(args: &PlanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<End, Failure> {
-    let facts = match &args.facts {
-        Some(file) => check::read(file)?,
-        None => check::of_cluster(&check::access(
-            &args.cluster,
-            args.cluster.context.clone(),
-            Kubelets::All,
-        ))?,
-    };
+    let facts = check::given(args.facts.as_deref(), &args.cluster)?;
     let asked = asked(args.name.clone(), &args.cluster);
     checks::can_be_planned(&facts, &asked)?;
     let mut plan = Plan::forward(&facts, &asked, args.to)?;

@@ -201,6 +201,14 @@ pub(crate) fn of_cluster(access: &Access) -> Result<ClusterFacts, Error> {
     Ok(runtime.block_on(reader.read(Sections::All))?)
 }
 
+/// The facts of a file, or else of the cluster with all kubelets.
+pub(crate) fn given(file: Option<&str>, cluster: &ClusterArgs) -> Result<ClusterFacts, Error> {
+    match file {
+        Some(file) => read(file),
+        None => of_cluster(&access(cluster, cluster.context.clone(), Kubelets::All)),
+    }
+}
+
 pub(crate) fn runtime() -> Result<Runtime, Error> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     built.map_err(Error::Runtime)

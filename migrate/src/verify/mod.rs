@@ -12,7 +12,6 @@ use std::io::Write;
 
 use crate::args::{CheckOutput, VerifyArgs};
 use crate::check;
-use crate::facts::collect::Kubelets;
 use crate::status::position::named;
 use crate::{End, Failure};
 
@@ -21,14 +20,7 @@ use figures::{Evidence, Verdict};
 /// # Errors
 /// When the cluster cannot be read, has no such migration, or a file or stdout cannot be written.
 pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<End, Failure> {
-    let facts = match &args.facts {
-        Some(file) => check::read(file)?,
-        None => check::of_cluster(&check::access(
-            &args.cluster,
-            args.cluster.context.clone(),
-            Kubelets::All,
-        ))?,
-    };
+    let facts = check::given(args.facts.as_deref(), &args.cluster)?;
     let migration = named(&facts, args.name.as_deref())?;
     let evidence = Evidence::of(&facts, migration);
     if let Some(path) = &args.html {
