@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use outrigger_aws::Clients;
 use outrigger_aws::limit::{Limited, Priority, Share};
-use outrigger_aws::{Clients, Error as AwsError};
 use outrigger_leader::{ControllerError, DryRun, Permit, Start};
 use outrigger_shared::controller::Controller;
 use outrigger_shared::event::whole_seconds;
@@ -24,7 +24,8 @@ use crate::controllers::{node_lifecycle, route, service};
 
 /// Between two dry runs that find no change.
 const PERIOD: Duration = Duration::from_secs(600);
-/// Between two dry runs where one has found a change, or has failed. It is longer where a dry run takes longer.
+/// Between two dry runs where one has found a change, or has failed. It is longer where a dry run takes longer, up to
+/// [`PERIOD`].
 const REPEAT: Duration = Duration::from_secs(60);
 /// With [`PART`] of AWS's limits, one load balancer takes up to 5 s, and more with several ports.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
@@ -51,6 +52,25 @@ struct Found {
 }
 
 impl Found {
+    /// A part that cannot be compared does not hide the others.
+    fn take<E>(&mut self, what: &str, changes: Result<Vec<AdoptionChange>, E>)
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        match changes {
+            Ok(changes) => self.changes.extend(changes),
+            Err(error) => {
+                let reason = service::without_request_details(&format!("{:#}", anyhow::Error::from(error)));
+                tracing::warn!(what, reason, "a part of a dry run failed");
+                self.changes.insert(AdoptionChange {
+                    object: what.to_owned(),
+                    action: "they cannot be compared".to_owned(),
+                    reason,
+                });
+            }
+        }
+    }
+
     fn adoption(&self, began: Timestamp) -> Adoption {
         let short = |text: &str| text.chars().take(MAX_ADOPTION_TEXT).collect();
         let first = self.changes.iter().take(MAX_ADOPTION_CHANGES);
@@ -76,12 +96,6 @@ fn number(number: usize) -> u32 {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error(transparent)]
-    Service(#[from] service::Error),
-    #[error(transparent)]
-    Route(#[from] route::ObserveError),
-    #[error(transparent)]
-    Node(#[from] AwsError),
     #[error("it took longer than {} h", LONGEST.as_secs() / 3600)]
     TooLong,
     #[error("its task ended")]
@@ -186,24 +200,24 @@ impl Assembly {
     async fn dry_run_in_a_task(
         self: &Arc<Self>,
         controllers: Vec<Controller>,
-        uid: Arc<OnceCell<Option<String>>>,
+        uid: Arc<OnceCell<String>>,
     ) -> Result<Found, Error> {
         // Dropping the set ends the task.
         let mut task = JoinSet::new();
         let assembly = Arc::clone(self);
         task.spawn(Priority::DryRun.run(async move { assembly.dry_run_once(&controllers, &uid).await }));
         match timeout(LONGEST, task.join_next()).await {
-            Ok(Some(ended)) => ended?,
+            Ok(Some(ended)) => Ok(ended?),
             Ok(None) | Err(_) => Err(Error::TooLong),
         }
     }
 
-    async fn dry_run_once(&self, controllers: &[Controller], uid: &OnceCell<Option<String>>) -> Result<Found, Error> {
+    async fn dry_run_once(&self, controllers: &[Controller], uid: &OnceCell<String>) -> Found {
         let mut found = Found::default();
         if controllers.contains(&Controller::NodeLifecycle) {
             found.nodes = self.nodes.snapshot().len();
             let look = || node_lifecycle::dry_run(&self.nodes, &self.instances);
-            found.changes.extend(lasting(look).await?);
+            found.take("the Nodes", lasting(look).await);
         }
 
         let (_, void) = Permit::pair();
@@ -214,19 +228,24 @@ impl Assembly {
                 ec2: Arc::clone(&self.limited.ec2),
                 ..deps
             };
-            found.changes.extend(lasting(|| route::dry_run(&deps)).await?);
+            found.take("the routes", lasting(|| route::dry_run(&deps)).await);
         }
 
         if controllers.contains(&Controller::Service) {
             let mut deps = self.service(&self.limited);
-            let read = || cluster_uid::read(&self.cluster_client);
-            deps.settings.cluster_uid = uid.get_or_init(read).await.clone();
-            let of_services = Box::pin(service::dry_run(deps)).await?;
-            found.services = of_services.services;
-            found.changes.extend(of_services.changes);
+            deps.settings.cluster_uid = match uid.get() {
+                Some(uid) => Some(uid.clone()),
+                // A failed read is repeated with the next dry run.
+                None => cluster_uid::read(&self.cluster_client)
+                    .await
+                    .inspect(|read| _ = uid.set(read.clone())),
+            };
+            let of_services = Box::pin(service::dry_run(deps)).await;
+            found.services = of_services.as_ref().map_or(0, |found| found.services);
+            found.take("the Services", of_services.map(|found| found.changes));
         }
 
-        Ok(found)
+        found
     }
 }
 

@@ -501,23 +501,20 @@ impl<'a> View<'a> {
     /// The manager compares before it takes over. A difference is an error of the check before phase Migrate.
     fn compared(&self) -> Step {
         let is_of_now = |generation| self.migration.is_some_and(|migration| migration.is_of_now(generation));
-        let mut rows = self
-            .status
-            .conditions
-            .iter()
-            .filter(|row| is_of_now(row.observed_generation));
-        let row = rows
-            .find(|row| row.type_ == condition::ADOPTION_CLEAN)
-            .filter(|_| self.is_current);
+        let mut rows = self.status.conditions.iter();
+        let any = rows.find(|row| row.type_ == condition::ADOPTION_CLEAN);
+        let row = any.filter(|row| self.is_current && is_of_now(row.observed_generation));
         let found = match (row, &self.status.adoption) {
-            (Some(row), _) if row.status == "Unknown" => format!(": {}", row.message),
+            (Some(row), _) if row.status == "Unknown" => {
+                format!(": {}; --accept=OUT214 goes on without it", row.message)
+            }
             (Some(_), Some(adoption)) => match adoption.changes {
                 0 => format!(": {} Services, {} Nodes, no change", adoption.services, adoption.nodes),
                 1 => ": 1 change".to_owned(),
                 changes => format!(": {changes} changes"),
             },
             (Some(_), None) => String::new(),
-            (None, _) if self.is_current && self.phase() == Phase::Prepare => {
+            (None, _) if any.is_none() && self.is_current && self.phase() == Phase::Prepare => {
                 ": this manager makes no dry runs; upgrade it, or go on with --accept=OUT214".to_owned()
             }
             (None, _) => String::new(),

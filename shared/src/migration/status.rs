@@ -207,12 +207,12 @@ pub struct NodeCounts {
     pub migrated: u32,
 }
 
-/// The result of a dry run: what the manager would do if it took over from the old manager now. A change counts if two dry
-/// runs in a row find it.
+/// The result of a dry run: what the manager would do if it took over from the old manager now. A change counts if it is
+/// found again after 30 s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// When the dry run ended, by the clock of the manager.
+    /// When the dry run began, by the clock of the manager.
     pub time: Time,
     /// Services of type `LoadBalancer` whose load balancers the manager will own.
     pub services: u32,

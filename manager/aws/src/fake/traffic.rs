@@ -21,6 +21,8 @@ pub struct Path {
     pub protocol: String,
     pub instance: InstanceId,
     pub instance_port: i32,
+    /// Of a classic load balancer. AWS changes it only by another listener.
+    pub instance_protocol: String,
 }
 
 /// A path, and the client network from which it is open.
@@ -87,6 +89,7 @@ fn classic(world: &World) -> impl Iterator<Item = Gate<'_>> {
             protocol: listener.protocol.clone(),
             instance: instance.clone(),
             instance_port: listener.instance_port,
+            instance_protocol: listener.instance_protocol.clone(),
         },
         groups: &balancer.security_groups,
     })
@@ -109,6 +112,7 @@ fn network(world: &World) -> impl Iterator<Item = Gate<'_>> {
             protocol: listener.settings.protocol.to_lowercase(),
             instance: target.id.clone(),
             instance_port: target.port,
+            instance_protocol: String::new(),
         },
         groups: &balancer.security_groups,
     })

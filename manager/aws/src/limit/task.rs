@@ -26,11 +26,16 @@ pub enum Priority {
 impl Priority {
     /// Runs `calls` with this priority; with that of a dry run, if this is a part of one.
     pub async fn run<T>(self, calls: impl Future<Output = T>) -> T {
-        let priority = match Self::current() {
+        PRIORITY.scope(self.within(), calls).await
+    }
+
+    /// This priority; that of a dry run, if the running task is a part of one.
+    #[must_use]
+    pub fn within(self) -> Self {
+        match Self::current() {
             Self::DryRun => Self::DryRun,
             _ => self,
-        };
-        PRIORITY.scope(priority, calls).await
+        }
     }
 
     /// The priority of the running task; [`Priority::Lifecycle`] where nothing was said.

@@ -45,6 +45,9 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// The status is written again after this time, so that its age shows whether somebody observes the cluster.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(60);
 
+/// A CustomResourceDefinition that lacked a field is tried again with it after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(600);
+
 /// The request, as logs name it.
 const WRITE_STATUS: &str = "write the migration's status";
 
@@ -229,11 +232,13 @@ impl StatusWriter {
     async fn write(&self, mut statuses: watch::Receiver<Option<Change>>, stop: &CancellationToken) {
         let api: Api<CloudProviderMigration> = Api::all(self.guard.management.clone());
         let (mut problem, mut sent) = (None, None);
+        let mut older = OlderDefinition::default();
         while let Some(Ok(())) = stop.run_until_cancelled(statuses.changed()).await {
             let newest = statuses.borrow_and_update().clone();
             let Some(Change { old, new }) = newest else {
                 continue;
             };
+            let new = older.known(new);
             // The object of the watch may be older than what was sent last.
             let is_sent = |new| sent.as_ref().is_none_or(|sent| is_same(sent, new));
             if is_same(&old, &new) && is_sent(&new) {
@@ -241,7 +246,7 @@ impl StatusWriter {
             }
 
             let write = async {
-                let write = patch_known(&api, &self.guard.migration, &new);
+                let write = older.patch(&api, &self.guard.migration, &new);
                 // Without the lease, another manager writes it from now on.
                 self.permit.guard(write).await.unwrap_or(Ok(()))
             };
@@ -435,26 +440,53 @@ async fn patch(
         .map(drop)
 }
 
-/// Writes the status without the newest field, if the CustomResourceDefinition in the cluster is older. Helm does not change one
-/// that is installed, and the API server refuses a server-side apply with a field that the definition lacks.
-async fn patch_known(
-    api: &Api<CloudProviderMigration>,
-    name: &str,
-    status: &CloudProviderMigrationStatus,
-) -> Result<(), kube::Error> {
-    match patch(api, name, status).await {
-        Err(kube::Error::Api(refused)) if status.adoption.is_some() && is_undeclared(&refused.message) => {
+/// A CustomResourceDefinition without the newest field of the status. Helm does not change one that is installed, and the API
+/// server refuses a server-side apply with a field that the definition lacks.
+#[derive(Debug, Default)]
+struct OlderDefinition {
+    since: Option<tokio::time::Instant>,
+}
+
+impl OlderDefinition {
+    /// The part of the status that the definition has, as far as it is known.
+    fn known(&self, status: CloudProviderMigrationStatus) -> CloudProviderMigrationStatus {
+        match self.since {
+            Some(since) if since.elapsed() < TRY_AGAIN => CloudProviderMigrationStatus {
+                adoption: None,
+                ..status
+            },
+            _ => status,
+        }
+    }
+
+    /// Whether the write failed for this reason; it is to be repeated then.
+    fn explains(&mut self, status: &CloudProviderMigrationStatus, written: &Result<(), kube::Error>) -> bool {
+        let Err(kube::Error::Api(refused)) = written else {
+            return false;
+        };
+        let is_older = status.adoption.is_some() && is_undeclared(&refused.message);
+        if is_older {
             tracing::warn!(
                 error = refused.message,
                 "the CustomResourceDefinition is of an older version: apply the one of this version; the status is written without adoption"
             );
-            let known = CloudProviderMigrationStatus {
-                adoption: None,
-                ..status.clone()
-            };
-            patch(api, name, &known).await
+            self.since = Some(tokio::time::Instant::now());
         }
-        written => written,
+        is_older
+    }
+
+    /// Writes the status, without the field that the definition lacks.
+    async fn patch(
+        &mut self,
+        api: &Api<CloudProviderMigration>,
+        name: &str,
+        status: &CloudProviderMigrationStatus,
+    ) -> Result<(), kube::Error> {
+        let written = patch(api, name, status).await;
+        if !self.explains(status, &written) {
+            return written;
+        }
+        patch(api, name, &self.known(status.clone())).await
     }
 }
 

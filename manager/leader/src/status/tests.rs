@@ -494,7 +494,9 @@ async fn an_older_definition_costs_only_the_field_that_it_lacks() {
         }),
         ..CloudProviderMigrationStatus::default()
     };
-    patch_known(&Api::all(client), "prod", &status).await.unwrap();
+    let (api, mut older) = (Api::all(client), OlderDefinition::default());
+    older.patch(&api, "prod", &status).await.unwrap();
+    assert_eq!(older.known(status).adoption, None, "the next write has it no more");
 
     let sent = sent.lock().unwrap();
     let shown: Vec<bool> = sent.iter().map(|status| status["adoption"].is_null()).collect();

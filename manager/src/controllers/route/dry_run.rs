@@ -48,7 +48,15 @@ fn changes(plan: &Plan, members: &[Member]) -> Vec<AdoptionChange> {
         .iter()
         .filter_map(|node| unrouted(node, members.get(node.member)?));
 
-    written.chain(deleted).chain(unrouted).collect()
+    let unknown = plan.node_plans.iter().filter_map(|node| {
+        Some(AdoptionChange {
+            object: format!("Node {}", name(node.member)),
+            action: "its routes cannot be compared".to_owned(),
+            reason: node.waits.clone()?,
+        })
+    });
+
+    written.chain(deleted).chain(unrouted).chain(unknown).collect()
 }
 
 /// A Node that the controller would call unreachable; the scheduler keeps Pods away from it then.

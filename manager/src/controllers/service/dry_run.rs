@@ -158,19 +158,16 @@ async fn compare(context: &Context, service: &Service, reason: Reason) -> Result
         claim_nothing(context, service);
     }
 
-    let mut tries = 1;
-    let observed = loop {
-        match observed(context, service, reason).await {
-            Err(error) if passes(&error) && tries < TRIES => {
-                tries += 1;
-                sleep(PAUSE).await;
-            }
-            Err(error) if passes(&error) => return Err(error),
-            observed => break observed,
+    let observed = match observed(context, service, reason, &BTreeSet::new()).await {
+        // As if they were observed once more: steps follow that wait for the confirmation.
+        Ok(first) if !first.plan.unconfirmed.is_empty() => {
+            observed(context, service, reason, &first.plan.unconfirmed).await
         }
+        observed => observed,
     };
     let (changes, is_deferred) = match observed {
         Ok(observation) => (changes(service, &observation), observation.plan.is_deferred()),
+        Err(error) if passes(&error) => return Err(error),
         Err(error) => {
             claim_as_is(context, service);
             (vec![change(service, FAILS, error.chain())], false)
@@ -185,7 +182,31 @@ fn passes(error: &Error) -> bool {
     matches!(error, Error::Aws(error) if matches!(error.kind(), AwsKind::Throttled | AwsKind::Transport))
 }
 
-async fn observed(context: &Context, service: &Service, reason: Reason) -> Result<Observation, Error> {
+/// Repeats an observation that AWS does not answer. `gone`: targets that are lost.
+async fn observed(
+    context: &Context,
+    service: &Service,
+    reason: Reason,
+    gone: &BTreeSet<InstanceId>,
+) -> Result<Observation, Error> {
+    let mut tries = 1;
+    loop {
+        match observed_once(context, service, reason, gone).await {
+            Err(error) if passes(&error) && tries < TRIES => {
+                tries += 1;
+                sleep(PAUSE).await;
+            }
+            observed => return observed,
+        }
+    }
+}
+
+async fn observed_once(
+    context: &Context,
+    service: &Service,
+    reason: Reason,
+    gone: &BTreeSet<InstanceId>,
+) -> Result<Observation, Error> {
     let desired = desired(service, &context.settings)?;
     let nodes = context.nodes.snapshot();
     let observation = observe(
@@ -194,14 +215,19 @@ async fn observed(context: &Context, service: &Service, reason: Reason) -> Resul
             service,
             desired: &desired,
             candidates: &candidates(&nodes, desired.node_labels()),
-            going: &excluded(&nodes),
+            going: &(gone | &excluded(&nodes)),
             reason,
             due: true,
             was_full: true,
             is_in_memory: false,
             no_nodes: eligible(&nodes).is_empty(),
         },
-        Search::Earlier,
+        // A list of target groups is used again for a while.
+        if reason.needs_fresh_reads() {
+            Search::Now
+        } else {
+            Search::Earlier
+        },
     )
     .await?;
     check_owner(context, service, observation.identity.as_ref(), &observation.plan).await?;
@@ -218,12 +244,6 @@ fn changes(service: &Service, observation: &Observation) -> Vec<AdoptionChange> 
         .map(|planned| change(service, planned.step.action(), reason_of(planned)))
         .collect();
 
-    let deregister = match Annotations::of(service).kind() {
-        Kind::Network => "DeregisterTargets",
-        Kind::Classic | Kind::External => "DeregisterInstancesFromLoadBalancer",
-    };
-    let lost = plan.unconfirmed.iter();
-    changes.extend(lost.map(|id| change(service, deregister, format!("no Node has the instance {id}"))));
     let unchosen = plan.unchosen_subnets.iter();
     let reason = |id: &String| format!("the subnet {id} is attached and would not be chosen");
     changes.extend(unchosen.map(|id| change(service, "DetachLoadBalancerFromSubnets", reason(id))));

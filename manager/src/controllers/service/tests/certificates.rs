@@ -176,3 +176,22 @@ async fn only_listeners_of_requested_ports_are_created_again() {
         .collect();
     assert_eq!(ports, [443]);
 }
+
+/// AWS has no action for it, so the oracle permits that the listener is created again.
+#[tokio::test(start_paused = true)]
+async fn another_protocol_of_the_instances_is_another_listener() {
+    let fixture = Fixture::new(world());
+    fixture.annotate("ssl-cert", "arn:aws:acm:eu-central-1:1:certificate/x");
+    fixture.settle().await;
+    fixture.aws.forget_calls();
+
+    fixture.annotate("backend-protocol", "ssl");
+    fixture.settle().await;
+    let writes = fixture.aws.writes();
+    assert!(
+        writes
+            .iter()
+            .any(|write| write.starts_with("CreateLoadBalancerListeners")),
+        "{writes:?}"
+    );
+}

@@ -156,7 +156,9 @@ impl Spec {
             None => true,
             Some(Desired::Classic(desired)) if !path.is_network => {
                 let listener = |listener: &&outrigger_aws::elb::Listener| {
-                    listener.protocol == path.protocol && listener.instance_port == path.instance_port
+                    listener.protocol == path.protocol
+                        && listener.instance_port == path.instance_port
+                        && listener.instance_protocol == path.instance_protocol
                 };
                 let mut listeners = desired.listeners.iter().filter(listener);
                 listeners.any(|listener| listener.port == path.port)
