@@ -54,8 +54,8 @@ pub enum Command {
     Rollback(RollbackArgs),
     /// Show whether the migration went well: owners, load balancers, Nodes and kubelets, from the records of the cluster
     ///
-    /// Exit codes: 0 the migration is complete and no figure is refuted; 2 a figure is refuted; 3 the migration is not over.
-    /// A figure without a record says so, and counts as neither.
+    /// Exit codes: 0 the migration is complete, its owners are proven, and no figure is refuted; 2 a figure is refuted; 3 the
+    /// migration is not over, no manager observes it, or its owners are not recorded. A figure without a record says so.
     Verify(VerifyArgs),
     /// Print what `outrigger check` reads of a cluster as one JSON document, without secrets, for --facts or a report of a fault
     Facts(FactsArgs),

@@ -30,6 +30,13 @@ pub(crate) fn has_flag(start: &'static str) -> impl Fn(&[String]) -> bool {
 
 /// The output of the program about the cluster of an API server.
 async fn outrigger(server: &ApiServer, arguments: &[&str]) -> Result<String> {
+    let (text, errors, code) = run_outrigger(server, arguments).await?;
+    ensure!(code == Some(0), "outrigger {}: {text}{errors}", arguments.join(" "));
+    Ok(text)
+}
+
+/// Its output, its errors and its exit code.
+async fn run_outrigger(server: &ApiServer, arguments: &[&str]) -> Result<(String, String, Option<i32>)> {
     let output = Command::new(Binaries::one("outrigger")?)
         .args(arguments)
         .env("KUBECONFIG", server.kubeconfig(&User::admin())?)
@@ -37,16 +44,8 @@ async fn outrigger(server: &ApiServer, arguments: &[&str]) -> Result<String> {
         .kill_on_drop(true)
         .output()
         .await?;
-    let (text, errors) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    ensure!(
-        output.status.success(),
-        "outrigger {}: {text}{errors}",
-        arguments.join(" ")
-    );
-    Ok(text.into_owned())
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((text(&output.stdout), text(&output.stderr), output.status.code()))
 }
 
 impl Environment {
@@ -292,9 +291,12 @@ impl Environment {
     /// The output of `outrigger verify`, with these flags.
     ///
     /// # Errors
-    /// When the program is not built, or the migration is not proven.
+    /// When the program is not built, or cannot read the cluster.
     pub async fn verify(&self, flags: &[&str]) -> Result<String> {
-        outrigger(&self.management, &[&["verify", CLUSTER], flags].concat()).await
+        let arguments = [&["verify", CLUSTER], flags].concat();
+        let (text, errors, code) = run_outrigger(&self.management, &arguments).await?;
+        ensure!(code != Some(1), "outrigger {}: {text}{errors}", arguments.join(" "));
+        Ok(text)
     }
 
     /// The texts of `outrigger check` in the management cluster and in the tenant.

@@ -52,12 +52,12 @@ pub struct Position {
 /// A time in which nobody ran the shared controllers.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gap {
-    pub phase: Phase,
-    pub from: Timestamp,
-    pub milliseconds: i128,
+struct Gap {
+    phase: Phase,
+    from: Timestamp,
+    milliseconds: i128,
     /// It has not ended.
-    pub lasts: bool,
+    lasts: bool,
 }
 
 /// Whether a condition is reached.
@@ -362,7 +362,7 @@ fn nodes(facts: &ClusterFacts, status: &CloudProviderMigrationStatus) -> String 
 
 /// The times between entries of the history in which no process ran the shared controllers. One before the first owner is
 /// none: nobody had recorded who ran them.
-pub(crate) fn gaps(history: &[HistoryEntry], now: Timestamp) -> Vec<Gap> {
+fn gaps(history: &[HistoryEntry], now: Timestamp) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let (mut open, mut was_owned) = (None::<(Phase, Timestamp)>, false);
     for entry in history {

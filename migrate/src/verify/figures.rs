@@ -1,22 +1,25 @@
 //! The figures of a migration, each from a record that the cluster has. Pure.
 //!
-//! Nothing is stored before a migration. The status has the history, and the API server says who wrote the address of a
-//! Service, when a Node was created, and never lets a provider ID change. A figure without a record says so: it is no 0.
+//! Nothing is stored before a migration. The status has the history, the API server says when the address of a Service was
+//! written and when a Node was created, and it never lets a provider ID change. A record that is missing, cut, or open to more
+//! than one meaning proves nothing, and refutes nothing.
 
 use std::io::{self, Write};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::{HistoryEntry, MAX_HISTORY, Phase, condition};
 use serde::Serialize;
 
 use crate::explain::printable;
-use crate::facts::{API_VERSION, ClusterFacts, KubeletSource, Migration};
-use crate::status::position::{Gap, gaps, is_current};
+use crate::facts::{API_VERSION, ClusterFacts, KubeletSource, Migration, NotRead};
+use crate::status::position::is_current;
 
-/// The largest time without an owner that a migration should have, in milliseconds: a lease duration of 15 s and the start of
-/// the next process (`docs/proof.md`).
+/// The longest time without an owner at a hand-over: a lease duration of 15 s, and the start of the next process.
 const LONGEST_GAP: i128 = 20_000;
+
+/// Addresses are written by the API server's clock, and the history is written by those of the managers.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
 
 /// Most names of a list of which only some are shown.
 const MOST_NAMED: usize = 5;
@@ -44,9 +47,11 @@ impl Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// The migration is complete, and no figure is refuted. Figures that are not recorded are named.
+    /// The migration is complete, its owners are proven, and no figure is refuted.
     Proven,
     Refuted,
+    /// The migration is complete, and its owners are not recorded.
+    NotRecorded,
     /// No figure is refuted, and the migration goes on.
     NotOver,
 }
@@ -61,6 +66,24 @@ pub struct Figure {
     pub from: String,
 }
 
+/// A hand-over between the old manager and Outrigger's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandOver {
+    pub phase: Phase,
+    pub to: Party,
+    /// The begin of the time without an owner.
+    pub from: Timestamp,
+    pub milliseconds: i128,
+}
+
+impl HandOver {
+    fn text(&self) -> String {
+        let (seconds, tenths) = (self.milliseconds / 1000, self.milliseconds % 1000 / 100);
+        format!("{seconds}.{tenths} s in {}, from {}", self.phase, time(self.from))
+    }
+}
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
@@ -73,15 +96,16 @@ pub struct Evidence {
     pub at: Timestamp,
     pub verdict: Verdict,
     pub figures: Vec<Figure>,
+    pub hand_overs: Vec<HandOver>,
+    /// Of the last migration.
     pub history: Vec<HistoryEntry>,
-    pub without_owner: Vec<Gap>,
 }
 
 impl Evidence {
     pub fn of(facts: &ClusterFacts, migration: &Migration) -> Self {
         let records = Records::of(facts, migration);
         let figures = vec![
-            records.two_owners(),
+            records.owners(),
             records.no_owner(),
             records.load_balancers(),
             records.nodes(),
@@ -89,10 +113,12 @@ impl Evidence {
             aws_writes(),
         ];
         let is_refuted = figures.iter().any(|figure| figure.answer == Answer::Refuted);
-        let verdict = match (is_refuted, records.is_complete()) {
-            (true, _) => Verdict::Refuted,
-            (false, true) => Verdict::Proven,
-            (false, false) => Verdict::NotOver,
+        let has_owners = figures.iter().take(2).all(|figure| figure.answer == Answer::Proven);
+        let verdict = match (is_refuted, records.is_complete(), has_owners) {
+            (true, ..) => Verdict::Refuted,
+            (false, false, _) => Verdict::NotOver,
+            (false, true, true) => Verdict::Proven,
+            (false, true, false) => Verdict::NotRecorded,
         };
 
         Self {
@@ -104,8 +130,8 @@ impl Evidence {
             at: facts.at,
             verdict,
             figures,
+            hand_overs: records.hand_overs,
             history: records.history.to_vec(),
-            without_owner: records.gaps,
         }
     }
 
@@ -120,16 +146,21 @@ impl Evidence {
         match self.verdict {
             Verdict::Proven => format!("PROVEN{open}"),
             Verdict::Refuted => format!("REFUTED: {} of {} figures", count(Answer::Refuted), self.figures.len()),
-            Verdict::NotOver => format!("NOT OVER: the phase is {}; no figure is refuted{open}", self.phase),
+            Verdict::NotRecorded => "NOT RECORDED: the migration is complete, and its owners are not proven".to_owned(),
+            Verdict::NotOver => format!("NOT OVER: the phase is {}; no figure is refuted", self.phase),
         }
+    }
+
+    /// Context and name.
+    pub fn title(&self) -> String {
+        let context = self.context.as_ref().map(|context| format!("{context}, "));
+        format!("{}migration {}", context.unwrap_or_default(), self.migration)
     }
 
     /// # Errors
     /// When `out` fails.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let name = self.context.as_ref().unwrap_or(&self.migration);
-        let at = self.at.strftime("%Y-%m-%d %H:%M:%S UTC");
-        writeln!(out, "{}: {}, {at}\n", printable(name), self.phase)?;
+        writeln!(out, "{}: {}, {}\n", printable(&self.title()), self.phase, time(self.at))?;
         for figure in &self.figures {
             let (answer, value) = (figure.answer.as_str(), printable(&figure.value));
             writeln!(out, "{:<16}{answer:<14}{value}", figure.name)?;
@@ -143,39 +174,44 @@ impl Evidence {
 struct Records<'a> {
     facts: &'a ClusterFacts,
     migration: &'a Migration,
+    /// From the last time in InTree on.
     history: &'a [HistoryEntry],
-    gaps: Vec<Gap>,
+    hand_overs: Vec<HandOver>,
 }
 
 impl<'a> Records<'a> {
     fn of(facts: &'a ClusterFacts, migration: &'a Migration) -> Self {
-        let history = migration.status.as_ref().map_or(&[][..], |status| &status.history);
+        let all = migration.status.as_ref().map_or(&[][..], |status| &status.history);
+        let is_begin = |at: &usize| all[*at].phase == Phase::InTree && (*at == 0 || all[at - 1].phase != Phase::InTree);
+        let begin = (0..all.len()).rev().find(is_begin).unwrap_or_default();
+        let history = &all[begin..];
         Self {
             facts,
             migration,
             history,
-            gaps: gaps(history, facts.at),
+            hand_overs: hand_overs(history),
         }
+    }
+
+    fn is_observed(&self) -> bool {
+        let status = self.migration.status.as_ref();
+        status.is_some_and(|status| is_current(self.facts, self.migration, status))
     }
 
     /// The manager says so now, about this spec.
     fn is_complete(&self) -> bool {
         let status = self.migration.status.as_ref();
-        status.is_some_and(|status| {
-            is_current(self.facts, self.migration, status) && status.is_true(condition::COMPLETED)
-        })
+        self.is_observed() && status.is_some_and(|status| status.is_true(condition::COMPLETED))
     }
 
     /// Why the history does not show the whole migration.
     fn is_cut(&self) -> Option<String> {
         match self.history.first() {
             None => Some("status.history is empty".to_owned()),
-            Some(_) if self.history.len() >= MAX_HISTORY => {
-                Some(format!("status.history has only the last {MAX_HISTORY} changes"))
-            }
-            Some(first) if first.phase != Phase::InTree => {
-                Some(format!("status.history begins in phase {}", first.phase))
-            }
+            Some(first) if first.phase != Phase::InTree => Some(format!(
+                "status.history begins in phase {}: it has the last {MAX_HISTORY} changes of the object",
+                first.phase
+            )),
             Some(_) => None,
         }
     }
@@ -184,132 +220,195 @@ impl<'a> Records<'a> {
         format!("{} entries of status.history", self.history.len())
     }
 
-    /// When the manager took over for the first time.
-    fn taken_over(&self) -> Option<Timestamp> {
-        let ours = |entry: &&HistoryEntry| entry.owner == Some(Party::CloudControllerManager);
-        self.history.iter().find(ours).map(|entry| entry.time.0)
+    /// Managers that followed each other without an entry between, and whose end nobody has seen.
+    fn unseen(&self) -> usize {
+        let ours = |entry: &HistoryEntry| entry.owner == Some(Party::CloudControllerManager);
+        let pairs = self.history.iter().zip(self.history.iter().skip(1));
+        pairs
+            .filter(|(last, next)| ours(last) && ours(next) && last.holder != next.holder)
+            .count()
     }
 
-    fn two_owners(&self) -> Figure {
-        let alarms = self.history.iter().filter(|entry| entry.alarm);
-        let times: Vec<String> = alarms.map(|entry| time(entry.time.0)).collect();
-        let (answer, value) = match (times.as_slice(), self.is_cut()) {
-            ([], None) => (Answer::Proven, "no alarm: one owner at a time".to_owned()),
-            ([], Some(why)) => (Answer::NotRecorded, why),
-            (times, _) => (Answer::Refuted, format!("{} alarms: {}", times.len(), some(times))),
-        };
-        figure("two owners", answer, value, self.of_history())
+    fn owners(&self) -> Figure {
+        const NAME: &str = "one owner";
+        let starts = self.history.iter().enumerate().filter(|(at, entry)| {
+            let before = at.checked_sub(1).and_then(|at| self.history.get(at));
+            entry.alarm && before.is_none_or(|before| !before.alarm)
+        });
+        let alarms: Vec<String> = starts.map(|(_, entry)| time(entry.time.0)).collect();
+        match (self.is_cut(), alarms.as_slice(), self.unseen()) {
+            (Some(why), ..) => not_recorded(NAME, why),
+            (None, [], 0) => figure(
+                NAME,
+                Answer::Proven,
+                "no alarm while a manager observed".to_owned(),
+                self.of_history(),
+            ),
+            (None, [], unseen) => not_recorded(NAME, format!("{unseen} times no manager observed: it was replaced")),
+            (None, alarms, _) => not_recorded(
+                NAME,
+                format!(
+                    "the manager released the controllers in an alarm, at {}; its Events say whether another process acted",
+                    some(alarms)
+                ),
+            ),
+        }
     }
 
+    /// The hand-overs count. Between two old managers, and while Outrigger's manager is replaced, nobody measures.
     fn no_owner(&self) -> Figure {
-        let longest = LONGEST_GAP / 1000;
-        let texts: Vec<String> = self.gaps.iter().map(Gap::to_string).collect();
-        let is_long = self.gaps.iter().any(|gap| gap.milliseconds > LONGEST_GAP || gap.lasts);
-        let (answer, value) = match (is_long, self.is_cut()) {
-            (true, _) => (Answer::Refuted, texts.join("; ")),
-            (false, Some(why)) => (Answer::NotRecorded, why),
-            (false, None) if texts.is_empty() => (Answer::Proven, "never".to_owned()),
-            (false, None) => (Answer::Proven, texts.join("; ")),
-        };
-        figure(
-            "no owner",
-            answer,
-            value,
-            format!("{}; limit {longest} s each", self.of_history()),
-        )
+        const NAME: &str = "no owner";
+        let texts: Vec<String> = self.hand_overs.iter().map(HandOver::text).collect();
+        let from = format!(
+            "hand-overs in {}; limit {} s each",
+            self.of_history(),
+            LONGEST_GAP / 1000
+        );
+        let is_long = self.hand_overs.iter().any(|one| one.milliseconds > LONGEST_GAP);
+        let has_other_rules = self.migration.is_downtime || self.migration.is_attested;
+        match self.is_cut() {
+            Some(why) => not_recorded(NAME, why),
+            None if has_other_rules => not_recorded(NAME, "with spec.downtime or spec.attestation nobody measures it"),
+            None if texts.is_empty() => not_recorded(NAME, "status.history has no hand-over"),
+            None if self.hand_overs.iter().any(|one| one.milliseconds < 0) => {
+                not_recorded(NAME, "the clocks of two managers differ")
+            }
+            None if is_long => figure(NAME, Answer::Refuted, texts.join("; "), from),
+            None => figure(NAME, Answer::Proven, texts.join("; "), from),
+        }
     }
 
-    /// A Service whose address was written before the take-over has the load balancer of then.
+    /// The begin of the last hand-over to Outrigger. Without the begin of the history another one may have been it.
+    fn taken_over(&self) -> Result<Timestamp, String> {
+        if let Some(why) = self.is_cut() {
+            return Err(why);
+        }
+        let ours = self
+            .hand_overs
+            .iter()
+            .rfind(|one| one.to == Party::CloudControllerManager);
+        ours.map(|one| one.from)
+            .ok_or_else(|| "status.history has no hand-over".to_owned())
+    }
+
+    /// A Service whose address was written before the hand-over has the load balancer of then. A later address may be of a
+    /// later change.
     fn load_balancers(&self) -> Figure {
         const NAME: &str = "load balancers";
-        let from = "the time of the last write to each Service's address, by its managedFields";
-        let (at, services) = match (self.taken_over(), self.here(&self.facts.services.get())) {
-            (Some(at), Ok(services)) => (at, services),
-            (None, _) => return not_recorded(NAME, "status.history has no take-over"),
-            (_, Err(why)) => return not_recorded(NAME, &why),
+        let services = self.here(self.facts.services.get());
+        let (at, services) = match (self.taken_over(), services) {
+            (Ok(at), Ok(services)) => (at - CLOCKS, services),
+            (Err(why), _) | (_, Err(why)) => return not_recorded(NAME, why),
         };
 
-        let old = services
+        let is_old = |created: Option<Timestamp>| created.is_some_and(|created| created < at);
+        let old: Vec<_> = services
             .iter()
-            .filter(|service| service.created.is_some_and(|created| created < at));
-        let old: Vec<_> = old.filter(|service| service.has_address).collect();
-        let changed = old
-            .iter()
-            .filter(|service| service.addressed.is_some_and(|written| written >= at));
-        let changed: Vec<String> = changed.map(|service| service.name.clone()).collect();
-        let unknown = old.iter().filter(|service| service.addressed.is_none()).count();
-        let value = format!("{} of {} Services have a new address", changed.len(), old.len());
-        match (changed.as_slice(), unknown) {
-            ([], 0) => figure(NAME, Answer::Proven, value, from.to_owned()),
-            ([], unknown) => not_recorded(
+            .filter(|one| is_old(one.created) && one.deleted.is_none())
+            .collect();
+        let is_same = |written: Option<Timestamp>| written.is_some_and(|written| written < at);
+        let others = old.iter().filter(|one| !one.has_address || !is_same(one.addressed));
+        let others: Vec<String> = others.map(|one| one.name.clone()).collect();
+        match (old.len(), others.as_slice()) {
+            (0, _) => not_recorded(NAME, "no Service is older than the hand-over"),
+            (count, []) => figure(
                 NAME,
-                &format!("{unknown} of {} Services have no managedFields", old.len()),
+                Answer::Proven,
+                format!("{count} of {count} Services have the address that they had before"),
+                "the time of the last write to each address, by managedFields".to_owned(),
             ),
-            (changed, _) => figure(
+            (count, others) => not_recorded(
                 NAME,
-                Answer::Refuted,
-                format!("{value}: {}", some(changed)),
-                from.to_owned(),
+                format!(
+                    "{} of {count} Services have no address, or one that was written later, maybe for a later change: {}",
+                    others.len(),
+                    some(others)
+                ),
             ),
         }
     }
 
     fn nodes(&self) -> Figure {
         const NAME: &str = "Nodes";
-        let (at, nodes) = match (self.taken_over(), self.here(&self.facts.nodes.get())) {
-            (Some(at), Ok(nodes)) => (at, nodes),
-            (None, _) => return not_recorded(NAME, "status.history has no take-over"),
-            (_, Err(why)) => return not_recorded(NAME, &why),
+        let (at, nodes) = match (self.taken_over(), self.here(self.facts.nodes.get())) {
+            (Ok(at), Ok(nodes)) => (at - CLOCKS, nodes),
+            (Err(why), _) | (_, Err(why)) => return not_recorded(NAME, why),
         };
-        let stayed = nodes
-            .iter()
-            .filter(|node| node.created.is_some_and(|created| created < at))
-            .count();
-        figure(
-            NAME,
-            Answer::Proven,
-            format!("{stayed} of {} Nodes are older than the take-over", nodes.len()),
-            "creationTimestamp; the API server lets nobody change the provider ID of a Node".to_owned(),
-        )
+        let is_old = |created: Option<Timestamp>| created.is_some_and(|created| created < at);
+        let stayed = nodes.iter().filter(|node| is_old(node.created)).count();
+        let value = format!("{stayed} of {} are older than the hand-over", nodes.len());
+        let from = "creationTimestamp; the API server lets nobody change the provider ID of a Node";
+        if stayed == 0 || stayed < nodes.len() {
+            return not_recorded(NAME, format!("{value}; the others are new, or have registered again"));
+        }
+
+        figure(NAME, Answer::Proven, value, from.to_owned())
     }
 
     fn kubelets(&self) -> Figure {
         const NAME: &str = "kubelets";
-        let nodes = match self.here(&self.facts.nodes.get()) {
+        let nodes = match self.here(self.facts.nodes.get()) {
             Ok(nodes) => nodes,
-            Err(why) => return not_recorded(NAME, &why),
+            Err(why) => return not_recorded(NAME, why),
         };
-        let read = nodes.iter().filter_map(|node| Some((node, node.kubelet.known()?)));
-        let (external, in_tree): (Vec<_>, Vec<_>) = read.partition(|(_, kubelet)| kubelet.provider() != "aws");
+        let read = || nodes.iter().filter_map(|node| Some((node, node.kubelet.known()?)));
+        let external: Vec<_> = read().filter(|(_, kubelet)| kubelet.provider() == "external").collect();
+        let in_tree = read().filter(|(_, kubelet)| kubelet.provider() == "aws");
+        let in_tree: Vec<String> = in_tree.map(|(node, _)| node.name.clone()).collect();
         let of_process = external
             .iter()
             .filter(|(_, kubelet)| kubelet.from == KubeletSource::Process)
             .count();
-        let in_tree: Vec<String> = in_tree.iter().map(|(node, _)| node.name.clone()).collect();
         let value = format!("{} of {} are external", external.len(), nodes.len());
         let from = format!(
             "{of_process} command lines of processes, {} annotations",
             external.len() - of_process
         );
-        match (in_tree.as_slice(), self.migration.phase) {
-            ([], _) if external.len() == nodes.len() => figure(NAME, Answer::Proven, value, from),
-            ([], _) => not_recorded(NAME, &format!("{value}; the others cannot be read")),
-            (in_tree, Phase::Complete) => {
-                let value = format!("{value}; in-tree: {}", some(in_tree));
-                figure(NAME, Answer::Refuted, value, from)
-            }
-            _ => not_recorded(NAME, &format!("{value}; they are changed in Complete")),
+        match in_tree.as_slice() {
+            [] if external.len() == nodes.len() && !nodes.is_empty() => figure(NAME, Answer::Proven, value, from),
+            [] => not_recorded(NAME, format!("{value}; nothing is known of the others")),
+            in_tree if self.is_complete() => figure(
+                NAME,
+                Answer::Refuted,
+                format!("{value}; in-tree: {}", some(in_tree)),
+                from,
+            ),
+            _ => not_recorded(NAME, format!("{value}; they are changed in Complete")),
         }
     }
 
     /// A part of the facts about the migrated cluster. With a hosted control plane that is another one.
-    fn here<'b, T>(&self, part: &Result<&'b T, crate::facts::NotRead>) -> Result<&'b T, String> {
-        match part {
-            _ if self.migration.is_elsewhere() => Err("it is in another cluster".to_owned()),
-            Ok(part) => Ok(part),
-            Err(why) => Err(format!("not read: {}", why.reason)),
+    fn here<T>(&self, part: Result<T, NotRead>) -> Result<T, String> {
+        if self.migration.is_elsewhere() {
+            return Err("it is in another cluster".to_owned());
         }
+        part.map_err(|why| format!("not read: {}", why.reason))
     }
+}
+
+/// The times without an owner between the old manager and Outrigger's, and back.
+fn hand_overs(history: &[HistoryEntry]) -> Vec<HandOver> {
+    let mut found = Vec::new();
+    let mut last = None::<Party>;
+    let mut open = None::<Timestamp>;
+    for entry in history {
+        let Some(owner) = entry.owner else {
+            open = open.or(Some(entry.time.0));
+            continue;
+        };
+        if last.is_some_and(|last| last != owner) {
+            let from = open.unwrap_or(entry.time.0);
+            found.push(HandOver {
+                phase: entry.phase,
+                to: owner,
+                from,
+                milliseconds: entry.time.0.duration_since(from).as_millis(),
+            });
+        }
+        (last, open) = (Some(owner), None);
+    }
+
+    found
 }
 
 fn aws_writes() -> Figure {
@@ -328,8 +427,8 @@ fn figure(name: &'static str, answer: Answer, value: String, from: String) -> Fi
     }
 }
 
-fn not_recorded(name: &'static str, why: &str) -> Figure {
-    figure(name, Answer::NotRecorded, "–".to_owned(), why.to_owned())
+fn not_recorded(name: &'static str, why: impl Into<String>) -> Figure {
+    figure(name, Answer::NotRecorded, "–".to_owned(), why.into())
 }
 
 fn time(at: Timestamp) -> String {

@@ -10,6 +10,7 @@ mod page;
 
 use std::io::Write;
 
+use crate::apply::error::Error as PlanError;
 use crate::args::{CheckOutput, VerifyArgs};
 use crate::check;
 use crate::status::position::named;
@@ -22,6 +23,13 @@ use figures::{Evidence, Verdict};
 pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<End, Failure> {
     let facts = check::given(args.facts.as_deref(), &args.cluster)?;
     let migration = named(&facts, args.name.as_deref())?;
+    if !migration.needs_manager() {
+        return Err(PlanError::NotPlanned {
+            what: "Kubermatic has a manager of its own, and a status of its own",
+            page: "docs/guides/kkp.md",
+        }
+        .into());
+    }
     let evidence = Evidence::of(&facts, migration);
     if let Some(path) = &args.html {
         std::fs::write(path, page::html(&evidence)).map_err(|source| Failure::Page {
@@ -37,6 +45,6 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<End, Failure> {
     Ok(match evidence.verdict {
         Verdict::Proven => End::Success,
         Verdict::Refuted => End::Refused,
-        Verdict::NotOver => End::NotYet,
+        Verdict::NotRecorded | Verdict::NotOver => End::NotYet,
     })
 }

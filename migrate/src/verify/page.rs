@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use outrigger_shared::controller::Party;
 use outrigger_shared::migration::HistoryEntry;
 
 use super::figures::{Evidence, Verdict};
+use crate::explain::printable;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
@@ -20,13 +21,15 @@ svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:currentC
 /// The width of the picture, and of the names left of it.
 const WIDTH: f64 = 960.0;
 const NAMES: f64 = 190.0;
-/// The height of a lane.
-const LANE: f64 = 28.0;
+/// The height of a row.
+const ROW: f64 = 28.0;
+
+/// The part of the picture behind the last change.
+const AFTERWARDS: SignedDuration = SignedDuration::from_mins(5);
 
 /// The evidence as a whole document.
 pub fn html(evidence: &Evidence) -> String {
-    let name = evidence.context.as_ref().unwrap_or(&evidence.migration);
-    let title = escaped(&format!("{name}: {}", evidence.summary()));
+    let title = escaped(&format!("{}: {}", evidence.title(), evidence.summary()));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n"
     );
@@ -60,22 +63,29 @@ pub fn html(evidence: &Evidence) -> String {
     page
 }
 
-/// A lane for the phases and one for each owner, by time.
+/// A row for the phases and one for each owner, by time. It ends shortly after the last change.
 fn picture(evidence: &Evidence) -> String {
     let spans = spans(evidence);
-    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+    let begin = spans.iter().map(|span| span.from).min();
+    let end = spans.iter().map(|span| span.until).max();
+    let (Some(begin), Some(end)) = (begin, end) else {
         return String::new();
     };
-    let (begin, whole) = (first.from, last.until.duration_since(first.from).as_secs_f64().max(1.0));
+    let whole = end.duration_since(begin).as_secs_f64().max(1.0);
     let place = |at: Timestamp| NAMES + at.duration_since(begin).as_secs_f64() / whole * (WIDTH - NAMES);
-    let lanes = ["phase", "kube-controller-manager", "Outrigger's manager", "no owner"];
+    let rows = [
+        "phase",
+        "kube-controller-manager",
+        "Outrigger's manager",
+        "no proven owner",
+    ];
 
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Owners of the controllers by time\">\n",
-        LANE * lanes.len() as f64
+        ROW * rows.len() as f64
     );
-    for (lane, name) in lanes.iter().enumerate() {
-        let y = LANE * lane as f64 + 18.0;
+    for (row, name) in rows.iter().enumerate() {
+        let y = ROW * row as f64 + 18.0;
         push(
             &mut svg,
             format_args!("<text x=\"0\" y=\"{y}\">{}</text>\n", escaped(name)),
@@ -84,18 +94,18 @@ fn picture(evidence: &Evidence) -> String {
     for (number, span) in spans.iter().enumerate() {
         let (x, width) = (place(span.from), (place(span.until) - place(span.from)).max(1.0));
         let shade = if number % 2 == 0 { "#8883" } else { "#8885" };
-        let (lane, colour) = match span.owner {
+        let (row, colour) = match span.owner {
             Some(Party::KubeControllerManager) => (1.0, "#4477aa"),
             Some(Party::CloudControllerManager) => (2.0, "#228833"),
             None => (3.0, "#cc2222"),
         };
-        for (lane, colour, title) in [(0.0, shade, &span.phase), (lane, colour, &span.title)] {
+        for (row, colour, title) in [(0.0, shade, &span.phase), (row, colour, &span.title)] {
             push(
                 &mut svg,
                 format_args!(
                     "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{}</title></rect>\n",
-                    LANE * lane + 4.0,
-                    LANE - 8.0,
+                    ROW * row + 4.0,
+                    ROW - 8.0,
                     escaped(title)
                 ),
             );
@@ -117,17 +127,21 @@ struct Span {
 
 fn spans(evidence: &Evidence) -> Vec<Span> {
     let entries = &evidence.history;
-    let ends = entries.iter().skip(1).map(|next| next.time.0).chain([evidence.at]);
+    let last = entries.last().map_or(evidence.at, |last| last.time.0);
+    let end = evidence.at.min(last + AFTERWARDS);
+    let ends = entries.iter().skip(1).map(|next| next.time.0).chain([end]);
     let spans = entries.iter().zip(ends);
     spans.map(|(entry, until)| span(entry, until)).collect()
 }
 
 fn span(entry: &HistoryEntry, until: Timestamp) -> Span {
     let from = entry.time.0;
+    // The clocks of two managers may differ.
+    let until = until.max(from);
     let seconds = until.duration_since(from).as_secs_f64();
     let owner = entry
         .owner
-        .map_or_else(|| "no owner".to_owned(), |owner| owner.to_string());
+        .map_or_else(|| "no proven owner".to_owned(), |owner| owner.to_string());
     Span {
         from,
         until,
@@ -167,14 +181,13 @@ fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
 /// Names are of the cluster: everybody who may write an object chooses some of them.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in printable(text).chars() {
         match letter {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            letter if letter.is_control() => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }
     }
