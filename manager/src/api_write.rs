@@ -30,6 +30,23 @@ pub async fn write<T>(
     permit.guard(noted).await
 }
 
+/// As [`write`], for an Event. No other owner depends on Events: one that is cut off by the end of the permit does not keep the
+/// lease from being released.
+///
+/// # Errors
+/// As [`write`].
+pub async fn write_event<T>(
+    permit: &Permit,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Result<T, kube::Error>, NotLeader> {
+    let in_time = async {
+        let answer = timeout(LIMIT, call).await;
+        answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))))
+    };
+
+    permit.guard_sends(in_time, || true).await
+}
+
 /// Whether the server may still carry out the write: its answer did not come, or not completely.
 fn is_unanswered(error: &kube::Error) -> bool {
     matches!(
@@ -47,6 +64,23 @@ mod tests {
         let never = std::future::pending::<Result<(), kube::Error>>();
         let answer = write(&Permit::always(), never).await;
         assert!(matches!(answer, Ok(Err(kube::Error::Service(_)))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_is_cut_off_does_not_keep_the_lease() {
+        let minute = Duration::from_secs(60);
+        for is_event in [true, false] {
+            let (grantor, permit) = Permit::pair();
+            grantor.extend(tokio::time::Instant::now() + Duration::from_secs(1));
+            let never = std::future::pending::<Result<(), kube::Error>>();
+            let began = tokio::time::Instant::now();
+            let cut = match is_event {
+                true => write_event(&permit, never).await,
+                false => write(&permit, never).await,
+            };
+            assert!(cut.is_err() && began.elapsed() <= Duration::from_secs(1));
+            assert_eq!(grantor.unanswered_within(minute), !is_event);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ pub use outrigger_shared::event::{About, EventType};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::api_write::write;
+use crate::api_write::write_event;
 use crate::node_cache::NodeView;
 
 pub fn about_node(node: &NodeView) -> About {
@@ -121,7 +121,7 @@ async fn write_one(client: &Client, component: &'static str, pending: &Pending) 
     let about = &pending.about;
     let event = event(component, pending);
     let api = Api::<Event>::namespaced(client.clone(), about.event_namespace());
-    let Ok(result) = write(&pending.permit, api.create(&PostParams::default(), &event)).await else {
+    let Ok(result) = write_event(&pending.permit, api.create(&PostParams::default(), &event)).await else {
         return; // Another leads now.
     };
 
