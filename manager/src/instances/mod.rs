@@ -59,6 +59,7 @@ impl Instances {
         priority: Priority,
         max_age: Duration,
     ) -> Vec<(Arc<NodeView>, Answer)> {
+        let priority = priority.within();
         let targets: Vec<Target> = nodes.iter().map(|node| Target::of(node)).collect();
         let first = targets.iter().filter_map(Target::key).collect();
         let mut answers = self.0.answers(first, priority, max_age).await;
@@ -87,7 +88,7 @@ impl Instances {
         max_age: Duration,
     ) -> HashMap<InstanceId, Answer> {
         let keys = ids.iter().cloned().map(Key::Id).collect();
-        let answers = self.0.answers(keys, priority, max_age).await.into_iter();
+        let answers = self.0.answers(keys, priority.within(), max_age).await.into_iter();
         answers
             .filter_map(|(key, answer)| match key {
                 Key::Id(id) => Some((id, answer)),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger_shared::controller::Controller;
-use outrigger_shared::migration::{CloudProviderMigrationStatus, HistoryEntry, MissingFact, Phase, condition};
+use outrigger_shared::migration::{CloudProviderMigrationStatus, MissingFact, Phase, condition};
 use serde::Serialize;
 
 use super::error::Error;
@@ -49,7 +49,6 @@ pub struct Position {
     is_stalled: bool,
 }
 
-/// A time in which nobody ran the shared controllers.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Gap {
@@ -113,7 +112,7 @@ impl Position {
             control_plane: here(migration, || control_plane(facts)),
             leases: here(migration, || leases(facts)),
             nodes: here(migration, || vec![nodes(facts, status)]).concat(),
-            without_owner: gaps(&status.history, facts.at),
+            without_owner: gaps(status, facts.at),
             way_back: message(status, condition::ROLLBACK_POSSIBLE, is_current),
             observed: observed(facts, status),
             reached: status
@@ -362,10 +361,10 @@ fn nodes(facts: &ClusterFacts, status: &CloudProviderMigrationStatus) -> String 
 
 /// The times between entries of the history in which no process ran the shared controllers. One before the first owner is
 /// none: nobody had recorded who ran them.
-fn gaps(history: &[HistoryEntry], now: Timestamp) -> Vec<Gap> {
+fn gaps(status: &CloudProviderMigrationStatus, now: Timestamp) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let (mut open, mut was_owned) = (None::<(Phase, Timestamp)>, false);
-    for entry in history {
+    for entry in &status.history {
         match (entry.owner.is_some(), open) {
             (true, Some((phase, from))) => {
                 gaps.push(gap(phase, from, entry.time.0, false));

@@ -19,7 +19,7 @@ pub enum Priority {
     /// Drift repair.
     Refresh,
     Background,
-    /// Dry runs of controllers. Their requests have `dry-run` in the user agent, so that records of AWS show them apart.
+    /// Dry runs of controllers. Their requests have `dry-run` in the user agent, so that records of AWS tell them apart.
     DryRun,
 }
 

@@ -113,7 +113,7 @@ async fn members(deps: &Deps, membership: &mut Membership) -> Vec<Member> {
     if !by_name.is_empty() {
         let answers = deps
             .instances
-            .describe(by_name, Priority::Initialize.within(), NAMES_MAX_AGE)
+            .describe(by_name, Priority::Initialize, NAMES_MAX_AGE)
             .await;
         for (node, answer) in answers {
             if let Answer::Found(instance) = &answer {
@@ -228,7 +228,7 @@ impl Membership {
 
         let answers = deps
             .instances
-            .by_id(&unknown, Priority::Initialize.within(), NAMES_MAX_AGE)
+            .by_id(&unknown, Priority::Initialize, NAMES_MAX_AGE)
             .await;
         let mut failures = HashMap::new();
         for (id, answer) in answers {

@@ -1,5 +1,5 @@
-//! A dry run: finds the changes that the controller would make if it took over all load balancers now. It observes and plans as a reconciliation does,
-//! and writes nothing: its permit is void.
+//! A dry run: finds the changes that the controller would make if it took over all load balancers now. It observes and
+//! plans as a reconciliation does, and writes nothing: its permit is void.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,20 +93,21 @@ pub async fn dry_run(deps: Deps) -> Result<DryRun, Error> {
     })
 }
 
+/// Each page is reduced before the next one is read: Services can be large, and there can be many.
 async fn list(client: &Client) -> Result<Vec<Arc<Service>>, Error> {
     let api = Api::<Service>::all(client.clone());
-    let all = pages(api, ListParams::default().limit(PAGE));
-    let pages: Vec<Vec<Service>> = all.try_collect().await.map_err(|source| Error::Kubernetes {
-        operation: "list the Services",
-        source: Box::new(source),
-    })?;
-
     let reduced = |mut service: Service| {
         reduce(&mut service);
         Arc::new(service)
     };
+    let pages = pages(api, ListParams::default().limit(PAGE));
+    let pages = pages.map_ok(|page| page.into_iter().map(reduced).collect());
+    let pages: Vec<Vec<Arc<Service>>> = pages
+        .try_collect()
+        .await
+        .map_err(Error::kubernetes("list the Services"))?;
 
-    Ok(pages.into_iter().flatten().map(reduced).collect())
+    Ok(pages.concat())
 }
 
 /// The rules of Nodes' security groups are compared in a second turn: before all Services have claimed theirs, none is
